@@ -1,0 +1,77 @@
+"""Pinhole cameras: from a pixel to a ray.
+
+Axes are OpenGL's: x right, y up, the camera looks along -z. Pixel (column u, row v) has its centre at
+(u + 0.5, v + 0.5), rows run downwards. Loaders of data with other axes convert before they come here.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nerf.rays import Rays
+
+
+@dataclass(frozen=True)
+class Cameras:
+    """I cameras that share one image size.
+
+    c2w maps camera to world: columns are the camera's right, up and backward axes, then its centre.
+    """
+
+    c2w: Tensor  # [I,3,4]
+    intrinsics: Tensor  # [I,4]: fx, fy, cx, cy in pixels
+    width: int
+    height: int
+
+    def __len__(self) -> int:
+        return self.c2w.shape[0]
+
+    def __getitem__(self, index: slice | int) -> "Cameras":
+        rows = slice(index, index + 1) if isinstance(index, int) else index
+        return Cameras(self.c2w[rows], self.intrinsics[rows], self.width, self.height)
+
+    def to(self, device: torch.device | str) -> "Cameras":
+        return Cameras(self.c2w.to(device), self.intrinsics.to(device), self.width, self.height)
+
+    @property
+    def centers(self) -> Tensor:
+        """Camera centres in world space, [I,3]."""
+        return self.c2w[:, :, 3]
+
+    def rays_through(self, pixel_indices: Tensor) -> Rays:
+        """Rays through pixel centres.
+
+        pixel_indices [R] counts pixels image by image, row by row: (image * height + v) * width + u.
+        """
+        column = pixel_indices % self.width
+        row = (pixel_indices // self.width) % self.height
+        image = pixel_indices // (self.width * self.height)
+        fx, fy, cx, cy = self.intrinsics.index_select(0, image).unbind(-1)
+        in_camera = torch.stack(
+            [(column + 0.5 - cx) / fx, -(row + 0.5 - cy) / fy, -torch.ones_like(fx)], dim=-1
+        )
+        c2w = self.c2w.index_select(0, image)
+        directions = (c2w[:, :, :3] * in_camera[:, None, :]).sum(-1)
+        return Rays(c2w[:, :, 3].contiguous(), torch.nn.functional.normalize(directions, dim=-1))
+
+    def image_rays(self, index: int) -> Rays:
+        """All rays of one image, row by row: R = height * width."""
+        first = index * self.width * self.height
+        device = self.c2w.device
+        return self.rays_through(torch.arange(first, first + self.width * self.height, device=device))
+
+    def project(self, image: int, points: Tensor) -> tuple[Tensor, Tensor]:
+        """World points [N,3] to pixel coordinates [N,2] (u, v) and camera z [N], positive in front."""
+        rotation, center = self.c2w[image, :, :3], self.c2w[image, :, 3]
+        right, up, backward = ((points - center) @ rotation).unbind(-1)
+        fx, fy, cx, cy = self.intrinsics[image].unbind(-1)
+        z = -backward
+        safe_z = torch.where(z > 0, z, torch.ones_like(z))
+        return torch.stack([cx + fx * right / safe_z, cy - fy * up / safe_z], dim=-1), z
+
+
+def focal_from_fov(size: int, fov: float) -> float:
+    """Focal length in pixels of a camera that sees the angle fov (radians) across size pixels."""
+    return 0.5 * size / math.tan(0.5 * fov)
