@@ -1,0 +1,188 @@
+"""Builds the native library: one shared object with the CPU and the CUDA code, for every PyTorch >= 2.10 and Python.
+
+    python cuda_ext/build.py             build if the sources have changed
+    python cuda_ext/build.py --force     build anew
+
+Used by setup.py and by nerf/ops/native.py, so there is one way to build. One ninja file calls g++ and nvcc directly:
+PyTorch's own build helpers refuse a .cu file where PyTorch came without CUDA.
+
+NERF_CUDA=0 leaves the CUDA code out. NERF_CUDA_ARCHS, default "75 80 90 120", lists the GPU generations; the last one
+is included as PTX too, for GPUs to come. CXX and CUDA_HOME choose the compilers.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent
+LIBRARY = ROOT.parent / "nerf" / "ops" / "libnerf.so"
+STAMP = re.compile(rb"nerf-build-stamp:(\w+) cuda=([\w ]*)\0")
+
+
+class BuildError(RuntimeError):
+    """The library cannot be built; the message says what is missing and how to get it."""
+
+
+class Stamp(NamedTuple):
+    """What a built library says of itself."""
+
+    sources: str  # hash of the sources
+    cuda: str  # GPU generations, empty for a library without CUDA code
+
+
+def source_hash() -> str:
+    """Hash of everything that decides the library's content, file by file in a fixed order."""
+    digest = hashlib.sha256(platform.machine().encode())
+    files = [p for p in ROOT.rglob("*") if p.suffix in (".cpp", ".cu", ".cuh", ".h")] + [Path(__file__)]
+    for path in sorted(files):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def read_stamp(library: Path = LIBRARY) -> Stamp | None:
+    """The stamp of a built library, None if the file is absent or no library of ours."""
+    match = STAMP.search(library.read_bytes()) if library.is_file() else None
+    return Stamp(match[1].decode(), match[2].decode()) if match else None
+
+
+def find_nvcc() -> Path | None:
+    """nvcc from CUDA_HOME, the PATH, /usr/local/cuda or the nvidia-cuda-nvcc wheel, in this order."""
+    if os.environ.get("NERF_CUDA") == "0":
+        return None
+    wheels = Path(sysconfig.get_path("purelib")) / "nvidia"
+    on_path = shutil.which("nvcc")
+    candidates = [
+        *([Path(os.environ["CUDA_HOME"]) / "bin/nvcc"] if os.environ.get("CUDA_HOME") else []),
+        *([Path(on_path)] if on_path else []),
+        Path("/usr/local/cuda/bin/nvcc"),
+        *sorted(wheels.glob("*/bin/nvcc")),
+    ]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def is_stale() -> bool:
+    """Whether the library must be built: other sources, or nvcc has appeared since it was built without CUDA."""
+    stamp = read_stamp()
+    return stamp is None or stamp.sources != source_hash() or (not stamp.cuda and find_nvcc() is not None)
+
+
+def _find_compiler() -> str:
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        raise BuildError(
+            f"no C++ compiler: '{os.environ.get('CXX', 'g++')}' is not on the PATH. Install one "
+            "(Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or use backend=torch, which needs none"
+        )
+    return compiler
+
+
+def _find_torch() -> Path:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise BuildError(
+            "PyTorch is not installed in this environment, and the library is built against its headers. "
+            "Install torch >= 2.10, then build with: pip install --no-build-isolation -e ."
+        )
+    return Path(spec.origin).parent
+
+
+def _find_ninja() -> list[str]:
+    if importlib.util.find_spec("ninja"):
+        return [sys.executable, "-m", "ninja"]
+    if shutil.which("ninja"):
+        return ["ninja"]
+    raise BuildError("ninja is not installed; get it with: pip install ninja")
+
+
+def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> str:
+    torch = _find_torch()
+    # Every x86-64 server since 2013 has AVX2; a library for one machine alone may say CXXFLAGS=-march=native.
+    machine = "-march=x86-64-v3" if platform.machine() == "x86_64" else ""
+    archs = stamp.cuda.split()
+    gencode = [f"-gencode arch=compute_{a},code=sm_{a}" for a in archs]
+    gencode += [f"-gencode arch=compute_{a},code=compute_{a}" for a in archs[-1:]]
+    define = "-DNERF_WITH_CUDA" if nvcc else ""
+    lines = [
+        f"cxx = {_find_compiler()}",
+        f"nvcc = {nvcc}",
+        f"cxxflags = -std=c++17 -O3 {machine} -fPIC -fvisibility=hidden -Wall -isystem {torch}/include "
+        f"-DTORCH_TARGET_VERSION=0x020a000000000000 {define} {os.environ.get('CXXFLAGS', '')}",
+        f"nvccflags = -std=c++17 -O3 --extended-lambda -Xcompiler -fPIC,-fvisibility=hidden {' '.join(gencode)}",
+        # nvcc links its own runtime statically: the library must not care which CUDA PyTorch brought.
+        f"link = {'$nvcc -cudart static -Xlinker -s' if nvcc else '$cxx -Wl,-s'} -shared",
+        "rule cxx\n  command = $cxx $cxxflags $flags -MMD -MF $out.d -c $in -o $out\n  depfile = $out.d",
+        "rule nvcc\n  command = $nvcc $nvccflags $flags -MD -MF $out.d -c $in -o $out\n  depfile = $out.d",
+        f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu -ldl",
+    ]
+    objects = []
+    for source in sorted([*ROOT.glob("*.cpp"), *ROOT.glob("[oc]p[su]/*.cpp"), *(ROOT.glob("cuda/*.cu") if nvcc else ())]):
+        name = source.relative_to(ROOT)
+        objects.append(f"{folder}/{name.parent.name}_{name.name}.o")
+        lines.append(f"build {objects[-1]}: {'nvcc' if source.suffix == '.cu' else 'cxx'} {source}")
+        if name.stem == "march":  # every backend makes the same samples to the last bit
+            lines.append(f"  flags = {'--fmad=false' if source.suffix == '.cu' else '-ffp-contract=off'}")
+        if name.name == "library.cpp":
+            lines.append(f"  flags = '-DNERF_BUILD_STAMP=\"{stamp.sources} cuda={stamp.cuda}\"'")
+    lines.append(f"build {output}: link {' '.join(objects)}")
+    return "\n".join(lines) + "\ndefault " + str(output) + "\n"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One builder at a time. The system drops the lock when its holder dies, so a lock cannot be stale."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build(force: bool = False, announce: bool = True) -> Path:
+    """Builds the library unless it is up to date; returns its path.
+
+    Raises BuildError with the compiler's message or the missing tool and its remedy.
+    """
+    folder = ROOT.parent / "build" / "native"
+    with _locked(folder / "lock"):
+        if not force and not is_stale():
+            return LIBRARY
+        nvcc = find_nvcc()
+        stamp = Stamp(source_hash(), os.environ.get("NERF_CUDA_ARCHS", "75 80 90 120") if nvcc else "")
+        if announce:
+            what = f"CPU and CUDA (sm {stamp.cuda}, {nvcc})" if nvcc else "CPU only, no nvcc found"
+            print(f"Building the native library once: {what} ...", file=sys.stderr, flush=True)
+        unfinished = folder / "libnerf.so"
+        (folder / "build.ninja").write_text(_ninja_file(folder, unfinished, stamp, nvcc))
+        command = [*_find_ninja(), "-C", str(folder)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise BuildError(f"the native library did not compile ({' '.join(command)}):\n{result.stdout[-4000:]}")
+        LIBRARY.parent.mkdir(parents=True, exist_ok=True)
+        partial = LIBRARY.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(unfinished, partial)
+        os.replace(partial, LIBRARY)
+    return LIBRARY
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--force", action="store_true", help="build even if the library is up to date")
+    try:
+        print(build(force=parser.parse_args().force))
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

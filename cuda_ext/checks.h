@@ -1,0 +1,113 @@
+// The torch side that all operations share: argument checks that name the argument, what was found and what is expected;
+// allocation; the dispatch over the dtype; the device to call.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+
+namespace nerf {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using Shape = std::vector<int64_t>;
+
+constexpr int64_t kAny = -1;  // in an expected shape: any size
+
+// std::invalid_argument reaches Python as ValueError.
+[[noreturn]] inline void reject(const std::string& message) { throw std::invalid_argument(message); }
+
+inline const char* dtype_name(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Float: return "float32";
+    case ScalarType::Double: return "float64";
+    case ScalarType::Half: return "float16";
+    case ScalarType::BFloat16: return "bfloat16";
+    case ScalarType::Long: return "int64";
+    case ScalarType::Int: return "int32";
+    case ScalarType::Byte: return "uint8";
+    case ScalarType::Bool: return "bool";
+    default: return "another dtype";
+  }
+}
+
+inline std::string device_name(const Tensor& t) {
+  return t.is_cuda() ? "cuda:" + std::to_string(t.get_device_index()) : "cpu";
+}
+
+template <class Sizes>
+std::string shape_name(const Sizes& sizes) {
+  std::string text = "[";
+  for (size_t i = 0; i < size_t(sizes.size()); ++i)
+    text += (i ? "," : "") + (sizes[i] == kAny ? std::string("*") : std::to_string(sizes[i]));
+  return text + "]";
+}
+
+// Checks one argument against the first one of the operation (its device) and the expected dtype and shape.
+inline void check_argument(const char* name, const Tensor& t, const Tensor& first, ScalarType dtype,
+                           const Shape& shape) {
+  if (t.is_cuda() != first.is_cuda() || (t.is_cuda() && t.get_device_index() != first.get_device_index()))
+    reject(std::string(name) + " is on " + device_name(t) + ", expected " + device_name(first) +
+           " like the first argument; move it with .to()");
+  if (t.scalar_type() != dtype)
+    reject(std::string(name) + " is " + dtype_name(t.scalar_type()) + ", expected " + dtype_name(dtype));
+  bool fits = t.dim() == int64_t(shape.size());
+  for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] == kAny || shape[i] == t.size(int64_t(i));
+  if (!fits)
+    reject(std::string(name) + " has shape " + shape_name(t.sizes()) + ", expected " + shape_name(shape));
+}
+
+inline void check_floating(const char* name, const Tensor& t) {
+  if (t.scalar_type() != ScalarType::Float && t.scalar_type() != ScalarType::Double)
+    reject(std::string(name) + " is " + dtype_name(t.scalar_type()) + ", expected float32 or float64");
+}
+
+inline void check_in_place(const char* name, const Tensor& t) {
+  if (!t.is_contiguous()) reject(std::string(name) + " is written in place and must be contiguous");
+}
+
+// The operations read row-major memory; other layouts are copied.
+inline Tensor dense(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
+
+inline Tensor empty(const Tensor& like, const Shape& shape, ScalarType dtype) {
+  return torch::stable::new_empty(like, shape, dtype);
+}
+
+inline Tensor zeros(const Tensor& like, const Shape& shape, ScalarType dtype) {
+  return torch::stable::new_zeros(like, shape, dtype);
+}
+
+// A backward op returns this for a gradient that nobody asked for.
+inline Tensor no_gradient(const Tensor& like) { return empty(like, {0}, like.scalar_type()); }
+
+template <class T>
+T* data(const Tensor& t) {
+  return static_cast<T*>(t.data_ptr());
+}
+
+// body(float()) or body(double()), by the dtype of t.
+template <class Body>
+void with_scalar(const Tensor& t, const Body& body) {
+  if (t.scalar_type() == ScalarType::Float) body(float());
+  else body(double());
+}
+
+// The stream that PyTorch works on. Defined in ops/stream.cpp.
+Stream current_stream(const Tensor& t);
+
+// Calls nerf::cpu::function or nerf::cuda::function by the device of the tensor.
+#ifdef NERF_WITH_CUDA
+#define NERF_CALL(tensor, function, ...)                                    \
+  ((tensor).is_cuda() ? cuda::function(__VA_ARGS__, current_stream(tensor)) \
+                      : cpu::function(__VA_ARGS__, Stream()))
+#else
+#define NERF_CALL(tensor, function, ...) cpu::function(__VA_ARGS__, Stream())
+#endif
+
+}  // namespace nerf

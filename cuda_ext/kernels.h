@@ -1,0 +1,47 @@
+// What a device has to offer: the same functions in nerf::cpu and nerf::cuda, over the same arguments.
+// No torch in here, so that nvcc never sees a torch header.
+#pragma once
+
+#include "math/adam.h"
+#include "math/composite.h"
+#include "math/march.h"
+#include "math/sample_images.h"
+#include "math/total_variation.h"
+#include "math/trilinear.h"
+
+namespace nerf {
+
+// Where the work is queued. The CPU ignores it.
+struct Stream {
+  void* handle = nullptr;
+  int device = 0;
+};
+
+#define NERF_DEVICE_FUNCTIONS                                                                                   \
+  /* Fills words and ray_offsets (clamped to the capacity unless that is 0) and counts the overflow. */         \
+  template <class T> void march_count(const MarchArgs<T>& args, Stream stream);                                 \
+  /* Fills ray_indices, t_starts and t_ends for the offsets. */                                                 \
+  template <class T> void march_fill(const MarchArgs<T>& args, Stream stream);                                  \
+  template <class T> void trilinear(const TrilinearArgs<T>& args, Stream stream);                               \
+  template <class T> void trilinear_backward(const TrilinearArgs<T>& args, Stream stream);                      \
+  template <class T> void composite(const CompositeArgs<T>& args, Stream stream);                               \
+  template <class T> void composite_backward(const CompositeArgs<T>& args, Stream stream);                      \
+  template <class T> void sample_images(const SampleImagesArgs<T>& args, Stream stream);                        \
+  template <class T> void total_variation(const TotalVariationArgs<T>& args, Stream stream);                    \
+  template <class T> void adam(const AdamArgs<T>& args, Stream stream);                                         \
+  /* Waits for the stream and reads one integer. */                                                             \
+  int64_t read(const int64_t* address, Stream stream);
+
+namespace cpu {
+NERF_DEVICE_FUNCTIONS
+}
+namespace cuda {
+NERF_DEVICE_FUNCTIONS
+}
+
+// Both devices serve float and double; this instantiates one of their functions for both.
+#define NERF_INSTANTIATE(function, Args)                   \
+  template void function(const Args<float>&, Stream);      \
+  template void function(const Args<double>&, Stream);
+
+}  // namespace nerf

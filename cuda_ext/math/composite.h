@@ -1,0 +1,88 @@
+// Compositing the samples of one ray front to back, and its gradient back to front (Max 1995; Mildenhall 2020, eq. 3).
+//
+//   alpha_i = 1 - exp(-density_i * delta_i)        T_i = prod_{j<i} (1 - alpha_j)        weight_i = T_i * alpha_i
+//   values = sum weight_i values_i,  opacity = sum weight_i,  depth = sum weight_i t_mid_i
+//
+// Samples behind T_i < min_transmittance weigh nothing. With g_i = d loss / d weight_i summed over all outputs,
+//
+//   d loss / d density_i = delta_i * (T_{i+1} * g_i - sum_{j>i} weight_j g_j)
+//
+// since raising density_i adds T_{i+1} * delta_i to weight_i and takes the share delta_i from every later weight.
+// T_{i+1} = T_end + sum_{j>i} weight_j, so the sweep from the back needs the saved weights and T_end alone: no scan, no
+// division by 1 - alpha, and behind the last weight the gradient is exactly zero.
+#pragma once
+
+#include "host_device.h"
+
+namespace nerf {
+
+template <class T>
+struct CompositeArgs {
+  const T* density;            // [M] per world unit, >= 0
+  const T* values;             // [M,C]
+  const T *t_starts, *t_ends;  // [M] world units
+  const int64_t* ray_offsets;  // [R+1]
+  int64_t num_rays, num_samples, channels;
+  T min_transmittance;
+  T *out_values, *opacity, *depth;                                      // [R,C], [R], [R]
+  T* weights;                                                           // [M] written forward, read backward
+  const T *grad_out_values, *grad_opacity, *grad_depth, *grad_weights;  // as the outputs
+  T *grad_density, *grad_values;                                        // [M], [M,C]
+};
+
+// 1 - exp(-x) without losing the digits of a small x.
+HOST_DEVICE float opacity_of(float optical_depth) { return -expm1f(-optical_depth); }
+HOST_DEVICE double opacity_of(double optical_depth) { return -expm1(-optical_depth); }
+
+template <class T>
+HOST_DEVICE void composite_ray(const CompositeArgs<T>& a, int64_t r) {
+  T* out = a.out_values + r * a.channels;
+  for (int64_t c = 0; c < a.channels; ++c) out[c] = T(0);
+  T transmittance = T(1), opacity = T(0), depth = T(0);
+  for (int64_t i = a.ray_offsets[r]; i < a.ray_offsets[r + 1]; ++i) {
+    if (transmittance < a.min_transmittance) {
+      a.weights[i] = T(0);
+      continue;
+    }
+    const T alpha = opacity_of(a.density[i] * (a.t_ends[i] - a.t_starts[i]));
+    const T weight = transmittance * alpha;
+    a.weights[i] = weight;
+    opacity += weight;
+    depth += weight * (T(0.5) * (a.t_starts[i] + a.t_ends[i]));
+    for (int64_t c = 0; c < a.channels; ++c) out[c] += weight * a.values[i * a.channels + c];
+    transmittance *= T(1) - alpha;
+  }
+  a.opacity[r] = opacity;
+  a.depth[r] = depth;
+}
+
+// What one unit of weight_i is worth to the loss.
+template <class T>
+HOST_DEVICE T weight_gradient(const CompositeArgs<T>& a, int64_t r, int64_t i) {
+  T g = a.grad_weights[i] + a.grad_opacity[r] + a.grad_depth[r] * (T(0.5) * (a.t_starts[i] + a.t_ends[i]));
+  for (int64_t c = 0; c < a.channels; ++c) g += a.grad_out_values[r * a.channels + c] * a.values[i * a.channels + c];
+  return g;
+}
+
+template <class T>
+HOST_DEVICE void composite_ray_backward(const CompositeArgs<T>& a, int64_t r) {
+  // Samples that do not count form the tail of the ray; the walk from the front finds where it begins, and T_end.
+  T after = T(1), later = T(0);
+  int64_t end = a.ray_offsets[r];
+  for (; end < a.ray_offsets[r + 1] && !(after < a.min_transmittance); ++end)
+    after *= T(1) - opacity_of(a.density[end] * (a.t_ends[end] - a.t_starts[end]));
+  for (int64_t i = a.ray_offsets[r + 1] - 1; i >= end; --i) {
+    a.grad_density[i] = T(0);
+    for (int64_t c = 0; c < a.channels; ++c) a.grad_values[i * a.channels + c] = T(0);
+  }
+  for (int64_t i = end - 1; i >= a.ray_offsets[r]; --i) {
+    const T weight = a.weights[i], g = weight_gradient(a, r, i);
+    a.grad_density[i] = (a.t_ends[i] - a.t_starts[i]) * (after * g - later);
+    for (int64_t c = 0; c < a.channels; ++c)
+      a.grad_values[i * a.channels + c] = weight * a.grad_out_values[r * a.channels + c];
+    later += weight * g;
+    after += weight;
+  }
+}
+
+}  // namespace nerf

@@ -1,0 +1,35 @@
+// Gradient of the total variation of a grid at one value.
+//
+//   TV(grid) = sum over pairs of neighbouring vertices, over channels, of h(difference),
+//   h(d) = d^2 / 2 for |d| <= 1, |d| - 1/2 beyond (Huber 1964): smooth near zero, one strong edge costs no more.
+#pragma once
+
+#include "host_device.h"
+
+namespace nerf {
+
+template <class T>
+struct TotalVariationArgs {
+  const T* grid;  // [X,Y,Z,C]
+  int64_t vertices[3], channels;
+  T* grad;  // [X,Y,Z,C], added to
+  T weight;
+  bool touched_only;  // leave values alone whose gradient is zero
+};
+
+template <class T>
+HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<T>& a, int64_t i) {
+  if (a.touched_only && a.grad[i] == T(0)) return;
+  int64_t stride = a.channels, position = i / a.channels;
+  T sum = T(0);
+  for (int axis = 2; axis >= 0; --axis) {
+    const int64_t x = position % a.vertices[axis];
+    if (x > 0) sum += clamp(a.grid[i] - a.grid[i - stride], T(-1), T(1));
+    if (x + 1 < a.vertices[axis]) sum += clamp(a.grid[i] - a.grid[i + stride], T(-1), T(1));
+    position /= a.vertices[axis];
+    stride *= a.vertices[axis];
+  }
+  a.grad[i] += a.weight * sum;
+}
+
+}  // namespace nerf

@@ -1,0 +1,83 @@
+// Trilinear interpolation at one point, and its adjoint.
+//
+// The grid has X * Y * Z vertices with C channels each, channels last. Coordinates are in grid units: vertex (x, y, z)
+// sits at (x, y, z). Outside the grid the nearest point of its surface counts, and the gradient with respect to the
+// coordinate is zero there. The result is linear in the grid, so its adjoint scatters with the same eight weights.
+#pragma once
+
+#include "host_device.h"
+
+namespace nerf {
+
+// The cell around a point: the row of its lowest vertex, the distance to the other rows, the weights on each axis.
+template <class T>
+struct Stencil {
+  int64_t row;        // vertex index of the corner (0, 0, 0); multiply by C for its address
+  int64_t stride[3];  // rows to the next vertex on each axis; 0 where the grid has one vertex only
+  T weight[3][2];     // 1 - fraction, fraction
+  bool inside[3];     // false: clamped, no gradient with respect to this coordinate
+
+  // Corner k = 4x + 2y + z.
+  HOST_DEVICE int64_t corner_row(int k) const {
+    return row + (k & 4 ? stride[0] : 0) + (k & 2 ? stride[1] : 0) + (k & 1 ? stride[2] : 0);
+  }
+  HOST_DEVICE T corner_weight(int k) const { return weight[0][k >> 2 & 1] * weight[1][k >> 1 & 1] * weight[2][k & 1]; }
+
+  // Derivative of corner_weight with respect to the coordinate on one axis.
+  HOST_DEVICE T corner_weight_slope(int k, int axis) const {
+    if (!inside[axis]) return T(0);
+    T slope = k >> (2 - axis) & 1 ? T(1) : T(-1);
+    NERF_UNROLL for (int other = 0; other < 3; ++other)
+      if (other != axis) slope *= weight[other][k >> (2 - other) & 1];
+    return slope;
+  }
+};
+
+template <class T>
+HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3]) {
+  Stencil<T> s;
+  int64_t base[3];
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+    const T last = T(vertices[axis] - 1);
+    const T x = clamp(coord[axis], T(0), last);
+    // The last vertex belongs to the cell below it; NaN ends up in cell 0 and stays NaN in the weights.
+    base[axis] = clamp<int64_t>(int64_t(std::floor(x)), 0, max2<int64_t>(vertices[axis] - 2, 0));
+    const T fraction = x - T(base[axis]);
+    s.weight[axis][0] = T(1) - fraction;
+    s.weight[axis][1] = fraction;
+    s.inside[axis] = coord[axis] >= T(0) && coord[axis] <= last && vertices[axis] > 1;
+    s.stride[axis] = vertices[axis] > 1;
+  }
+  s.row = (base[0] * vertices[1] + base[1]) * vertices[2] + base[2];
+  s.stride[0] *= vertices[1] * vertices[2];
+  s.stride[1] *= vertices[2];
+  return s;
+}
+
+// d(out . grad) / d(coord) = sum over corners of slope * (grad . corner values).
+template <class T>
+HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const T* grid, const T* grad_out, int64_t channels,
+                                     T* grad_coord) {
+  T sum[3] = {T(0), T(0), T(0)};
+  NERF_UNROLL for (int k = 0; k < 8; ++k) {
+    const T* values = grid + s.corner_row(k) * channels;
+    T dot = T(0);
+    for (int64_t c = 0; c < channels; ++c) dot += values[c] * grad_out[c];
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) sum[axis] += s.corner_weight_slope(k, axis) * dot;
+  }
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) grad_coord[axis] = sum[axis];
+}
+
+template <class T>
+struct TrilinearArgs {
+  const T* grid;  // [X,Y,Z,C]
+  int64_t vertices[3], channels;
+  const T* coords;  // [N,3] grid units
+  int64_t num_points;
+  T* out;             // [N,C]             forward
+  const T* grad_out;  // [N,C]             backward
+  T* grad_grid;       // [X,Y,Z,C] or null: added to
+  T* grad_coords;     // [N,3] or null
+};
+
+}  // namespace nerf

@@ -1,0 +1,42 @@
+// adam_step: one step of masked Adam, in place.
+#include "ops.h"
+
+namespace nerf {
+
+void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
+               const Tensor& lr, const Tensor& step, double beta1, double beta2, double eps) {
+  check_floating("param", param);
+  const ScalarType dtype = param.scalar_type();
+  const Shape shape(param.sizes().begin(), param.sizes().end());
+  check_argument("exp_avg", exp_avg, param, dtype, shape);
+  check_argument("exp_avg_sq", exp_avg_sq, param, dtype, shape);
+  check_argument("grad", grad, param, dtype, shape);
+  check_argument("lr", lr, param, ScalarType::Float, {kAny});
+  check_argument("step", step, param, ScalarType::Float, {1});
+  const int64_t channels = shape.empty() ? 1 : shape.back();
+  if (lr.numel() != 1 && lr.numel() != channels)
+    reject("lr has shape " + shape_name(lr.sizes()) + ", expected [1] or one per channel, [" + std::to_string(channels) +
+           "]");
+  check_in_place("param", param);
+  check_in_place("exp_avg", exp_avg);
+  check_in_place("exp_avg_sq", exp_avg_sq);
+  const Tensor g = dense(grad), rate = dense(lr);
+  with_scalar(param, [&](auto scalar) {
+    using T = decltype(scalar);
+    AdamArgs<T> a = {};
+    a.param = data<T>(param);
+    a.exp_avg = data<T>(exp_avg);
+    a.exp_avg_sq = data<T>(exp_avg_sq);
+    a.grad = data<T>(g);
+    a.count = param.numel();
+    a.lr = data<float>(rate);
+    a.lr_count = rate.numel();
+    a.step = data<float>(step);
+    a.beta1 = beta1;
+    a.beta2 = beta2;
+    a.eps = eps;
+    NERF_CALL(param, adam, a);
+  });
+}
+
+}  // namespace nerf

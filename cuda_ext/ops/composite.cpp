@@ -1,0 +1,95 @@
+// composite_rays and its backward.
+#include "ops.h"
+
+namespace nerf {
+namespace {
+
+void check_inputs(const Tensor& density, const Tensor& values, const Tensor& t_starts, const Tensor& t_ends,
+                  const Tensor& ray_offsets) {
+  check_floating("density", density);
+  const ScalarType dtype = density.scalar_type();
+  check_argument("density", density, density, dtype, {kAny});
+  const int64_t num_samples = density.size(0);
+  check_argument("values", values, density, dtype, {num_samples, kAny});
+  check_argument("t_starts", t_starts, density, dtype, {num_samples});
+  check_argument("t_ends", t_ends, density, dtype, {num_samples});
+  check_argument("ray_offsets", ray_offsets, density, ScalarType::Long, {kAny});
+  if (ray_offsets.size(0) == 0) reject("ray_offsets has shape [0], expected [R+1]");
+}
+
+template <class T>
+CompositeArgs<T> arguments(const Tensor& density, const Tensor& values, const Tensor& t_starts, const Tensor& t_ends,
+                           const Tensor& ray_offsets, const Tensor& weights, double min_transmittance) {
+  CompositeArgs<T> a = {};
+  a.density = data<T>(density);
+  a.values = data<T>(values);
+  a.t_starts = data<T>(t_starts);
+  a.t_ends = data<T>(t_ends);
+  a.ray_offsets = data<int64_t>(ray_offsets);
+  a.weights = data<T>(weights);
+  a.num_rays = ray_offsets.size(0) - 1;
+  a.num_samples = density.size(0);
+  a.channels = values.size(1);
+  a.min_transmittance = T(min_transmittance);
+  return a;
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density, const Tensor& values,
+                                                          const Tensor& t_starts, const Tensor& t_ends,
+                                                          const Tensor& ray_offsets, double min_transmittance) {
+  check_inputs(density, values, t_starts, t_ends, ray_offsets);
+  const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts),
+               ends = dense(t_ends), offsets = dense(ray_offsets);
+  const ScalarType dtype = sigma.scalar_type();
+  const int64_t num_rays = offsets.size(0) - 1;
+  Tensor out = empty(sigma, {num_rays, v.size(1)}, dtype), opacity = empty(sigma, {num_rays}, dtype),
+         depth = empty(sigma, {num_rays}, dtype);
+  Tensor weights = zeros(sigma, {sigma.size(0)}, dtype);  // samples that belong to no ray weigh nothing
+  with_scalar(sigma, [&](auto scalar) {
+    using T = decltype(scalar);
+    CompositeArgs<T> a = arguments<T>(sigma, v, starts, ends, offsets, weights, min_transmittance);
+    a.out_values = data<T>(out);
+    a.opacity = data<T>(opacity);
+    a.depth = data<T>(depth);
+    NERF_CALL(sigma, composite, a);
+  });
+  return {out, opacity, depth, weights};
+}
+
+std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, const Tensor& grad_opacity,
+                                                   const Tensor& grad_depth, const Tensor& grad_weights,
+                                                   const Tensor& density, const Tensor& values,
+                                                   const Tensor& t_starts, const Tensor& t_ends,
+                                                   const Tensor& ray_offsets, const Tensor& weights,
+                                                   double min_transmittance) {
+  check_inputs(density, values, t_starts, t_ends, ray_offsets);
+  const ScalarType dtype = density.scalar_type();
+  const int64_t num_rays = ray_offsets.size(0) - 1, num_samples = density.size(0);
+  check_argument("grad_values", grad_values, density, dtype, {num_rays, values.size(1)});
+  check_argument("grad_opacity", grad_opacity, density, dtype, {num_rays});
+  check_argument("grad_depth", grad_depth, density, dtype, {num_rays});
+  check_argument("grad_weights", grad_weights, density, dtype, {num_samples});
+  check_argument("weights", weights, density, dtype, {num_samples});
+  const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts),
+               ends = dense(t_ends), offsets = dense(ray_offsets), w = dense(weights),
+               gv = dense(grad_values), go = dense(grad_opacity), gd = dense(grad_depth),
+               gw = dense(grad_weights);
+  Tensor grad_density = zeros(sigma, {num_samples}, dtype);  // zero for samples that belong to no ray
+  Tensor grad_of_values = zeros(sigma, {num_samples, v.size(1)}, dtype);
+  with_scalar(sigma, [&](auto scalar) {
+    using T = decltype(scalar);
+    CompositeArgs<T> a = arguments<T>(sigma, v, starts, ends, offsets, w, min_transmittance);
+    a.grad_out_values = data<T>(gv);
+    a.grad_opacity = data<T>(go);
+    a.grad_depth = data<T>(gd);
+    a.grad_weights = data<T>(gw);
+    a.grad_density = data<T>(grad_density);
+    a.grad_values = data<T>(grad_of_values);
+    NERF_CALL(sigma, composite_backward, a);
+  });
+  return {grad_density, grad_of_values};
+}
+
+}  // namespace nerf

@@ -1,0 +1,37 @@
+// The torch side of every operation: check, allocate, call the device. library.cpp registers them.
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include "../checks.h"
+
+namespace nerf {
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& origins, const Tensor& directions,
+                                                              const Tensor& jitter, const Tensor& occupied,
+                                                              const Tensor& near, const Tensor& far, double step_size,
+                                                              int64_t capacity);
+
+Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords);
+std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
+                                                          const Tensor& coords, bool needs_grid, bool needs_coords);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density, const Tensor& values,
+                                                          const Tensor& t_starts, const Tensor& t_ends,
+                                                          const Tensor& ray_offsets, double min_transmittance);
+std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, const Tensor& grad_opacity,
+                                                   const Tensor& grad_depth, const Tensor& grad_weights,
+                                                   const Tensor& density, const Tensor& values,
+                                                   const Tensor& t_starts, const Tensor& t_ends,
+                                                   const Tensor& ray_offsets, const Tensor& weights,
+                                                   double min_transmittance);
+
+Tensor sample_images(const Tensor& images, const Tensor& pixel_indices);
+
+void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only);
+
+void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
+               const Tensor& lr, const Tensor& step, double beta1, double beta2, double eps);
+
+}  // namespace nerf

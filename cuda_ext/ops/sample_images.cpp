@@ -1,0 +1,22 @@
+// sample_images: bytes to colours, for the pixels of one batch.
+#include "ops.h"
+
+namespace nerf {
+
+Tensor sample_images(const Tensor& images, const Tensor& pixel_indices) {
+  check_argument("images", images, images, ScalarType::Byte, {kAny, kAny, kAny, kAny});
+  check_argument("pixel_indices", pixel_indices, images, ScalarType::Long, {kAny});
+  const Tensor bytes = dense(images), indices = dense(pixel_indices);
+  Tensor out = empty(bytes, {indices.size(0), bytes.size(3)}, ScalarType::Float);
+  SampleImagesArgs<float> a = {};
+  a.images = data<uint8_t>(bytes);
+  a.num_pixels = bytes.size(0) * bytes.size(1) * bytes.size(2);
+  a.channels = bytes.size(3);
+  a.pixel_indices = data<int64_t>(indices);
+  a.num_rays = indices.size(0);
+  a.out = data<float>(out);
+  NERF_CALL(bytes, sample_images, a);
+  return out;
+}
+
+}  // namespace nerf

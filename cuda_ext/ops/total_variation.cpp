@@ -1,0 +1,25 @@
+// total_variation_grad: adds the gradient of the grid's total variation to an existing gradient.
+#include "ops.h"
+
+namespace nerf {
+
+void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only) {
+  check_floating("grad", grad);
+  check_in_place("grad", grad);
+  check_argument("grad", grad, grad, grad.scalar_type(), {kAny, kAny, kAny, kAny});
+  check_argument("grid", grid, grad, grad.scalar_type(), {grad.size(0), grad.size(1), grad.size(2), grad.size(3)});
+  const Tensor g = dense(grid);
+  with_scalar(grad, [&](auto scalar) {
+    using T = decltype(scalar);
+    TotalVariationArgs<T> a = {};
+    a.grid = data<T>(g);
+    for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = g.size(axis);
+    a.channels = g.size(3);
+    a.grad = data<T>(grad);
+    a.weight = T(weight);
+    a.touched_only = touched_only;
+    NERF_CALL(grad, total_variation, a);
+  });
+}
+
+}  // namespace nerf

@@ -1,0 +1,60 @@
+// interpolate_trilinear and its backward.
+#include "ops.h"
+
+namespace nerf {
+namespace {
+
+void check_inputs(const Tensor& grid, const Tensor& coords) {
+  check_floating("grid", grid);
+  check_argument("grid", grid, grid, grid.scalar_type(), {kAny, kAny, kAny, kAny});
+  if (grid.size(0) * grid.size(1) * grid.size(2) == 0)
+    reject("grid has shape " + shape_name(grid.sizes()) + ", expected at least one vertex");
+  check_argument("coords", coords, grid, grid.scalar_type(), {kAny, 3});
+}
+
+template <class T>
+TrilinearArgs<T> arguments(const Tensor& grid, const Tensor& coords) {
+  TrilinearArgs<T> a = {};
+  a.grid = data<T>(grid);
+  for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = grid.size(axis);
+  a.channels = grid.size(3);
+  a.coords = data<T>(coords);
+  a.num_points = coords.size(0);
+  return a;
+}
+
+}  // namespace
+
+Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords) {
+  check_inputs(grid, coords);
+  const Tensor g = dense(grid), x = dense(coords);
+  Tensor out = empty(g, {x.size(0), g.size(3)}, g.scalar_type());
+  with_scalar(g, [&](auto scalar) {
+    using T = decltype(scalar);
+    TrilinearArgs<T> a = arguments<T>(g, x);
+    a.out = data<T>(out);
+    NERF_CALL(g, trilinear, a);
+  });
+  return out;
+}
+
+std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
+                                                          const Tensor& coords, bool needs_grid, bool needs_coords) {
+  check_inputs(grid, coords);
+  check_argument("grad_out", grad_out, grid, grid.scalar_type(), {coords.size(0), grid.size(3)});
+  const Tensor go = dense(grad_out), g = dense(grid), x = dense(coords);
+  const Shape grid_shape = {g.size(0), g.size(1), g.size(2), g.size(3)};
+  Tensor grad_grid = needs_grid ? zeros(g, grid_shape, g.scalar_type()) : no_gradient(g);
+  Tensor grad_coords = needs_coords ? empty(g, {x.size(0), 3}, g.scalar_type()) : no_gradient(g);
+  with_scalar(g, [&](auto scalar) {
+    using T = decltype(scalar);
+    TrilinearArgs<T> a = arguments<T>(g, x);
+    a.grad_out = data<T>(go);
+    a.grad_grid = needs_grid ? data<T>(grad_grid) : nullptr;
+    a.grad_coords = needs_coords ? data<T>(grad_coords) : nullptr;
+    NERF_CALL(g, trilinear_backward, a);
+  });
+  return {grad_grid, grad_coords};
+}
+
+}  // namespace nerf

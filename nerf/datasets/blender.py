@@ -1,0 +1,244 @@
+"""Scenes in the Blender format (transforms_<split>.json), which Synthetic-NeRF uses: find, check and load.
+
+Poses map camera to world in OpenGL axes, as Cameras does, so they are checked but not converted.
+Optional keys beyond Synthetic-NeRF's: fl_x, fl_y, cx, cy, w, h (pixels) and, for depth maps, depth_scale with
+a depth_file_path in every frame.
+"""
+
+import itertools
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nerf.cameras import Cameras, focal_from_fov
+from nerf.datasets.posed_images import PosedImages, image_size, read_depths, read_images
+from nerf.errors import UserError
+
+IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path
+RIGID_TOLERANCE = 1e-3  # largest entry of |R^T R - I|
+DISTORTION_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
+
+
+def find_scene(root: str | None, scene: str, data_dir: Path) -> Path:
+    """The folder that holds the scene's transforms_train.json.
+
+    An explicit root is the only place searched: itself, then root/scene. Without one, in this order:
+    data_dir/nerf_synthetic/scene, $NERF_DATA/scene, data_dir/scene. Raises UserError listing the places.
+    """
+    unpacked = data_dir / "nerf_synthetic" / scene
+    if root is not None:
+        places = [Path(root).expanduser(), Path(root).expanduser() / scene]
+    else:
+        places = [unpacked, data_dir / scene]
+        if os.environ.get("NERF_DATA"):
+            places.insert(1, Path(os.environ["NERF_DATA"]).expanduser() / scene)
+    for place in places:
+        if (place / "transforms_train.json").is_file():
+            return place
+    raise UserError(
+        f"Scene '{scene}' not found: no transforms_train.json in {', '.join(map(str, places))}. "
+        f"Set dataset.root=PATH, export NERF_DATA=PATH with PATH/{scene} in it, or unpack the scene into "
+        f"{unpacked}; {data_dir / 'README.md'} says where Synthetic-NeRF comes from."
+    )
+
+
+def available_splits(folder: Path) -> list[str]:
+    """Names of the splits that have a transforms file in folder, sorted."""
+    return sorted(path.stem.removeprefix("transforms_") for path in folder.glob("transforms_*.json"))
+
+
+def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
+    """Loads one split in the order of its frames, at 1/downscale of the stored size.
+
+    Images and camera tensors are on the CPU. Raises UserError, naming the file, for a missing folder, split,
+    key or image, a damaged file, images of different sizes, a pose that is not rigid, unusable intrinsics.
+    """
+    transforms = _read_transforms(folder, split)
+    poses = transforms.poses()
+    paths = transforms.files("file_path")
+    width, height = image_size(paths[0])
+    intrinsics = transforms.intrinsics(width, height)
+    depths = None
+    if any("depth_file_path" in frame for frame in transforms.frames):
+        scale = transforms.positive("depth_scale")
+        depths = read_depths(transforms.files("depth_file_path"), scale, paths[0])
+    images, has_alpha = read_images(paths)
+    cameras = Cameras(
+        torch.tensor(poses, dtype=torch.float32)[:, :3],
+        torch.tensor([intrinsics] * len(paths), dtype=torch.float32),
+        width,
+        height,
+    )
+    names = [path.stem for path in paths]
+    return PosedImages(images, cameras, names, depths, has_alpha).downscaled(downscale)
+
+
+@dataclass(frozen=True)
+class _Transforms:
+    """A parsed transforms file. Its methods check what they return; all numbers in it are floats."""
+
+    path: Path
+    header: dict[str, Any]
+    frames: list[dict[str, Any]]
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        """The number under a key of the header, which must be finite and > 0."""
+        value = self.header.get(key, default)
+        if value is None:
+            raise UserError(f"{self.path}: key '{key}' is missing, expected a positive number; add it.")
+        if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
+            raise UserError(f"{self.path}: {key} is {_shown(value)}, expected a positive number; correct it.")
+        return value
+
+    def intrinsics(self, width: int, height: int) -> list[float]:
+        """fx, fy, cx, cy in pixels for images of the given size."""
+        stated = self.positive("w", float(width)), self.positive("h", float(height))
+        if stated != (width, height):
+            raise UserError(
+                f"{self.path}: w, h say {stated[0]:g}x{stated[1]:g} but the images are {width}x{height}. "
+                "Correct w and h, and with them fl_x, fl_y, cx and cy."
+            )
+        for key in DISTORTION_KEYS:
+            if self.header.get(key):
+                raise UserError(
+                    f"{self.path}: {key}={self.header[key]} means lens distortion, but only pinhole "
+                    "cameras are supported. Undistort the images and remove the key."
+                )
+        if "fl_x" in self.header:
+            fx = self.positive("fl_x")
+        else:
+            fx = focal_from_fov(width, self._horizontal_fov())
+        fy = self.positive("fl_y", fx)
+        return [fx, fy, self.positive("cx", width / 2), self.positive("cy", height / 2)]
+
+    def _horizontal_fov(self) -> float:
+        fov = self.positive("camera_angle_x")
+        if fov >= math.pi:
+            raise UserError(
+                f"{self.path}: camera_angle_x is {fov:g}, expected radians between 0 and pi. "
+                f"If these are degrees, write {math.radians(fov):.6g}."
+            )
+        return fov
+
+    def files(self, key: str) -> list[Path]:
+        """The files that the frames name under a key, all of which exist."""
+        found = [self._file(index, key) for index in range(len(self.frames))]
+        missing = [index for index, path in enumerate(found) if not path.exists()]
+        if missing:
+            raise UserError(
+                f"{found[missing[0]]}: no such file, nor with {', '.join(filter(None, IMAGE_EXTENSIONS))}; "
+                f"{len(missing)} of the {len(found)} files that {self.path} names under {key} are missing. "
+                "Restore them or remove their frames."
+            )
+        return found
+
+    def _file(self, index: int, key: str) -> Path:
+        value = self.frames[index].get(key)
+        if not isinstance(value, str):
+            raise UserError(
+                f"{self.path}: {key} of frame {index} is {_shown(value)}, expected the path of a file "
+                "relative to the scene folder; add it."
+            )
+        return _with_extension(self.path.parent / value)
+
+    def poses(self) -> np.ndarray:
+        """Camera-to-world matrices [I,4,4] float64, each a rotation and a translation."""
+        place = f"{self.path}: transform_matrix of frame"
+        matrices = [frame.get("transform_matrix") for frame in self.frames]
+        return np.stack([_rigid_pose(matrix, f"{place} {index}") for index, matrix in enumerate(matrices)])
+
+
+def _read_transforms(folder: Path, split: str) -> _Transforms:
+    path = folder / f"transforms_{split}.json"
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder}: no such folder, expected a scene folder with {path.name}; correct dataset.root."
+        )
+    if not path.exists():
+        splits = ", ".join(available_splits(folder)) or "none"
+        raise UserError(
+            f"{path}: no such file; splits found in its folder: {splits}. Ask for one of these or add it."
+        )
+    try:
+        # parse_int: so that one test for float covers every number.
+        header = json.loads(path.read_text(encoding="utf-8"), parse_int=float)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}: not valid JSON at line {error.lineno}, column {error.colno} ({error.msg}). "
+            "Correct it there or export the file again."
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read ({reason}), expected JSON in UTF-8; replace it.") from error
+    frames = header.get("frames") if isinstance(header, dict) else None
+    if not isinstance(frames, list) or not frames or not all(isinstance(frame, dict) for frame in frames):
+        raise UserError(
+            f"{path}: key 'frames' is {_shown(frames)}, expected a list of at least one frame, each an "
+            "object with file_path and transform_matrix; add them or export the file again."
+        )
+    return _Transforms(path, header, frames)
+
+
+def _rigid_pose(matrix: object, where: str) -> np.ndarray:
+    """The matrix [4,4] float64 if it is a rotation and a translation; where begins the error messages."""
+    rows = matrix if isinstance(matrix, list) else []
+    if [len(row) if isinstance(row, list) else 0 for row in rows] != [4, 4, 4, 4]:
+        raise UserError(
+            f"{where} is {_shown(matrix)}, expected 4 rows of 4 numbers. Write the whole camera-to-world "
+            "matrix."
+        )
+    for entry in itertools.chain(*rows):
+        if not isinstance(entry, float) or not math.isfinite(entry):
+            raise UserError(
+                f"{where} holds {_shown(entry)}, expected finite numbers. Correct the pose or drop the frame."
+            )
+    pose = np.array(rows)
+    rotation = pose[:3, :3]
+    gram = rotation.T @ rotation
+    scale = math.sqrt(np.trace(gram) / 3)
+    if scale > 0 and not _is_identity(gram) and _is_identity(gram / scale**2):
+        raise UserError(
+            f"{where} scales uniformly by {scale:.6g}, expected a rotation of scale 1. "
+            "Divide its upper left 3x3 block by the scale."
+        )
+    if not _is_identity(gram):
+        raise UserError(
+            f"{where} is not rigid: R^T R differs from I by {np.abs(gram - np.eye(3)).max():.3g}, expected "
+            f"at most {RIGID_TOLERANCE:g}. Remove shear and unequal scales from the pose."
+        )
+    if np.linalg.det(rotation) < 0:
+        raise UserError(
+            f"{where} is a reflection (determinant -1), expected a rotation. Negate the axis that is flipped."
+        )
+    if np.abs(pose[3] - [0, 0, 0, 1]).max() > RIGID_TOLERANCE:
+        raise UserError(
+            f"{where} has the last row {pose[3].tolist()}, expected 0, 0, 0, 1. Transpose it if it is stored "
+            "column by column."
+        )
+    return pose
+
+
+def _is_identity(gram: np.ndarray) -> bool:
+    return bool(np.abs(gram - np.eye(3)).max() <= RIGID_TOLERANCE)
+
+
+def _with_extension(stem: Path) -> Path:
+    """The first existing file that stem names, with or without an extension; stem itself if there is none."""
+    candidates = [Path(f"{stem}{extension}") for extension in IMAGE_EXTENSIONS]
+    existing = [path for path in candidates if path.exists()]
+    # Files first: a folder r_0 beside r_0.png is not the image.
+    return min(existing, key=Path.is_dir, default=stem)
+
+
+def _shown(value: object) -> str:
+    """What was found, short enough for an error message."""
+    if value is None:  # an absent key, or null
+        return "missing"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,134 @@
+"""Scores of a rendered view against the photograph and the depth it should reproduce.
+
+Images are scored as they are shown: values are clamped to [0, 1] first and the data range is 1. Everything
+is computed in float64. On a GPU, float32 convolutions may run in TF32, whose ten-bit mantissa would show in
+the differences of squares from which SSIM takes its variances.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d
+
+Shape = tuple[int | None, ...]  # None stands for any size
+
+IMAGE: Shape = (None, None, 3)
+
+SSIM_WINDOW = 11  # pixels
+SSIM_SIGMA = 1.5  # pixels
+SSIM_C1 = 0.01**2  # (k1 * data range)^2
+SSIM_C2 = 0.03**2  # (k2 * data range)^2
+
+# Below this opacity a pixel shows nothing, and dividing by it would only amplify rounding.
+MIN_OPACITY = 1e-6
+
+
+class Summary(TypedDict):
+    """One score over a set of views."""
+
+    mean: float
+    per_view: list[float]
+
+
+def mse_to_psnr(mse: float) -> float:
+    """Peak signal-to-noise ratio in dB for data range 1: -10 log10(mse); infinite for mse 0, NaN for NaN.
+
+    Raises ValueError if mse is negative.
+    """
+    if mse < 0:
+        raise ValueError(f"mse: found {mse}, expected a value >= 0")
+    return math.inf if mse == 0 else -10 * math.log10(mse)
+
+
+def psnr(image: Tensor, truth: Tensor) -> float:
+    """PSNR in dB of image against truth, both float [H,W,3].
+
+    Raises ValueError if the shapes differ or either is not a float image.
+    """
+    image, truth = _as_shown(image, truth)
+    return mse_to_psnr((image - truth).square().mean().item())
+
+
+@torch.no_grad()
+def ssim(image: Tensor, truth: Tensor) -> float:
+    """Mean structural similarity of image and truth, both float [H,W,3]; 1 for identical images.
+
+    Equation 13 of Wang et al., "Image Quality Assessment: From Error Visibility to Structural Similarity"
+    (2004), per colour channel, with their 11x11 Gaussian window (sigma 1.5), k1 = 0.01 and k2 = 0.03. As
+    there, only windows that lie wholly inside the image count, so no padding enters the score.
+
+    Raises ValueError if the shapes differ, if either is not a float image, or if the window does not fit.
+    """
+    image, truth = _as_shown(image, truth)
+    if min(image.shape[:2]) < SSIM_WINDOW:
+        raise ValueError(
+            f"image: found {list(image.shape)}, expected at least {SSIM_WINDOW} pixels in height and width"
+        )
+    x, y = image.permute(2, 0, 1), truth.permute(2, 0, 1)
+    mean_x, mean_y, mean_xx, mean_yy, mean_xy = _window_means(torch.stack([x, y, x * x, y * y, x * y]))
+    variance_x = mean_xx - mean_x.square()
+    variance_y = mean_yy - mean_y.square()
+    covariance = mean_xy - mean_x * mean_y
+    luminance = (2 * mean_x * mean_y + SSIM_C1) / (mean_x.square() + mean_y.square() + SSIM_C1)
+    contrast_structure = (2 * covariance + SSIM_C2) / (variance_x + variance_y + SSIM_C2)
+    return (luminance * contrast_structure).mean().item()
+
+
+def median_depth_error(depth: Tensor, truth: Tensor, opacity: Tensor) -> float:
+    """Median over the pixels with truth > 0 of |depth / opacity - truth|, in world units.
+
+    depth is the opacity-weighted distance that volume rendering accumulates, so depth / opacity is the
+    expected distance. A pixel that shows nothing has distance 0: a hole in a surface costs its full distance.
+    An even number of pixels yields the lower of the two middle errors, no pixel with truth > 0 yields NaN.
+
+    depth, truth, opacity: float [H,W]; both distances are measured along the ray.
+    Raises ValueError if one of them is not float [H,W] or the shapes differ.
+    """
+    check_float("truth", truth, (None, None))
+    check_float("depth", depth, truth.shape)
+    check_float("opacity", opacity, truth.shape)
+    hit = truth > 0
+    expected_distance = depth[hit].double() / opacity[hit].double().clamp(min=MIN_OPACITY)
+    errors = (expected_distance - truth[hit].double()).abs()
+    return errors.median().item() if len(errors) else math.nan
+
+
+def summarize(values: Sequence[float]) -> Summary:
+    """Mean of one score over views, next to the values themselves.
+
+    The PSNR of a test set is the mean of the PSNRs of its views, not the PSNR of their mean squared error.
+    Raises ValueError if there are no values.
+    """
+    if not values:
+        raise ValueError("values: found none, expected one per view")
+    return Summary(mean=math.fsum(values) / len(values), per_view=list(values))
+
+
+def check_float(name: str, value: Tensor, expected: Shape) -> None:
+    """Raise ValueError, with what was found and expected, unless value is a float tensor of that shape."""
+    fits = len(value.shape) == len(expected) and all(
+        wanted is None or wanted == size for size, wanted in zip(value.shape, expected)
+    )
+    if not (fits and value.is_floating_point()):
+        sizes = ", ".join("any" if size is None else str(size) for size in expected)
+        raise ValueError(f"{name}: found {value.dtype} {list(value.shape)}, expected float [{sizes}]")
+
+
+def _as_shown(image: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """The checked pair in float64, clamped to [0, 1]."""
+    check_float("truth", truth, IMAGE)
+    check_float("image", image, truth.shape)
+    return image.double().clamp(0, 1), truth.double().clamp(0, 1)
+
+
+def _window_means(maps: Tensor) -> Tensor:
+    """Gaussian-weighted means [K,C,H-10,W-10] of the float64 maps [K,C,H,W]: columns first, then rows."""
+    offset = torch.arange(SSIM_WINDOW, dtype=maps.dtype, device=maps.device) - SSIM_WINDOW // 2
+    weights = torch.exp(-0.5 * (offset / SSIM_SIGMA).square())
+    channels = maps.shape[1]
+    kernel = (weights / weights.sum()).expand(channels, 1, SSIM_WINDOW)  # the same for every channel
+    along_columns = conv2d(maps, kernel[:, :, :, None], groups=channels)
+    return conv2d(along_columns, kernel[:, :, None, :], groups=channels)

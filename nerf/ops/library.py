@@ -1,0 +1,55 @@
+"""Finds, builds if need be, and loads the native library into torch.ops.nerf.
+
+An installed package brings libnerf.so beside this file. A checkout that was never installed, or whose sources have
+changed since, builds it once (cuda_ext/build.py).
+"""
+
+import functools
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+LIBRARY = Path(__file__).with_name("libnerf.so")
+BUILD_SCRIPT = Path(__file__).parents[2] / "cuda_ext" / "build.py"
+
+
+class NativeUnavailable(RuntimeError):
+    """The native library cannot be had here; the message says why and what to do."""
+
+
+def build_module() -> ModuleType | None:
+    """cuda_ext/build.py as a module, None where the sources are not beside the package."""
+    if not BUILD_SCRIPT.is_file():
+        return None
+    spec = importlib.util.spec_from_file_location("nerf_build", BUILD_SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@functools.cache
+def load_library() -> None:
+    """Loads the library, once. Raises NativeUnavailable with the reason and the remedy."""
+    builder = build_module()
+    if builder is not None:
+        try:
+            builder.build()
+        except (builder.BuildError, OSError) as error:
+            raise NativeUnavailable(str(error)) from error
+    elif not LIBRARY.is_file():
+        raise NativeUnavailable(
+            f"{LIBRARY} is missing and the sources are not beside the package; reinstall with "
+            "pip install --no-build-isolation ."
+        )
+    try:
+        torch.ops.load_library(str(LIBRARY))
+    except OSError as error:
+        raise NativeUnavailable(f"{LIBRARY} does not load ({error}); PyTorch >= 2.10 is needed") from error
+
+
+def has_cuda_code() -> bool:
+    """Whether the loaded library brings CUDA kernels."""
+    load_library()
+    return torch._C._dispatch_has_kernel_for_dispatch_key("nerf::march_rays", "CUDA")

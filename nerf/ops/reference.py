@@ -1,0 +1,188 @@
+"""The operations in pure PyTorch: the specification, the oracle of every test, and the backend `torch`.
+
+Legend: R rays, M samples, N points, C channels, X Y Z grid vertices. Arguments and results are the same as in
+native.py, names included. Derivatives come from autograd.
+"""
+
+import torch
+from torch import Tensor
+
+MAX_LATTICE_POINTS = 1 << 24  # per chunk of rays in march_rays; bounds the memory of the dense lattice
+
+
+def march_rays(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    capacity: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Samples of rays in occupied cells.
+
+    Sample k of a ray covers t_min + (k + jitter) * step_size to t_min + (k + 1 + jitter) * step_size, where t_min and
+    t_max are near and far clipped to the grid. It exists if its midpoint lies before t_max in an occupied cell.
+
+    origins, directions [R,3]: grid units, directions not renormalised, so t stays world distance.
+    jitter [R]: in [-0.5, 0.5). occupied [X-1,Y-1,Z-1] bool. near, far [R] and step_size: world units.
+    capacity: 0 gives exactly the M samples, with one host read; otherwise M = capacity, rays from the first that does
+    not fit on are dropped, and the rows behind the last ray have index 0 and length 0.
+
+    Returns ray_offsets [R+1] int64, ray_indices [M] int64, t_starts [M], t_ends [M], overflow [1] int64 (rays dropped).
+    Not differentiable.
+    """
+    origins, directions, jitter = origins.detach(), directions.detach(), jitter.detach()
+    cells = torch.tensor(occupied.shape, device=origins.device)
+    upper = cells.to(origins.dtype)
+    parallel = directions == 0
+    within = (origins >= 0) & (origins <= upper)
+    at_lower, at_upper = (0 - origins) / directions, (upper - origins) / directions
+    infinity = torch.full_like(origins, torch.inf)
+    entry = torch.where(parallel, torch.where(within, -infinity, infinity), torch.minimum(at_lower, at_upper))
+    leave = torch.where(parallel, torch.where(within, infinity, -infinity), torch.maximum(at_lower, at_upper))
+    t_min, t_max = torch.maximum(near, entry.amax(-1)), torch.minimum(far, leave.amin(-1))
+
+    steps = ((t_max - t_min) / step_size - jitter).nan_to_num(0, 0, 0).clamp(min=0)
+    num_points = int(steps.max().ceil().item()) + 1 if len(steps) else 1
+    k = torch.arange(num_points, device=origins.device, dtype=origins.dtype)
+    chunk = max(1, MAX_LATTICE_POINTS // num_points)
+    found = []
+    for first in range(0, len(origins), chunk):
+        rows = slice(first, first + chunk)
+        t_mid = t_min[rows, None] + (k + 0.5 + jitter[rows, None]) * step_size
+        position = origins[rows, None] + t_mid[..., None] * directions[rows, None]
+        cell = position.floor().nan_to_num(0).clamp(min=torch.zeros_like(upper), max=upper - 1).long()
+        exists = (t_mid < t_max[rows, None]) & occupied[cell.unbind(-1)]
+        ray, point = exists.nonzero(as_tuple=True)
+        found.append(torch.stack([ray + first, point], -1))
+    ray_indices, point = (torch.cat(found) if found else torch.zeros(0, 2).to(cells)).unbind(-1)
+
+    counts = torch.bincount(ray_indices, minlength=len(origins))
+    ends = counts.cumsum(0)
+    overflow = torch.zeros(1, dtype=torch.int64, device=origins.device)
+    if capacity > 0:
+        fits = ends <= capacity
+        overflow += ((counts > 0) & ~fits).sum()
+        ends = torch.where(fits, ends, 0).cummax(0).values if len(ends) else ends
+        kept = fits[ray_indices]
+        ray_indices, point = ray_indices[kept], point[kept]
+    t_starts = t_min[ray_indices] + (k[point] + jitter[ray_indices]) * step_size
+    t_ends = t_min[ray_indices] + (k[point] + 1 + jitter[ray_indices]) * step_size
+    if capacity > 0:
+        tail = (0, capacity - len(ray_indices))
+        ray_indices, t_starts, t_ends = (torch.nn.functional.pad(x, tail) for x in (ray_indices, t_starts, t_ends))
+    return torch.nn.functional.pad(ends, (1, 0)), ray_indices, t_starts, t_ends, overflow
+
+
+def interpolate_trilinear(grid: Tensor, coords: Tensor) -> Tensor:
+    """Trilinear interpolation of a grid at points.
+
+    grid [X,Y,Z,C]: values at the vertices. coords [N,3]: grid units, vertex (x, y, z) at (x, y, z); outside, the
+    nearest point of the surface counts. Returns [N,C]. Differentiable in grid and coords.
+    """
+    sizes = grid.shape[:3]
+    rows = grid.reshape(-1, grid.shape[3])
+    low, high, weight = [], [], []
+    for axis, size in enumerate(sizes):
+        x = coords[:, axis].clamp(0, size - 1)
+        base = x.detach().floor().clamp(0, max(size - 2, 0))
+        low.append(base.long())
+        high.append((base.long() + 1).clamp(max=size - 1))
+        weight.append((1 - (x - base), x - base))
+    out = None
+    for corner in range(8):
+        bits = (corner >> 2 & 1, corner >> 1 & 1, corner & 1)
+        x, y, z = (high[axis] if bit else low[axis] for axis, bit in enumerate(bits))
+        w = weight[0][bits[0]] * weight[1][bits[1]] * weight[2][bits[2]]
+        term = w[:, None] * rows.index_select(0, (x * sizes[1] + y) * sizes[2] + z)
+        out = term if out is None else out + term
+    return out
+
+
+def composite_rays(
+    density: Tensor,
+    values: Tensor,
+    t_starts: Tensor,
+    t_ends: Tensor,
+    ray_offsets: Tensor,
+    min_transmittance: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Front-to-back compositing along rays (Max 1995; Mildenhall et al. 2020, eq. 3).
+
+    alpha = 1 - exp(-density * delta), transmittance = product of (1 - alpha) before, weight = transmittance * alpha.
+    Samples behind transmittance < min_transmittance weigh nothing.
+
+    density [M]: per world unit, >= 0. values [M,C]. t_starts, t_ends [M]: world units. ray_offsets [R+1] int64.
+    Returns values [R,C], opacity [R], depth [R] (sum of weight * midpoint, not divided by opacity), weights [M].
+    Differentiable in density and values through all four.
+    """
+    num_rays, num_samples = len(ray_offsets) - 1, len(density)
+    counts = ray_offsets.diff()
+    ray = torch.repeat_interleave(torch.arange(num_rays, device=density.device), counts)
+    owned = slice(0, len(ray))
+    slot = torch.arange(len(ray), device=density.device) - ray_offsets[ray]
+    optical_depth = (density * (t_ends - t_starts))[owned]
+    longest = int(counts.max().item()) if num_rays else 0
+    dense = optical_depth.new_zeros(num_rays, longest + 1).index_put((ray, slot + 1), optical_depth)
+    transmittance = torch.exp(-dense.cumsum(1))[ray, slot]
+    weights = transmittance * -torch.expm1(-optical_depth)
+    weights = torch.where(transmittance < min_transmittance, torch.zeros_like(weights), weights)
+
+    def per_ray(x: Tensor) -> Tensor:
+        return x.new_zeros(num_rays, *x.shape[1:]).index_add(0, ray, x)
+
+    t_mid = 0.5 * (t_starts + t_ends)[owned]
+    rows = per_ray(weights[:, None] * values[owned])
+    padded = torch.nn.functional.pad(weights, (0, num_samples - len(ray)))
+    return rows, per_ray(weights), per_ray(weights * t_mid), padded
+
+
+def sample_images(images: Tensor, pixel_indices: Tensor) -> Tensor:
+    """Colours of single pixels.
+
+    images [I,H,W,C] uint8. pixel_indices [R] int64: (image * H + row) * W + column. Returns [R,C] float32 in [0,1].
+    """
+    return images.reshape(-1, images.shape[3]).index_select(0, pixel_indices).float() / 255
+
+
+def total_variation(grid: Tensor) -> Tensor:
+    """Total variation of a grid [X,Y,Z,C]: the sum of the Huber function (delta = 1) of all neighbour differences."""
+    edges = [grid.diff(dim=axis) for axis in range(3)]
+    return sum(torch.nn.functional.huber_loss(d, torch.zeros_like(d), reduction="sum") for d in edges)
+
+
+def total_variation_grad(grad: Tensor, grid: Tensor, weight: float, touched_only: bool) -> None:
+    """Adds weight * d total_variation(grid) / d grid to grad [X,Y,Z,C], in place.
+
+    touched_only leaves values alone whose gradient is zero: regions that no ray of the batch met.
+    """
+    with torch.enable_grad():
+        leaf = grid.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(total_variation(leaf), leaf)
+    grad.add_(torch.where(grad == 0, torch.zeros_like(grad), slope) if touched_only else slope, alpha=weight)
+
+
+def adam_step(
+    param: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    grad: Tensor,
+    lr: Tensor,
+    step: Tensor,
+    beta1: float,
+    beta2: float,
+    eps: float,
+) -> None:
+    """One step of Adam (Kingma & Ba 2015), in place, skipped wherever the gradient is exactly zero.
+
+    param, exp_avg, exp_avg_sq, grad: one shape. lr: [1], or one per channel of the last dimension. step [1] float32:
+    number of this step, from 1; a tensor, so that a CUDA graph can replay the call.
+    """
+    touched = grad != 0
+    exp_avg.copy_(torch.where(touched, torch.lerp(grad, exp_avg, beta1), exp_avg))
+    exp_avg_sq.copy_(torch.where(touched, torch.lerp(grad * grad, exp_avg_sq, beta2), exp_avg_sq))
+    first, second = 1 - beta1**step.double(), 1 - beta2**step.double()
+    size = lr * (exp_avg / first.to(param)) / ((exp_avg_sq / second.to(param)).sqrt() + eps)
+    param.sub_(torch.where(touched, size.to(param.dtype), torch.zeros_like(param)))
