@@ -61,7 +61,7 @@ def orbit(cameras: Cameras, views: int, width: int | None = None, height: int | 
         if count is not None and count < 1:
             raise ValueError(f"{name}: found {count}, expected at least 1")
     c2w = cameras.c2w.double().cpu()
-    target = _estimate_target(c2w)
+    target = estimate_target(c2w)
     up = _estimate_up(c2w)
 
     offsets = c2w[:, :, 3] - target
@@ -84,7 +84,7 @@ def orbit(cameras: Cameras, views: int, width: int | None = None, height: int | 
     return Cameras(poses.to(cameras.c2w), intrinsics.repeat(views, 1), width, height)
 
 
-def _estimate_target(c2w: Tensor) -> Tensor:
+def estimate_target(c2w: Tensor) -> Tensor:
     """The point [3] with the least sum of squared distances to the optical axes of c2w [I,3,4].
 
     The distance of p from the axis through c along the unit vector d is |(1 - d d^T)(p - c)|; setting the

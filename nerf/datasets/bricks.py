@@ -1,8 +1,9 @@
-"""The bundled scene "bricks": a small toy landscape with studs, thin rods, see-through holes and a glossy material.
+"""The bundled scene "bricks": a toy landscape with studs, thin rods, see-through holes and a glossy material.
 
-It is our own and analytic: pictures, coverage and depth are exact at any size, and a fresh checkout has something to
-train on without a download. World space has z up; the scene lies within [-1.2, 1.2]^3. Colours are sRGB values
-throughout: shading and anti-aliasing average displayed values, as a radiance field's compositing does.
+It is our own and analytic: pictures, coverage and depth are exact at any size, and a fresh checkout has
+something to train on without a download. World space has z up; the scene lies within [-1.2, 1.2]^3. Colours
+are sRGB values throughout: shading and anti-aliasing average displayed values, as the compositing of a
+radiance field does.
 """
 
 import json
@@ -10,6 +11,7 @@ import math
 import random
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -60,13 +62,13 @@ MATERIALS = {
 
 KEY_LIGHT = (0.4, -0.6, 0.6928)  # towards the light, unit
 FILL_LIGHT = (-0.8, 0.4, 0.4472)
-AMBIENT, KEY, FILL = 0.50, 0.50, 0.20
+AMBIENT, KEY, FILL = 0.50, 0.58, 0.20
 GLOSS_EXPONENT = 4  # cos^4 about the mirrored light: wide enough for spherical harmonics of degree 3
 GROUND_SHADE, GROUND_SHADE_HEIGHT = 0.2, 0.3  # walls darken towards the ground, where they see less sky
 
 
 def _at(column: float, row: float, level: float) -> Point:
-    """World position on the toy grid: columns along x, rows along y, levels in plates up from the base plate."""
+    """World position on the toy grid: columns along x, rows along y, plates up from the top of the base."""
     return PITCH * (column - GRID_SIZE / 2), PITCH * (row - GRID_SIZE / 2), GROUND + PLATE * level
 
 
@@ -108,15 +110,15 @@ def _bricks() -> list[Part]:
     ]
 
 
-def _studs(bricks: list[Part]) -> list[Part]:
-    """A stud on every grid cell of the bricks' tops, except where another brick stands on it."""
+def _studs(bricks: list[Part], details: list[Part]) -> list[Part]:
+    """A stud on every grid cell of the bricks' tops, except where something stands on it."""
     studs = []
     for brick in bricks:
         (x0, y0, _), (x1, y1, top) = brick.body.bounds()
         for i in range(round((x1 - x0) / PITCH)):
             for j in range(round((y1 - y0) / PITCH)):
                 center = (x0 + PITCH * (i + 0.5), y0 + PITCH * (j + 0.5), top + 0.5 * STUD_HEIGHT)
-                if not any(_contains(other.body.bounds(), center) for other in bricks):
+                if not any(_contains(other.body.bounds(), center) for other in bricks + details):
                     studs.append(Part(Cylinder(center, STUD_RADIUS, 0.5 * STUD_HEIGHT), brick.material))
     return studs
 
@@ -150,29 +152,33 @@ def _details() -> list[Part]:
         (_post((4.5, 3.5, 3), 0.25, 1), "lime"),
         (_post((4.5, 3.5, 4), 0.20, 1), "lime"),
         (_post((4.5, 3.5, 5), 0.13, 1), "lime"),
-        (_block((2 - 0.5 * width, 7.5 - 0.5 * width, 2), (width, width, 6)), "white"),  # the bars of the window
+        (_block((2 - 0.5 * width, 7.5 - 0.5 * width, 2), (width, width, 6)), "white"),  # window bars
         (_block((0.5, 7.5 - 0.5 * width, 5), (3, width, bar)), "white"),
         (_post((2.5, 1.5, 6), 0.5 * ROD, 10), "dark"),  # a flag
         (_block((2.5, 1.5 - 0.5 * width, 12.5), (2.2, width, 3.5)), "orange"),
     ]
-    gallery = [(4.6, 4.6, 13), (7.4, 4.6, 13), (4.6, 7.4, 13), (7.4, 7.4, 13)]
-    sides = [(0, 1), (0, 2), (1, 3), (2, 3)]
-    railings = [_railing(gallery[a], gallery[b], 6) for a, b in sides] + [_railing((5, 7.8, 0), (7.8, 7.8, 0), 8)]
-    return [Part(body, material) for body, material in bodies] + [part for parts in railings for part in parts]
+    railings = [
+        _railing((4.6, 4.6, 13), (7.4, 4.6, 13), 6),  # around the gallery
+        _railing((4.6, 7.4, 13), (7.4, 7.4, 13), 6),
+        _railing((4.6, 4.6, 13), (4.6, 7.4, 13), 6),
+        _railing((7.4, 4.6, 13), (7.4, 7.4, 13), 6),
+        _railing((5, 7.8, 0), (7.8, 7.8, 0), 8),  # a fence behind the lighthouse
+    ]
+    return [Part(body, material) for body, material in bodies] + list(chain.from_iterable(railings))
 
 
 @cache
-def scene_parts() -> list[Part]:
+def scene_parts() -> tuple[Part, ...]:
     """All parts of the scene."""
-    bricks = _bricks()
-    return bricks + _studs(bricks) + _details()
+    bricks, details = _bricks(), _details()
+    return (*bricks, *details, *_studs(bricks, details))
 
 
 def render_bricks(rays: Rays) -> tuple[Tensor, Tensor, Tensor]:
     """Exact colour and depth along rays whose origins lie outside every part.
 
-    Returns rgb [R,3] (sRGB values in [0, 1]), hit [R] bool and depth [R] (world distance t along the ray), in the
-    dtype of the rays; rgb and depth are 0 where nothing is hit. The arithmetic is float64.
+    Returns rgb [R,3] (sRGB values in [0, 1]), hit [R] bool and depth [R] (world distance t along the ray).
+    rgb and depth have the dtype of the rays and are 0 where nothing is hit; the arithmetic is float64.
     """
     chunks = [_render_chunk(rays[start : start + CHUNK]) for start in range(0, max(len(rays), 1), CHUNK)]
     rgb, hit, depth = (torch.cat(column) for column in zip(*chunks, strict=True))
@@ -194,7 +200,7 @@ def _render_chunk(rays: Rays) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _shade(color: Tensor, gloss: Tensor, normals: Tensor, directions: Tensor, heights: Tensor) -> Tensor:
-    """Lambert under a key and a fill light plus ambient, and for glossy materials a lobe about the mirrored key."""
+    """Lambert under two lights plus ambient, and for glossy materials a lobe about the mirrored key light."""
     key, fill = normals.new_tensor(KEY_LIGHT), normals.new_tensor(FILL_LIGHT)
     facing_key = (normals @ key).clamp(min=0)
     light = AMBIENT + KEY * facing_key + FILL * (normals @ fill).clamp(min=0)
@@ -206,3 +212,87 @@ def _shade(color: Tensor, gloss: Tensor, normals: Tensor, directions: Tensor, he
     highlight = gloss * (facing_key > 0) * lobe.clamp(min=0) ** GLOSS_EXPONENT
     # White laid over the matt colour: stays within [0, 1].
     return matt + (1 - matt) * highlight[:, None]
+
+
+def bricks_cameras(split: str, views: int, size: int, seed: int) -> Cameras:
+    """Square float32 cameras that look at the world origin from above; the seed turns them about z.
+
+    "train": every leading part of the views covers elevations of 5 to 75 degrees evenly by area. "test": one
+    orbit whose elevation swings between 15 and 65 degrees. Raises ValueError for another split and for counts
+    below 1.
+    """
+    if min(views, size) < 1:
+        raise ValueError(f"views and size must be at least 1, got {views} and {size}")
+    index = torch.arange(views, dtype=torch.float64)
+    turn = random.Random(f"{split} {seed}").random()
+    if split == "train":
+        # The golden ratio's two-dimensional relative: its powers give the most even pair of sequences (R2).
+        plastic = 1.324717957244746
+        azimuth = 2 * math.pi * (turn + index / plastic)
+        lowest, highest = math.sin(math.radians(5)), math.sin(math.radians(75))
+        elevation = torch.asin(lowest + (highest - lowest) * ((0.5 + index / plastic**2) % 1))
+    elif split == "test":
+        azimuth = 2 * math.pi * (turn + index / views)
+        elevation = torch.deg2rad(40 + 25 * torch.sin(3 * azimuth))
+    else:
+        raise ValueError(f'split must be "train" or "test", got {split!r}')
+    focal = focal_from_fov(size, CAMERA_ANGLE_X)
+    intrinsics = torch.tensor([focal, focal, size / 2, size / 2]).repeat(views, 1)
+    return Cameras(_orbit_poses(azimuth, elevation).float(), intrinsics, size, size)
+
+
+def _orbit_poses(azimuth: Tensor, elevation: Tensor) -> Tensor:
+    """c2w [I,3,4] of cameras at the given angles (radians, [I]) that look at the world origin, upright."""
+    zero = torch.zeros_like(azimuth)
+    sin_a, cos_a, sin_e, cos_e = azimuth.sin(), azimuth.cos(), elevation.sin(), elevation.cos()
+    right = torch.stack([-sin_a, cos_a, zero], dim=-1)
+    up = torch.stack([-sin_e * cos_a, -sin_e * sin_a, cos_e], dim=-1)
+    backward = torch.stack([cos_e * cos_a, cos_e * sin_a, sin_e], dim=-1)
+    return torch.stack([right, up, backward, CAMERA_DISTANCE * backward], dim=-1)
+
+
+def render_view(cameras: Cameras, index: int, supersample: int) -> tuple[np.ndarray, np.ndarray]:
+    """One image from supersample^2 rays per pixel on a regular grid.
+
+    Returns rgba uint8 [H,W,4] (straight alpha: the mean colour of the rays that hit, and their share) and
+    depth float32 [H,W]: world distance along the ray through the pixel centre, 0 where that ray misses.
+    Raises ValueError for a supersample below 1.
+    """
+    if supersample < 1:
+        raise ValueError(f"supersample must be at least 1, got {supersample}")
+    height, width, n = cameras.height, cameras.width, supersample
+    view = cameras[index]
+    c2w, intrinsics = view.c2w.double(), view.intrinsics.double()
+    _, _, depth = render_bricks(Cameras(c2w, intrinsics, width, height).image_rays(0))
+    rgb, hit, _ = render_bricks(Cameras(c2w, intrinsics * n, width * n, height * n).image_rays(0))
+    hits = hit.view(height, n, width, n).sum((1, 3))
+    color = rgb.view(height, n, width, n, 3).sum((1, 3)) / hits.clamp(min=1)[..., None]
+    rgba = torch.cat([color, hits[..., None] / n**2], dim=-1)
+    return (255 * rgba).round().byte().cpu().numpy(), depth.view(height, width).float().cpu().numpy()
+
+
+def write_scene(
+    folder: Path, size: int, train_views: int, test_views: int, supersample: int, seed: int
+) -> None:
+    """Render both splits into folder, laid out as a Blender synthetic scene; files there are overwritten.
+
+    The test split has 16-bit depth images too: a pixel times depth_scale is world distance along its ray, and
+    0 means a miss. Raises ValueError for counts below 1.
+    """
+    for split, views in (("train", train_views), ("test", test_views)):
+        cameras = bricks_cameras(split, views, size, seed)
+        (folder / split).mkdir(parents=True, exist_ok=True)
+        frames = []
+        for index in tqdm(range(views), desc=split, unit="view"):
+            rgba, depth = render_view(cameras, index, supersample)
+            Image.fromarray(rgba).save(folder / split / f"r_{index}.png", optimize=True)
+            pose = [*cameras.c2w[index].tolist(), [0.0, 0.0, 0.0, 1.0]]
+            frames.append({"file_path": f"./{split}/r_{index}", "transform_matrix": pose})
+            if split == "test":
+                steps = np.round(depth / DEPTH_SCALE).astype(np.uint16)
+                Image.fromarray(steps).save(folder / split / f"r_{index}_depth.png", optimize=True)
+                frames[-1]["depth_file_path"] = f"./{split}/r_{index}_depth.png"
+        scene = {"camera_angle_x": CAMERA_ANGLE_X, "frames": frames}
+        if split == "test":
+            scene["depth_scale"] = DEPTH_SCALE
+        (folder / f"transforms_{split}.json").write_text(json.dumps(scene, indent=1) + "\n")

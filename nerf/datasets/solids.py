@@ -1,10 +1,11 @@
 """Exact intersections of rays with simple solids: boxes, capped cylinders, and either with holes cut out.
 
-A ray meets a convex solid in one interval [t_in, t_out] of its parameter t. Cutting holes is interval arithmetic on
-t, so the surface that is found is the surface itself: there is no marching and no tolerance. Made for the bundled
-scene (bricks.py), where float64 throughout keeps the pictures the same from machine to machine.
+A ray meets a convex solid in one interval [t_in, t_out] of its parameter t. Cutting holes is interval
+arithmetic on t, so the surface that is found is the surface itself: there is no marching and no tolerance.
+Made for the bundled scene (bricks.py), where float64 keeps the pictures the same from machine to machine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,7 +45,7 @@ class Box:
         return Interval(torch.minimum(t_lower, t_upper).amax(-1), torch.maximum(t_lower, t_upper).amin(-1))
 
     def normals(self, points: Tensor) -> Tensor:
-        """Outward unit normals [R,3] at surface points [R,3]: the face whose plane is nearest, relative to size."""
+        """Outward unit normals [R,3] at surface points [R,3]."""
         lower, upper = points.new_tensor(self.lower), points.new_tensor(self.upper)
         offset = (2 * points - lower - upper) / (upper - lower)
         face = torch.nn.functional.one_hot(offset.abs().argmax(-1), 3)
@@ -73,9 +74,9 @@ class Cylinder:
         a, b = du * du + dv * dv, u * du + v * dv
         discriminant = a * self.radius**2 - (u * dv - v * du) ** 2
         root = discriminant.clamp(min=0).sqrt()
-        t_caps = (-w / dw).unsqueeze(-1) + (self.half_height / dw.abs()).unsqueeze(-1) * w.new_tensor([-1.0, 1.0])
-        t_in = torch.maximum((-b - root) / a, t_caps[:, 0])
-        t_out = torch.minimum((-b + root) / a, t_caps[:, 1])
+        t_middle, t_half = -w / dw, self.half_height / dw.abs()
+        t_in = torch.maximum((-b - root) / a, t_middle - t_half)
+        t_out = torch.minimum((-b + root) / a, t_middle + t_half)
         return Interval(t_in.masked_fill(discriminant < 0, torch.inf), t_out)
 
     def normals(self, points: Tensor) -> Tensor:
@@ -134,8 +135,8 @@ class SurfaceHits(NamedTuple):
     parts: Tensor  # [R] int64 index of the part, -1 where nothing is hit
 
 
-def nearest_hits(parts: list[Part], rays: Rays) -> SurfaceHits:
-    """Nearest surface of any part along R rays (directions unit, origins outside every part). Runs in float64."""
+def nearest_hits(parts: Sequence[Part], rays: Rays) -> SurfaceHits:
+    """Nearest surface of any part along R rays with unit directions and origins outside every part."""
     directions = rays.directions.double()
     directions = torch.where(directions.abs() < TINY, TINY, directions)
     rays = Rays(rays.origins.double(), directions)
@@ -151,13 +152,13 @@ def nearest_hits(parts: list[Part], rays: Rays) -> SurfaceHits:
     return SurfaceHits(t, normals, indices)
 
 
-def _near_bounding_spheres(parts: list[Part], rays: Rays) -> Tensor:
-    """Which lines pass through the bounding sphere of which part, [P,R] bool: a cheap test that skips most work.
+def _near_bounding_spheres(parts: Sequence[Part], rays: Rays) -> Tensor:
+    """Which lines pass through the bounding sphere of which of P parts, [P,R] bool: skips most of the work.
 
     float32 will do, as the spheres are taken a little larger. With f the point of a line nearest to the world
     origin, a centre c lies at the squared distance |c|^2 - 2 c.f + |f|^2 - (c.d)^2 from it.
     """
-    bounds = torch.tensor([part.body.bounds() for part in parts], device=rays.origins.device)
+    bounds = rays.origins.new_tensor([part.body.bounds() for part in parts], dtype=torch.float32)
     centers = bounds.mean(1)
     radius_squared = (0.5 * (bounds[:, 1] - bounds[:, 0])).square().sum(-1) + 1e-3
     feet = rays.origins - (rays.origins * rays.directions).sum(-1, keepdim=True) * rays.directions

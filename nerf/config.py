@@ -1,0 +1,169 @@
+"""Every setting: type, default, unit, legal range and meaning, stated once.
+
+The files in configs/ say only what differs from here; what they compose is checked against these classes (build).
+Shares are fractions of the training run, so that a schedule stretches with train.steps or train.max_seconds.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from nerf.errors import UserError
+
+
+def setting(
+    default: Any, doc: str, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    """A dataclass field with its meaning and its legal values."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
+
+
+@dataclass
+class DatasetConfig:
+    scene: str = setting("bricks", "scene name: a folder in data/nerf_synthetic, in $NERF_DATA or in data")
+    root: str | None = setting(None, "folder of the scene, or of the folder that holds it")
+    downscale: int = setting(1, "integer factor by which images shrink, area average", low=1)
+    background: str = setting("white", "colour behind the scene", choices=("white", "black", "random"))
+    aabb: list[float] | None = setting(None, "scene box: x0,y0,z0,x1,y1,z1 in world units; none = from the data")
+
+
+@dataclass
+class FieldConfig:
+    name: str = setting("voxel_mlp", "which field", choices=("voxel_mlp", "voxel_sh"))
+    num_voxels: int | None = setting(None, "voxels of the finest grid; none = 256^3 on a GPU, 128^3 on a CPU", low=8)
+    min_voxel_pixels: float = setting(0.6, "voxels get no smaller than this many pixels", low=0.01)
+    min_level_steps: int = setting(100, "steps between two doublings at least", low=0)
+    upsample_at: list[float] = dataclasses.field(
+        default_factory=lambda: [0.04, 0.08, 0.13, 0.18],
+        metadata={"doc": "shares of the run at which the voxels double"},
+    )
+    initial_alpha: float = setting(1e-4, "opacity of one voxel before training", low=1e-9, high=0.5)
+    lr_density: float = setting(0.1, "learning rate of raw density", low=0)
+
+
+@dataclass
+class VoxelMlpConfig(FieldConfig):
+    feature_channels: int = setting(12, "features per vertex; a multiple of 4 is fastest", low=1, high=64)
+    hidden_width: int = setting(64, "neurons per hidden layer of the colour MLP", low=1, high=1024)
+    hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
+    view_degree: int = setting(3, "degree of the spherical harmonics that encode the view direction", low=0, high=3)
+    lr_features: float = setting(0.1, "learning rate of the features", low=0)
+    lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
+
+
+@dataclass
+class VoxelShConfig(FieldConfig):
+    name: str = setting("voxel_sh", "which field", choices=("voxel_mlp", "voxel_sh"))
+    sh_degree: int = setting(2, "degree of the spherical harmonics of the colour", low=0, high=3)
+    lr_color: float = setting(0.05, "learning rate of the colour coefficients", low=0)
+
+
+@dataclass
+class SamplerConfig:
+    step_size_voxels: float = setting(0.5, "distance between samples, in voxels", low=0.01, high=10)
+    near: float = setting(0.0, "nothing is seen closer to the camera, world units", low=0)
+    far: float = setting(1e4, "nor farther away, world units", low=0)
+    min_transmittance: float = setting(1e-4, "samples behind less light than this are left out", low=0, high=1)
+
+
+@dataclass
+class OccupancyConfig:
+    alpha_threshold: float = setting(1e-3, "cells whose voxels are less opaque are skipped", low=0, high=1)
+    start: float = setting(0.03, "share of the run before the first cells are given up", low=0, high=1)
+    min_steps: int = setting(100, "steps before that at least: density needs some to rise", low=0)
+    every: float = setting(0.01, "share of the run between two looks at the density", low=1e-4, high=1)
+
+
+@dataclass
+class LossConfig:
+    tv_density: float = setting(0.0, "weight of the total variation of raw density", low=0)
+    tv_color: float = setting(0.0, "weight of the total variation of colour or features", low=0)
+    tv_until: float = setting(0.5, "share of the run during which total variation counts", low=0, high=1)
+    opacity_entropy: float = setting(1e-3, "weight of the entropy of each ray's opacity", low=0)
+
+
+@dataclass
+class TrainConfig:
+    steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 90 seconds on a CPU", low=1)
+    max_seconds: float | None = setting(None, "wall clock of training alone; the schedule stretches to fit", low=0.1)
+    rays_per_step: int | None = setting(None, "rays in a batch; none = 8192 on a GPU, 2048 on a CPU", low=1)
+    lr_decay: float = setting(0.1, "factor on all learning rates over the run, exponential", low=1e-6, high=1)
+    beta1: float = setting(0.9, "Adam's decay of the mean gradient", low=0, high=0.9999)
+    beta2: float = setting(0.99, "Adam's decay of the mean squared gradient", low=0, high=0.99999)
+    log_every: int = setting(100, "steps between two looks at the loss, the only ones that wait for the GPU", low=1)
+    save_every: int = setting(0, "steps between checkpoints; 0 = at the end and on Ctrl-C alone", low=0)
+    cuda_graph: bool = setting(True, "replay each step as one CUDA graph (native backend on a GPU)")
+
+
+@dataclass
+class EvaluationConfig:
+    split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
+    every: int = setting(1, "score every k-th view", low=1)
+
+
+@dataclass
+class Config:
+    """A training run, whole."""
+
+    dataset: DatasetConfig = dataclasses.field(default_factory=DatasetConfig)
+    field: FieldConfig = dataclasses.field(default_factory=VoxelMlpConfig)
+    sampler: SamplerConfig = dataclasses.field(default_factory=SamplerConfig)
+    occupancy: OccupancyConfig = dataclasses.field(default_factory=OccupancyConfig)
+    loss: LossConfig = dataclasses.field(default_factory=LossConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    backend: str = setting("auto", "which code computes", choices=("auto", "native", "torch"))
+    device: str = setting("auto", "where", choices=("auto", "cuda", "cpu"))
+    seed: int = setting(0, "seed of every random number", low=0)
+
+
+FIELDS: dict[str, type[FieldConfig]] = {"voxel_mlp": VoxelMlpConfig, "voxel_sh": VoxelShConfig}
+
+
+def build(cls: type, values: dict[str, Any], path: str = "") -> Any:
+    """A dataclass of settings from nested plain values, checked.
+
+    Raises UserError for an unknown name (with the nearest right one), a wrong type or a value out of range.
+    """
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    result = {}
+    for name, value in values.items():
+        if name not in known:
+            raise UserError(unknown_setting(path + name, [path + k for k in known]))
+        hint = FIELDS.get(value.get("name"), hints[name]) if hints[name] is FieldConfig else hints[name]
+        if dataclasses.is_dataclass(hint):
+            result[name] = build(hint, value, f"{path}{name}.")
+        else:
+            result[name] = _checked(path + name, value, hint, known[name].metadata)
+    return cls(**result)
+
+
+def unknown_setting(name: str, known: list[str]) -> str:
+    """The sentence that answers a mistyped setting."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"there is no setting '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; see --help for all of them.")
+
+
+def _checked(name: str, value: Any, hint: Any, rules: Any) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and types.NoneType in options:
+        return None
+    kind = next(option for option in options if option is not types.NoneType)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    base = typing.get_origin(kind) or kind
+    if not isinstance(value, base) or (base is int and isinstance(value, bool)):
+        raise UserError(f"{name}={value!r} is a {type(value).__name__}, expected {getattr(kind, '__name__', kind)}.")
+    low, high, choices = rules.get("low"), rules.get("high"), rules.get("choices")
+    if choices and value not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        hint_text = f" Did you mean '{near[0]}'?" if near else ""
+        raise UserError(f"{name}={value} is unknown; choose one of {', '.join(choices)}.{hint_text}")
+    if (low is not None and value < low) or (high is not None and value > high):
+        limits = f"at least {low}" if high is None else f"{low} to {high}"
+        raise UserError(f"{name}={value} is out of range, expected {limits}.")
+    return value

@@ -1,0 +1,65 @@
+"""Runs training steps: on a GPU as one CUDA graph, replayed; elsewhere as a plain call.
+
+A step of some eighty small kernels costs the host more time to launch than the GPU to run. It has fixed shapes and
+reads nothing back, so it can be recorded once and replayed by one call. The recording is valid until the grids, the
+occupancy or the capacity change; a few plain steps then warm up what a recording must not meet for the first time.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from nerf.config import Config
+    from nerf.training import TrainState
+
+WARM_UP_STEPS = 3
+
+
+class StepRunner:
+    """Calls step(config, state, monitor), through a CUDA graph where that is possible."""
+
+    def __init__(
+        self,
+        config: "Config",
+        state: "TrainState",
+        monitor: Tensor,
+        step: Callable[["Config", "TrainState", Tensor], None],
+    ) -> None:
+        self._arguments = (config, state, monitor)
+        self._step = step
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._plain_steps = 0
+        backend = state.field.backend
+        # The reference reads sizes back from the device, which a graph cannot.
+        self._graphed = config.train.cuda_graph and backend.device.type == "cuda" and backend.name == "native"
+
+    def forget(self) -> None:
+        """Drops the recording: shapes, tensors or constants of the step have changed."""
+        self._graph, self._plain_steps = None, 0
+
+    def step(self) -> None:
+        """Queues one step."""
+        if self._graph is None and self._graphed and self._plain_steps >= WARM_UP_STEPS:
+            self._graph = self._record()
+        if self._graph is not None:
+            self._graph.replay()
+            return
+        if self._graphed:  # recording runs on another stream; warming up there keeps its allocations apart
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self._step(*self._arguments)
+            torch.cuda.current_stream().wait_stream(side)
+        else:
+            self._step(*self._arguments)
+        self._plain_steps += 1
+
+    def _record(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self._arguments[1].batches.generator)
+        with torch.cuda.graph(graph):
+            self._step(*self._arguments)
+        return graph

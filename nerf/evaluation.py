@@ -1,0 +1,66 @@
+"""Scores a field on the views of a split: PSNR and SSIM of float images, geometry error where depth is known."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nerf import metrics
+from nerf.datasets.posed_images import PosedImages
+from nerf.fields.field import Field
+from nerf.rendering import Rendering, render_image
+from nerf.sampler import RaySampler
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics of a split, view by view."""
+
+    psnr: list[float]  # dB
+    ssim: list[float]
+    depth_error: list[float]  # world units, median over hit pixels; empty where no depth is known
+    seconds_per_view: float  # rendering alone, the device waited for
+
+    def summary(self) -> dict[str, object]:
+        """Plain values for metrics.json."""
+        result: dict[str, object] = {"psnr": metrics.summarize(self.psnr), "ssim": metrics.summarize(self.ssim)}
+        if self.depth_error:
+            result["median_depth_error"] = metrics.summarize(self.depth_error)
+        result["render_seconds_per_view"] = self.seconds_per_view
+        return result
+
+
+def evaluate(
+    field: Field,
+    sampler: RaySampler,
+    images: PosedImages,
+    background: Tensor,
+    min_transmittance: float,
+    every: int = 1,
+    on_view: Callable[[int, Rendering, Tensor], None] = lambda index, rendering, truth: None,
+) -> Scores:
+    """Renders and scores every k-th view; on_view sees each with its truth [H,W,3]."""
+    device = background.device
+    cameras = images.cameras.to(device)
+    psnr, ssim, depth_error, seconds = [], [], [], 0.0
+    for index in range(0, len(images), every):
+        _synchronize(device)
+        started = time.perf_counter()
+        rendering = render_image(field, sampler, cameras, index, background, min_transmittance)
+        _synchronize(device)
+        seconds += time.perf_counter() - started
+        truth = images.image_over(index, background.cpu()).to(device)
+        psnr.append(metrics.psnr(rendering.rgb, truth))
+        ssim.append(metrics.ssim(rendering.rgb, truth))
+        if images.depths is not None:
+            known = images.depths[index].to(device)
+            depth_error.append(metrics.median_depth_error(rendering.depth, known, rendering.opacity))
+        on_view(index, rendering, truth)
+    return Scores(psnr, ssim, depth_error, seconds / len(psnr))
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

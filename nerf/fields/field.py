@@ -1,0 +1,92 @@
+"""What every field offers to sampling, rendering and training. Fields are siblings: open two side by side."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nerf.config import LossConfig
+from nerf.ops.backend import Backend
+from nerf.scene_box import Resolution, SceneBox
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """One parameter with its learning rate: one number, or one per channel of the last dimension."""
+
+    name: str
+    parameter: nn.Parameter
+    lr: tuple[float, ...]
+
+
+class Field(nn.Module, ABC):
+    """Density and view-dependent colour at points of a box.
+
+    Grids hold raw values at the vertices; activation follows interpolation. density = softplus(raw + shift) * scale,
+    where scale is one over the voxel size of the finest grid: raw values keep their meaning when the grid grows. shift
+    makes a zero grid almost transparent: one finest voxel has opacity initial_alpha (Sun et al. 2022, eq. 9).
+    """
+
+    def __init__(
+        self, box: SceneBox, resolution: Resolution, finest_voxel: float, initial_alpha: float, backend: Backend
+    ) -> None:
+        super().__init__()
+        self.box, self.backend = box, backend
+        self.density_scale = 1 / finest_voxel
+        self.density_shift = math.log(math.expm1(-math.log1p(-initial_alpha)))
+        self.set_resolution(resolution)
+
+    def set_resolution(self, resolution: Resolution) -> None:
+        self.resolution = resolution
+        self.grid_map = self.box.grid_map(resolution)
+
+    def interpolate(self, grid: Tensor, positions: Tensor) -> Tensor:
+        """A grid [X,Y,Z,C] at world positions [N,3]: [N,C]."""
+        return self.backend.ops.interpolate_trilinear(grid, self.grid_map.to_grid(positions))
+
+    def activate_density(self, raw_density: Tensor) -> Tensor:
+        """Raw density to density per world unit."""
+        return functional.softplus(raw_density + self.density_shift) * self.density_scale
+
+    @torch.no_grad()
+    def vertex_alpha(self) -> Tensor:
+        """Opacity of one voxel's length at every vertex, [X,Y,Z]."""
+        voxel = self.box.voxel_size(self.resolution)
+        return -torch.expm1(-self.activate_density(self.raw_vertex_density()) * voxel)
+
+    @torch.no_grad()
+    def upsample(self, resolution: Resolution) -> None:
+        """Resamples every grid to another resolution. Parameters are new tensors afterwards."""
+        for name in self.grid_names:
+            grid = getattr(self, name).permute(3, 0, 1, 2)[None]
+            finer = functional.interpolate(grid, size=resolution, mode="trilinear", align_corners=True)
+            setattr(self, name, nn.Parameter(finer[0].permute(1, 2, 3, 0).contiguous()))
+        self.set_resolution(resolution)
+
+    grid_names: tuple[str, ...]  # attributes that hold grids [X,Y,Z,C]
+
+    @abstractmethod
+    def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Density [N] per world unit and rgb [N,3] at positions [N,3], seen along ray_directions[ray_indices].
+
+        ray_directions [R,3] unit; ray_indices [N] int64: what depends on the direction alone is computed once per ray.
+        """
+
+    @abstractmethod
+    def density(self, positions: Tensor) -> Tensor:
+        """Density [N] alone."""
+
+    @abstractmethod
+    def raw_vertex_density(self) -> Tensor:
+        """Raw density at every vertex, [X,Y,Z]."""
+
+    @abstractmethod
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Every parameter with its initial learning rate."""
+
+    @abstractmethod
+    def add_total_variation(self, loss: LossConfig) -> None:
+        """Adds the gradient of the total variation of its grids, weighted by loss, to their gradients."""

@@ -1,0 +1,58 @@
+"""The hybrid field: a grid of raw density, a grid of features, and a small MLP that turns features and view direction
+into colour (as DirectVoxGO, Sun et al. 2022)."""
+
+import torch
+from torch import Tensor, nn
+
+from nerf.config import LossConfig, VoxelMlpConfig
+from nerf.fields.field import Field, ParameterGroup
+from nerf.losses import add_total_variation
+from nerf.ops.backend import Backend
+from nerf.scene_box import Resolution, SceneBox
+from nerf.spherical_harmonics import num_coefficients, sh_basis
+
+
+class VoxelMlp(Field):
+    """Voxel grids of density and features, colour by an MLP."""
+
+    grid_names = ("density_grid", "feature_grid")
+
+    def __init__(
+        self, config: VoxelMlpConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
+    ) -> None:
+        super().__init__(box, resolution, finest_voxel, config.initial_alpha, backend)
+        self.config = config
+        self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
+        self.feature_grid = nn.Parameter(torch.zeros(*resolution, config.feature_channels, device=backend.device))
+        widths = [config.feature_channels + num_coefficients(config.view_degree)]
+        widths += [config.hidden_width] * config.hidden_layers
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in zip(widths, widths[1:], strict=False):
+            layers += [nn.Linear(fan_in, fan_out), nn.ReLU(inplace=True)]
+        self.mlp = nn.Sequential(*layers, nn.Linear(widths[-1], 3))
+        nn.init.zeros_(self.mlp[-1].bias)
+        self.mlp.to(backend.device)
+
+    def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
+        view = sh_basis(ray_directions, self.config.view_degree).index_select(0, ray_indices)
+        features = self.interpolate(self.feature_grid, positions)
+        rgb = torch.sigmoid(self.mlp(torch.cat([features, view], dim=-1)))
+        return self.density(positions), rgb
+
+    def density(self, positions: Tensor) -> Tensor:
+        return self.activate_density(self.interpolate(self.density_grid, positions)[:, 0])
+
+    def raw_vertex_density(self) -> Tensor:
+        return self.density_grid[..., 0]
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        grids = [
+            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,)),
+            ParameterGroup("feature_grid", self.feature_grid, (self.config.lr_features,)),
+        ]
+        mlp = [ParameterGroup(f"mlp.{n}", p, (self.config.lr_mlp,)) for n, p in self.mlp.named_parameters()]
+        return grids + mlp
+
+    def add_total_variation(self, loss: LossConfig) -> None:
+        add_total_variation(self.density_grid, loss.tv_density, self.backend)
+        add_total_variation(self.feature_grid, loss.tv_color, self.backend)

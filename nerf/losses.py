@@ -1,0 +1,24 @@
+"""What training minimises. Each function returns a scalar tensor."""
+
+import torch
+from torch import Tensor
+
+from nerf.ops.backend import Backend
+
+
+def photometric(rgb: Tensor, truth: Tensor) -> Tensor:
+    """Mean squared error of rgb [R,3]; minus ten times its logarithm is the PSNR."""
+    return (rgb - truth).square().mean()
+
+
+def opacity_entropy(opacity: Tensor) -> Tensor:
+    """Mean binary entropy of each ray's opacity [R]: low where rays either hit or miss (Sun et al. 2022, eq. 12)."""
+    p = opacity.clamp(1e-6, 1 - 1e-6)
+    return -(p * p.log() + (1 - p) * (1 - p).log()).mean()
+
+
+@torch.no_grad()
+def add_total_variation(grid: torch.nn.Parameter, weight: float, backend: Backend) -> None:
+    """Adds the gradient of weight * total variation to grid.grad, where the batch left a gradient."""
+    if weight > 0:
+        backend.ops.total_variation_grad(grid.grad, grid, weight, True)

@@ -1,0 +1,85 @@
+"""The choice of code and device, made once and passed down with its reason.
+
+backend=native: torch.ops.nerf, where PyTorch's dispatcher picks C++ or CUDA by the tensor's device.
+backend=torch: the reference in pure PyTorch. auto takes the best that runs here. Nothing falls back quietly: what was
+asked for by name and cannot run raises UserError with the remedy.
+"""
+
+import importlib
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+
+from nerf.errors import UserError
+from nerf.ops.library import NativeUnavailable, has_cuda_code
+
+BACKENDS = ("auto", "native", "torch")
+DEVICES = ("auto", "cuda", "cpu")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Which operations run, where, and why these."""
+
+    name: str  # native or torch
+    device: torch.device
+    reason: str
+    ops: ModuleType  # nerf.ops.native or nerf.ops.reference: the same functions with the same arguments
+
+    def __str__(self) -> str:
+        return f"backend {self.name} on {device_name(self.device)} ({self.reason})"
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's own name, or how many cores PyTorch uses on the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def _choose_device(device: str) -> tuple[torch.device, str]:
+    if device == "cpu":
+        return torch.device("cpu"), "as asked"
+    if torch.cuda.is_available():
+        return torch.device("cuda"), "as asked" if device == "cuda" else "a GPU is there"
+    if torch.version.cuda is None:
+        why = f"PyTorch {torch.__version__} was built without CUDA; install a CUDA build of PyTorch"
+    else:
+        why = (
+            f"PyTorch {torch.__version__} was built for CUDA {torch.version.cuda}, but finds no usable GPU; check "
+            "nvidia-smi, and that the driver is new enough (CUDA 13 needs 580 or newer, CUDA 12 needs 525)"
+        )
+    if device == "cuda":
+        raise UserError(f"device=cuda cannot run here: {why}, or use device=cpu.")
+    return torch.device("cpu"), f"no GPU: {why}"
+
+
+def select(backend: str = "auto", device: str = "auto") -> Backend:
+    """Chooses backend and device.
+
+    Raises UserError where a name is unknown or what was asked for cannot run here.
+    """
+    for setting, value, choices in (("backend", backend, BACKENDS), ("device", device, DEVICES)):
+        if value not in choices:
+            raise UserError(f"{setting}={value} is unknown; choose one of {', '.join(choices)}.")
+    chosen, reason = _choose_device(device)
+    if backend == "torch":
+        return Backend("torch", chosen, f"backend as asked, device {reason}", _reference())
+    try:
+        if chosen.type == "cpu" or has_cuda_code():
+            native = importlib.import_module("nerf.ops.native")
+            return Backend("native", chosen, reason, native)
+        problem = (
+            "the native library was built without CUDA code, because no nvcc was found; get it with "
+            "pip install nvidia-cuda-nvcc, or set CUDA_HOME, and start again"
+        )
+    except NativeUnavailable as error:
+        problem = str(error)
+    if backend == "native":
+        raise UserError(f"backend=native cannot run here: {problem}. backend=torch needs no compiler.")
+    return Backend("torch", chosen, f"native is missing: {problem}", _reference())
+
+
+def _reference() -> ModuleType:
+    return importlib.import_module("nerf.ops.reference")

@@ -1,0 +1,54 @@
+"""Masked Adam over a field's parameters, with all of its state on the device.
+
+Step number and learning rates are tensors, so that a CUDA graph replays a step with the values of the day.
+"""
+
+import torch
+from torch import Tensor
+
+from nerf.fields.field import Field
+from nerf.ops.backend import Backend
+
+EPSILON = 1e-10  # below the gradients of a rarely met voxel, or its steps would shrink with the batch
+
+
+class MaskedAdam:
+    """Adam (Kingma & Ba 2015) that leaves a value and its moments alone while its gradient is exactly zero."""
+
+    def __init__(self, field: Field, beta1: float, beta2: float, backend: Backend) -> None:
+        self.backend, self.beta1, self.beta2 = backend, beta1, beta2
+        self.groups = field.parameter_groups()
+        self.moments = {g.name: (torch.zeros_like(g.parameter), torch.zeros_like(g.parameter)) for g in self.groups}
+        self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
+        self.decay = torch.ones(1, device=backend.device)
+        self.step_number = torch.zeros(1, device=backend.device)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step with the gradients in place, which are dropped afterwards."""
+        self.step_number += 1
+        rates = (self.base_lr * self.decay).split([len(g.lr) for g in self.groups])
+        for group, lr in zip(self.groups, rates, strict=True):
+            exp_avg, exp_avg_sq = self.moments[group.name]
+            self.backend.ops.adam_step(
+                group.parameter,
+                exp_avg,
+                exp_avg_sq,
+                group.parameter.grad,
+                lr,
+                self.step_number,
+                self.beta1,
+                self.beta2,
+                EPSILON,
+            )
+            group.parameter.grad = None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        moments = {f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)}
+        return {"step_number": self.step_number, **moments}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.step_number.copy_(state["step_number"])
+        for name, pair in self.moments.items():
+            pair[0].copy_(state[f"{name}.exp_avg"])
+            pair[1].copy_(state[f"{name}.exp_avg_sq"])

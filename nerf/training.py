@@ -1,0 +1,227 @@
+"""The training loop: one page, straight down. What a step does is training_step; what a run owns is TrainState."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nerf import losses, visual_hull
+from nerf.config import Config
+from nerf.cuda_graph import StepRunner
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.ray_batches import RayBatches
+from nerf.errors import UserError
+from nerf.fields.field import Field
+from nerf.fields.registry import build_field
+from nerf.occupancy import OccupancyGrid
+from nerf.ops.backend import Backend
+from nerf.optimizers import MaskedAdam
+from nerf.rendering import render_samples
+from nerf.sampler import RaySampler
+from nerf.scene_box import SceneBox
+from nerf.schedule import RunClock
+
+DEFAULT_STEPS_CUDA = 30_000
+DEFAULT_SECONDS_CPU = 90.0
+DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 128**3}
+DEFAULT_RAYS = {"cuda": 8192, "cpu": 2048}
+CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
+CAPACITY_STEP = 8192
+
+
+class NonFiniteLoss(RuntimeError):
+    """The loss became infinite or NaN; nothing trained since can be trusted."""
+
+
+@dataclass
+class TrainState:
+    """Everything that changes while training. With the config it is the run."""
+
+    field: Field
+    occupancy: OccupancyGrid
+    optimizer: MaskedAdam
+    batches: RayBatches
+    clock: RunClock
+    finest_voxel: float  # world units
+    num_upsamplings: int = 0
+    num_refreshes: int = 0
+    capacity: int = 0  # samples of a step on a GPU; 0: as many as there are
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the loop tells at a look: means since the look before."""
+
+    step: int
+    total_steps: int
+    progress: float
+    psnr: float
+    seconds: float
+    rays_per_second: float
+    dropped_rays: int
+    samples_per_ray: float
+
+
+def resolve(config: Config, backend: Backend) -> Config:
+    """The config with the settings filled in that depend on the device."""
+    device, train = backend.device.type, config.train
+    steps, seconds = train.steps, train.max_seconds
+    if steps is None and seconds is None:
+        steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
+    return replace(
+        config,
+        field=replace(config.field, num_voxels=config.field.num_voxels or DEFAULT_VOXELS[device]),
+        train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or DEFAULT_RAYS[device]),
+    )
+
+
+def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState:
+    """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time."""
+    torch.manual_seed(config.seed)
+    clock = RunClock(config.train.steps, config.train.max_seconds)
+    clock.start()
+    if config.dataset.aabb is not None:
+        box = SceneBox(torch.tensor(config.dataset.aabb, device=backend.device).view(2, 3))
+    else:
+        box = visual_hull.find_box(images, backend.device)
+    finest = box.resolution(_finest_voxels(config, images, box))
+    first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
+    field = build_field(config.field, box, first, box.voxel_size(finest), backend)
+    occupancy = visual_hull.carve(images, box, first)
+    optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend)
+    state = TrainState(
+        field, occupancy, optimizer, RayBatches(images, backend, config.seed), clock, box.voxel_size(finest)
+    )
+    state.batches.find_pool(make_sampler(config, state))
+    if len(state.batches.pool) == 0:
+        raise UserError(f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see.")
+    plan_capacity(config, state)
+    return state
+
+
+def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
+    """Voxels of the finest grid: as many as allowed, but none much smaller than a pixel."""
+    cameras = images.cameras
+    center = box.aabb.mean(0).cpu()
+    pixel = ((cameras.centers - center).norm(dim=-1) / cameras.intrinsics[:, 0]).median().item()
+    limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel) ** 3
+    return min(limit, config.field.num_voxels)
+
+
+def make_sampler(config: Config, state: TrainState) -> RaySampler:
+    field, sampler = state.field, config.sampler
+    step_size = sampler.step_size_voxels * field.box.voxel_size(field.resolution)
+    return RaySampler(field.backend, field.grid_map, state.occupancy, step_size, sampler.near, sampler.far)
+
+
+def plan_capacity(config: Config, state: TrainState) -> None:
+    """Fixes the number of samples of a step from one probe batch, so that no later step asks the GPU for it."""
+    if state.field.backend.device.type != "cuda":
+        return
+    batch = state.batches.draw(config.train.rays_per_step)
+    needed = len(make_sampler(config, state).sample(batch.rays, batch.jitter).t_starts) * CAPACITY_MARGIN
+    if not 0.85 * state.capacity <= needed <= state.capacity:
+        state.capacity = math.ceil(1.04 * needed / CAPACITY_STEP) * CAPACITY_STEP
+
+
+def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
+    """One step, queued without waiting: batch, samples, rendering, loss, gradients, Adam.
+
+    monitor [4]: sums of squared error, non-finite losses, dropped rays and samples, added to on the device.
+    """
+    backend = state.field.backend
+    batch = state.batches.draw(config.train.rays_per_step)
+    background = background_color(config.dataset.background, len(batch.rays), state.batches.generator, backend.device)
+    alpha = batch.rgba[:, 3:]
+    truth = alpha * batch.rgba[:, :3] + (1 - alpha) * background
+    samples = make_sampler(config, state).sample(batch.rays, batch.jitter, state.capacity)
+    rendering = render_samples(state.field, samples, background, backend, config.sampler.min_transmittance)
+    error = losses.photometric(rendering.rgb, truth)
+    loss = error
+    if config.loss.opacity_entropy > 0:
+        loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
+    loss.backward()
+    if state.clock.progress < config.loss.tv_until:
+        state.field.add_total_variation(config.loss)
+    state.optimizer.step()
+    with torch.no_grad():
+        bad = (~torch.isfinite(loss)).to(error.dtype)
+        counts = torch.stack([samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
+        monitor += torch.cat([torch.stack([error.detach(), bad]), counts])
+
+
+def background_color(name: str, num_rays: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """The background of each ray, [R,3]."""
+    if name == "random":
+        return torch.rand(num_rays, 3, generator=generator, device=device)
+    return torch.full((num_rays, 3), 1.0 if name == "white" else 0.0, device=device)
+
+
+def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
+    """Trains to the end of the schedule, yielding a Report at each look.
+
+    Raises NonFiniteLoss at the first look after a loss that is not finite.
+    """
+    clock, device = state.clock, state.field.backend.device
+    monitor = torch.zeros(4, device=device)
+    last_step, last_seconds = clock.step, clock.elapsed
+    runner = StepRunner(config, state, monitor, training_step)
+    while not clock.finished and not should_stop():
+        advance_schedule(config, state, runner)
+        state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
+        runner.step()
+        clock.tick()
+        due = clock.step in (1, 10) or clock.step % config.train.log_every == 0
+        saving = config.train.save_every and clock.step % config.train.save_every == 0
+        if due or saving or device.type == "cpu" or should_stop():
+            seconds = clock.read() if device.type == "cpu" else _wait_and_read(clock)
+        if due or saving or clock.finished or should_stop():
+            count = clock.step - last_step
+            error, bad, dropped, samples = monitor.tolist()
+            monitor.zero_()
+            if bad:
+                raise NonFiniteLoss(f"the loss was not finite in {int(bad)} of the {count} steps up to step {clock.step}")
+            rays = count * config.train.rays_per_step
+            psnr = -10 * math.log10(max(error / count, 1e-12))
+            rate = rays / max(seconds - last_seconds, 1e-9)
+            clock.stop()
+            yield Report(
+                clock.step, clock.total_steps, clock.progress, psnr, seconds, rate, int(dropped), samples / rays
+            )
+            clock.start()
+            last_step, last_seconds = clock.step, seconds
+    clock.stop()
+
+
+def _wait_and_read(clock: RunClock) -> float:
+    torch.cuda.synchronize()
+    return clock.read()
+
+
+def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> None:
+    """Upsamples and prunes when the run has come far enough."""
+    progress, changed = state.clock.progress, False
+    shares, done = config.field.upsample_at, state.num_upsamplings
+    settled = state.clock.step >= (done + 1) * config.field.min_level_steps
+    if done < len(shares) and progress >= shares[done] and settled:
+        state.num_upsamplings = done + 1
+        box = state.field.box
+        voxels = box.size.prod().item() / state.finest_voxel**3 / 2 ** (len(shares) - done - 1)
+        state.field.upsample(box.resolution(voxels))
+        state.occupancy.resample(state.field.resolution)
+        step_number = state.optimizer.step_number
+        state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend)
+        state.optimizer.step_number.copy_(step_number)
+        changed = True
+    occupancy = config.occupancy
+    started = progress >= occupancy.start and state.clock.step >= occupancy.min_steps
+    looks = math.floor((progress - occupancy.start) / occupancy.every) + 1 if started else 0
+    if looks > state.num_refreshes or (changed and looks):
+        state.num_refreshes = looks
+        state.occupancy.refresh(state.field.vertex_alpha(), occupancy.alpha_threshold)
+        changed = True
+    if changed:
+        plan_capacity(config, state)
+        runner.forget()
