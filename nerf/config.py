@@ -40,7 +40,7 @@ class FieldConfig:
         default_factory=lambda: [0.04, 0.08, 0.13, 0.18],
         metadata={"doc": "shares of the run at which the voxels double"},
     )
-    initial_alpha: float = setting(1e-4, "opacity of one voxel before training", low=1e-9, high=0.5)
+    initial_alpha: float = setting(0.003, "opacity of one voxel before training", low=1e-9, high=0.5)
     lr_density: float = setting(0.1, "learning rate of raw density", low=0)
 
 
@@ -71,10 +71,11 @@ class SamplerConfig:
 
 @dataclass
 class OccupancyConfig:
-    alpha_threshold: float = setting(1e-3, "cells whose voxels are less opaque are skipped", low=0, high=1)
+    alpha_threshold: float = setting(0.01, "cells whose voxels are less opaque are given up", low=0, high=1)
+    min_weight: float = setting(0.005, "cells where no training ray's sample weighs this are given up", low=0, high=1)
     start: float = setting(0.03, "share of the run before the first cells are given up", low=0, high=1)
     min_steps: int = setting(100, "steps before that at least: density needs some to rise", low=0)
-    every: float = setting(0.01, "share of the run between two looks at the density", low=1e-4, high=1)
+    every: float = setting(0.03, "share of the run between two looks at the density", low=1e-4, high=1)
 
 
 @dataclass

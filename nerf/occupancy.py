@@ -1,8 +1,4 @@
-"""Which cells of the grid are worth sampling.
-
-Density is activated after interpolation, and both interpolation and activation are monotone: no point of a cell is
-denser than its densest vertex. So the vertices alone decide, exactly, and nothing needs to be sampled.
-"""
+"""Which cells of the grid are worth sampling."""
 
 import torch
 from torch import Tensor
@@ -21,14 +17,6 @@ class OccupancyGrid:
     def share(self) -> float:
         """Occupied share of the cells. Reads from the device."""
         return self.occupied.float().mean().item()
-
-    def refresh(self, vertex_alpha: Tensor, threshold: float) -> None:
-        """Keeps the cells with a vertex of at least this opacity, and those around them that have not been given up.
-
-        vertex_alpha [X,Y,Z]: opacity of one voxel's length at each vertex.
-        """
-        dense = functional.max_pool3d(vertex_alpha[None, None], 2, stride=1)[0, 0] >= threshold
-        self.occupied = self.occupied & dilate(dense)
 
     def resample(self, resolution: Resolution) -> None:
         """Carries the occupancy to a grid of another resolution: a cell is occupied if it touches an occupied one."""

@@ -18,6 +18,7 @@ from nerf.fields.registry import build_field
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
+from nerf.pruning import prune
 from nerf.rendering import render_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
@@ -112,7 +113,7 @@ def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
 
 def make_sampler(config: Config, state: TrainState) -> RaySampler:
     field, sampler = state.field, config.sampler
-    step_size = sampler.step_size_voxels * field.box.voxel_size(field.resolution)
+    step_size = sampler.step_size_voxels * field.voxel_size
     return RaySampler(field.backend, field.grid_map, state.occupancy, step_size, sampler.near, sampler.far)
 
 
@@ -173,11 +174,11 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
         runner.step()
         clock.tick()
-        due = clock.step in (1, 10) or clock.step % config.train.log_every == 0
+        looking = clock.step in (1, 10) or clock.step % config.train.log_every == 0 or should_stop()
         saving = config.train.save_every and clock.step % config.train.save_every == 0
-        if due or saving or device.type == "cpu" or should_stop():
-            seconds = clock.read() if device.type == "cpu" else _wait_and_read(clock)
-        if due or saving or clock.finished or should_stop():
+        if looking or saving or clock.finished or device.type == "cpu":
+            seconds = _read_clock(clock, device)
+        if looking or saving or clock.finished:
             count = clock.step - last_step
             error, bad, dropped, samples = monitor.tolist()
             monitor.zero_()
@@ -195,8 +196,9 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     clock.stop()
 
 
-def _wait_and_read(clock: RunClock) -> float:
-    torch.cuda.synchronize()
+def _read_clock(clock: RunClock, device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     return clock.read()
 
 
@@ -220,7 +222,10 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
     looks = math.floor((progress - occupancy.start) / occupancy.every) + 1 if started else 0
     if looks > state.num_refreshes or (changed and looks):
         state.num_refreshes = looks
-        state.occupancy.refresh(state.field.vertex_alpha(), occupancy.alpha_threshold)
+        sampler = make_sampler(config, state)
+        state.occupancy.occupied = prune(
+            state.field, sampler, state.batches, occupancy.alpha_threshold, occupancy.min_weight
+        )
         changed = True
     if changed:
         plan_capacity(config, state)

@@ -1,5 +1,6 @@
 """Posed images: the record that every loader returns, and the decoding of the files behind it."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,10 +57,10 @@ class PosedImages:
         if factor == 1:
             return self
         # One image at a time: all of them in float32 would take four times the memory of the dataset.
-        images = torch.stack([_downscale_rgba(image, factor) for image in self.images])
+        images = torch.from_numpy(np.stack([_downscale_rgba(image, factor) for image in self.images.numpy()]))
         depths = self.depths
         if depths is not None:
-            depths = torch.stack([_downscale_depth(depth, factor) for depth in depths])
+            depths = torch.from_numpy(np.stack([_downscale_depth(depth, factor) for depth in depths.numpy()]))
         cameras = Cameras(
             self.cameras.c2w, self.cameras.intrinsics / factor, width // factor, height // factor
         )
@@ -149,25 +150,26 @@ def _check_size(path: Path, image: Image.Image, other: Path, size: tuple[int, in
         )
 
 
-def _downscale_rgba(image: Tensor, factor: int) -> Tensor:
+def _downscale_rgba(image: np.ndarray, factor: int) -> np.ndarray:
     """[H,W,4] uint8 to [H/factor,W/factor,4] uint8; where all pixels are transparent, black."""
-    channels = image.movedim(-1, 0).float()
-    colour, alpha = channels[:3], channels[3:]
-    alpha_sum = _block_sums(alpha, factor)
-    mean_colour = _block_sums(colour * alpha, factor) / alpha_sum.clamp(min=1)
-    mean = torch.cat([mean_colour, alpha_sum / factor**2])
-    return mean.round().to(torch.uint8).movedim(0, -1).contiguous()
+    premultiplied = image.astype(np.float32)
+    premultiplied[..., :3] *= premultiplied[..., 3:]
+    sums = _block_sums(premultiplied, factor)
+    colour, alpha = sums[..., :3], sums[..., 3:]
+    mean = np.concatenate([colour / np.maximum(alpha, 1), alpha / factor**2], axis=-1)
+    return mean.round().astype(np.uint8)
 
 
-def _downscale_depth(depth: Tensor, factor: int) -> Tensor:
-    """[H,W] to [H/factor,W/factor]: mean of the non-zero depths, 0 where there are none."""
-    depth_sum, hits = _block_sums(torch.stack([depth, (depth > 0).float()]), factor)
-    return depth_sum / hits.clamp(min=1)
+def _downscale_depth(depth: np.ndarray, factor: int) -> np.ndarray:
+    """[H,W] float32 to [H/factor,W/factor] float32: mean of the non-zero depths, 0 where there are none."""
+    hits = _block_sums((depth > 0).astype(np.float32), factor)
+    return _block_sums(depth, factor) / np.maximum(hits, 1)
 
 
-def _block_sums(channels: Tensor, factor: int) -> Tensor:
-    """[C,H,W] to [C,H/factor,W/factor]: sums over blocks of factor x factor pixels."""
-    return torch.nn.functional.avg_pool2d(channels, factor, divisor_override=1)
+def _block_sums(image: np.ndarray, factor: int) -> np.ndarray:
+    """[H,W,...] to [H/factor,W/factor,...]: sums over blocks of factor x factor pixels."""
+    corners = itertools.product(range(factor), repeat=2)
+    return sum(image[row::factor, column::factor] for row, column in corners)
 
 
 def _smallest_divisors(number: int) -> str:

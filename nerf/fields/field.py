@@ -42,6 +42,7 @@ class Field(nn.Module, ABC):
     def set_resolution(self, resolution: Resolution) -> None:
         self.resolution = resolution
         self.grid_map = self.box.grid_map(resolution)
+        self.voxel_size = self.box.voxel_size(resolution)  # read from the device once, not in every step
 
     def interpolate(self, grid: Tensor, positions: Tensor) -> Tensor:
         """A grid [X,Y,Z,C] at world positions [N,3]: [N,C]."""
@@ -54,8 +55,7 @@ class Field(nn.Module, ABC):
     @torch.no_grad()
     def vertex_alpha(self) -> Tensor:
         """Opacity of one voxel's length at every vertex, [X,Y,Z]."""
-        voxel = self.box.voxel_size(self.resolution)
-        return -torch.expm1(-self.activate_density(self.raw_vertex_density()) * voxel)
+        return -torch.expm1(-self.activate_density(self.raw_vertex_density()) * self.voxel_size)
 
     @torch.no_grad()
     def upsample(self, resolution: Resolution) -> None:

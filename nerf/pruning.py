@@ -1,0 +1,43 @@
+"""Giving up cells that no training ray can see.
+
+Early in training a ray spreads density all along its way; once a surface stands in front, what lies behind gets no
+gradient and would stay for ever. So a cell is kept only if a sample in it had weight for one of many training rays.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nerf.datasets.ray_batches import RayBatches
+from nerf.fields.field import Field
+from nerf.occupancy import dilate
+from nerf.sampler import RaySampler
+
+RAYS_PER_CHUNK = 1 << 14
+RAYS_PER_SURFACE_CELL = 8  # a surface in a grid of N cells takes about N^(2/3) of them
+
+
+@torch.no_grad()
+def prune(
+    field: Field, sampler: RaySampler, batches: RayBatches, alpha_threshold: float, min_weight: float
+) -> Tensor:
+    """Cells [X-1,Y-1,Z-1] worth sampling: opaque enough, seen by a training ray, or next to such a cell.
+
+    alpha_threshold: opacity of one voxel's length at the densest vertex of a cell (interpolation and activation are
+    monotone, so no point of the cell is denser). min_weight: weight of a sample that counts as seen.
+    """
+    dense = functional.max_pool3d(field.vertex_alpha()[None, None], 2, stride=1)[0, 0] >= alpha_threshold
+    seen = torch.zeros_like(sampler.occupancy.occupied)
+    sizes = torch.tensor(seen.shape, device=seen.device)
+    rays_left = int(RAYS_PER_SURFACE_CELL * seen.numel() ** (2 / 3))
+    while rays_left > 0:
+        batch = batches.draw(RAYS_PER_CHUNK)
+        samples = sampler.sample(batch.rays, batch.jitter)
+        positions = samples.positions()
+        density = field.density(positions)
+        intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
+        weights = field.backend.ops.composite_rays(density, density.new_empty(len(density), 0), *intervals)[3]
+        cells = sampler.grid_map.to_grid(positions[weights >= min_weight]).long()
+        seen[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
+        rays_left -= RAYS_PER_CHUNK
+    return sampler.occupancy.occupied & dilate(dense & seen)
