@@ -34,14 +34,14 @@ class DatasetConfig:
 class FieldConfig:
     name: str = setting("voxel_mlp", "which field", choices=("voxel_mlp", "voxel_sh"))
     num_voxels: int | None = setting(None, "voxels of the finest grid; none = 256^3 on a GPU, 128^3 on a CPU", low=8)
-    min_voxel_pixels: float = setting(0.6, "voxels get no smaller than this many pixels", low=0.01)
+    min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
     min_level_steps: int = setting(100, "steps between two doublings at least", low=0)
     upsample_at: list[float] = dataclasses.field(
         default_factory=lambda: [0.04, 0.08, 0.13, 0.18],
         metadata={"doc": "shares of the run at which the voxels double"},
     )
     initial_alpha: float = setting(0.003, "opacity of one voxel before training", low=1e-9, high=0.5)
-    lr_density: float = setting(0.1, "learning rate of raw density", low=0)
+    lr_density: float = setting(0.2, "learning rate of raw density", low=0)
 
 
 @dataclass
@@ -58,7 +58,7 @@ class VoxelMlpConfig(FieldConfig):
 class VoxelShConfig(FieldConfig):
     name: str = setting("voxel_sh", "which field", choices=("voxel_mlp", "voxel_sh"))
     sh_degree: int = setting(2, "degree of the spherical harmonics of the colour", low=0, high=3)
-    lr_color: float = setting(0.05, "learning rate of the colour coefficients", low=0)
+    lr_color: float = setting(0.1, "learning rate of the colour coefficients", low=0)
 
 
 @dataclass
@@ -72,7 +72,7 @@ class SamplerConfig:
 @dataclass
 class OccupancyConfig:
     alpha_threshold: float = setting(0.01, "cells whose voxels are less opaque are given up", low=0, high=1)
-    min_weight: float = setting(0.005, "cells where no training ray's sample weighs this are given up", low=0, high=1)
+    min_weight: float = setting(0.001, "cells where no training ray's sample weighs this are given up", low=0, high=1)
     start: float = setting(0.03, "share of the run before the first cells are given up", low=0, high=1)
     min_steps: int = setting(100, "steps before that at least: density needs some to rise", low=0)
     every: float = setting(0.03, "share of the run between two looks at the density", low=1e-4, high=1)
@@ -90,7 +90,7 @@ class LossConfig:
 class TrainConfig:
     steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 90 seconds on a CPU", low=1)
     max_seconds: float | None = setting(None, "wall clock of training alone; the schedule stretches to fit", low=0.1)
-    rays_per_step: int | None = setting(None, "rays in a batch; none = 8192 on a GPU, 2048 on a CPU", low=1)
+    rays_per_step: int | None = setting(None, "rays in a batch; none = 8192 on a GPU, 4096 on a CPU", low=1)
     lr_decay: float = setting(0.1, "factor on all learning rates over the run, exponential", low=1e-6, high=1)
     beta1: float = setting(0.9, "Adam's decay of the mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of the mean squared gradient", low=0, high=0.99999)

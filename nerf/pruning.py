@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from nerf.datasets.ray_batches import RayBatches
 from nerf.fields.field import Field
-from nerf.occupancy import dilate
 from nerf.sampler import RaySampler
 
 RAYS_PER_CHUNK = 1 << 14
@@ -21,7 +20,7 @@ RAYS_PER_SURFACE_CELL = 8  # a surface in a grid of N cells takes about N^(2/3) 
 def prune(
     field: Field, sampler: RaySampler, batches: RayBatches, alpha_threshold: float, min_weight: float
 ) -> Tensor:
-    """Cells [X-1,Y-1,Z-1] worth sampling: opaque enough, seen by a training ray, or next to such a cell.
+    """Cells [X-1,Y-1,Z-1] worth sampling: opaque enough, and seen by a training ray.
 
     alpha_threshold: opacity of one voxel's length at the densest vertex of a cell (interpolation and activation are
     monotone, so no point of the cell is denser). min_weight: weight of a sample that counts as seen.
@@ -40,4 +39,4 @@ def prune(
         cells = sampler.grid_map.to_grid(positions[weights >= min_weight]).long()
         seen[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
         rays_left -= RAYS_PER_CHUNK
-    return sampler.occupancy.occupied & dilate(dense & seen)
+    return sampler.occupancy.occupied & dense & seen

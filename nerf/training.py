@@ -27,7 +27,7 @@ from nerf.schedule import RunClock
 DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 90.0
 DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 128**3}
-DEFAULT_RAYS = {"cuda": 8192, "cpu": 2048}
+DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
 

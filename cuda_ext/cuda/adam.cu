@@ -12,7 +12,8 @@ __global__ void __launch_bounds__(kThreads) adam_kernel(AdamArgs<T> a) {
   if (threadIdx.x == 0) scale = adam_scale(a);
   __syncthreads();
   const int64_t stride = int64_t(gridDim.x) * kThreads;
-  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < a.count; i += stride) adam_update(a, scale, i);
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < a.count; i += stride)
+    if (a.grad[i] != T(0)) adam_update(a, scale, i, T(a.lr[a.lr_count == 1 ? 0 : i % a.lr_count]));
 }
 
 }  // namespace

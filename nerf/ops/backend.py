@@ -5,7 +5,10 @@ backend=torch: the reference in pure PyTorch. auto takes the best that runs here
 asked for by name and cannot run raises UserError with the remedy.
 """
 
+import ctypes
+import functools
 import importlib
+import platform
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -64,6 +67,10 @@ def select(backend: str = "auto", device: str = "auto") -> Backend:
         if value not in choices:
             raise UserError(f"{setting}={value} is unknown; choose one of {', '.join(choices)}.")
     chosen, reason = _choose_device(device)
+    if chosen.type == "cpu":
+        _keep_freed_memory()
+    else:
+        torch.set_float32_matmul_precision("high")  # the colour MLP on tensor cores, as every peer does
     if backend == "torch":
         return Backend("torch", chosen, f"backend as asked, device {reason}", _reference())
     try:
@@ -79,6 +86,16 @@ def select(backend: str = "auto", device: str = "auto") -> Backend:
     if backend == "native":
         raise UserError(f"backend=native cannot run here: {problem}. backend=torch needs no compiler.")
     return Backend("torch", chosen, f"native is missing: {problem}", _reference())
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Tells glibc to keep freed blocks: a grid's gradient that is mapped anew in each step costs more than the step."""
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        m_trim_threshold, m_mmap_max = -1, -4
+        libc.mallopt(m_mmap_max, 0)
+        libc.mallopt(m_trim_threshold, 1 << 30)
 
 
 def _reference() -> ModuleType:
