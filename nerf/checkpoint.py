@@ -16,12 +16,16 @@ import torch
 from nerf import config as configuration
 from nerf.cameras import Cameras
 from nerf.config import Config
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.ray_batches import RayBatches
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
+from nerf.optimizers import MaskedAdam
 from nerf.scene_box import SceneBox
+from nerf.schedule import RunClock
 from nerf.training import TrainState
 
 FILE_NAME = "checkpoint.pt"
@@ -70,8 +74,8 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> P
     return path
 
 
-def load(run: Path, device: torch.device) -> dict[str, Any]:
-    """Reads and checks the checkpoint of a run folder, tensors on the device.
+def load(run: Path) -> dict[str, Any]:
+    """Reads and checks the checkpoint of a run folder, tensors in host memory.
 
     Raises UserError where it is missing, damaged, of another program or of another version.
     """
@@ -80,7 +84,7 @@ def load(run: Path, device: torch.device) -> dict[str, Any]:
         raise UserError(f"{path} does not exist; expected the folder of a training run with a {FILE_NAME} in it.")
     remedy = "Train again, or name another run."
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, zipfile.BadZipFile, pickle.UnpicklingError, KeyError, ValueError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise UserError(f"{path} is damaged or no checkpoint of this program ({reason}). {remedy}") from error
@@ -100,11 +104,11 @@ def restore_config(content: dict[str, Any]) -> Config:
 
 
 def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> tuple[Field, OccupancyGrid]:
-    """Field and occupancy: all that rendering needs."""
-    box = SceneBox(content["aabb"])
+    """Field and occupancy on the backend's device: all that rendering needs."""
+    box = SceneBox(content["aabb"].to(backend.device))
     field = build_field(config.field, box, tuple(content["resolution"]), content["finest_voxel"], backend)
     field.load_state_dict(content["field"])
-    return field, OccupancyGrid(content["occupied"])
+    return field, OccupancyGrid(content["occupied"].to(backend.device))
 
 
 def restore_cameras(content: dict[str, Any]) -> Cameras:
@@ -112,12 +116,15 @@ def restore_cameras(content: dict[str, Any]) -> Cameras:
     return Cameras(content["cameras"]["c2w"], content["cameras"]["intrinsics"], *content["cameras"]["size"])
 
 
-def restore_state(content: dict[str, Any], state: TrainState) -> None:
-    """Puts the training state of the checkpoint into a state whose field and occupancy are restored already."""
-    state.optimizer.load_state_dict(content["optimizer"])
-    state.batches.generator.set_state(content["generator"].cpu())
-    state.batches.pool = content["pool"]
-    state.clock.restore(content["step"], content["elapsed"])
-    state.num_upsamplings = content["num_upsamplings"]
-    state.num_refreshes = content["num_refreshes"]
-    state.capacity = content["capacity"]
+def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:
+    """The training state, so that the run goes on as if it had never stopped."""
+    field, occupancy = restore_field(content, config, backend)
+    optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend)
+    optimizer.load_state_dict(content["optimizer"])
+    batches = RayBatches(images, backend, config.seed)
+    batches.generator.set_state(content["generator"])
+    batches.pool = content["pool"].to(backend.device)
+    clock = RunClock(config.train.steps, config.train.max_seconds)
+    clock.restore(content["step"], content["elapsed"])
+    counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity")}
+    return TrainState(field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters)

@@ -21,6 +21,9 @@ def setting(
     return dataclasses.field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
 
 
+FIELD_NAMES = ("auto", "voxel_mlp", "voxel_sh")
+
+
 @dataclass
 class DatasetConfig:
     scene: str = setting("bricks", "scene name: a folder in data/nerf_synthetic, in $NERF_DATA or in data")
@@ -32,7 +35,7 @@ class DatasetConfig:
 
 @dataclass
 class FieldConfig:
-    name: str = setting("voxel_mlp", "which field", choices=("voxel_mlp", "voxel_sh"))
+    name: str = setting("auto", "which field; auto = voxel_mlp on a GPU, voxel_sh on a CPU", choices=FIELD_NAMES)
     num_voxels: int | None = setting(None, "voxels of the finest grid; none = 256^3 on a GPU, 128^3 on a CPU", low=8)
     min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
     min_level_steps: int = setting(100, "steps between two doublings at least", low=0)
@@ -46,6 +49,7 @@ class FieldConfig:
 
 @dataclass
 class VoxelMlpConfig(FieldConfig):
+    name: str = setting("voxel_mlp", "which field", choices=FIELD_NAMES)
     feature_channels: int = setting(12, "features per vertex; a multiple of 4 is fastest", low=1, high=64)
     hidden_width: int = setting(64, "neurons per hidden layer of the colour MLP", low=1, high=1024)
     hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
@@ -56,7 +60,7 @@ class VoxelMlpConfig(FieldConfig):
 
 @dataclass
 class VoxelShConfig(FieldConfig):
-    name: str = setting("voxel_sh", "which field", choices=("voxel_mlp", "voxel_sh"))
+    name: str = setting("voxel_sh", "which field", choices=FIELD_NAMES)
     sh_degree: int = setting(2, "degree of the spherical harmonics of the colour", low=0, high=3)
     lr_color: float = setting(0.1, "learning rate of the colour coefficients", low=0)
 
@@ -110,7 +114,7 @@ class Config:
     """A training run, whole."""
 
     dataset: DatasetConfig = dataclasses.field(default_factory=DatasetConfig)
-    field: FieldConfig = dataclasses.field(default_factory=VoxelMlpConfig)
+    field: FieldConfig = dataclasses.field(default_factory=FieldConfig)
     sampler: SamplerConfig = dataclasses.field(default_factory=SamplerConfig)
     occupancy: OccupancyConfig = dataclasses.field(default_factory=OccupancyConfig)
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
@@ -121,7 +125,7 @@ class Config:
     seed: int = setting(0, "seed of every random number", low=0)
 
 
-FIELDS: dict[str, type[FieldConfig]] = {"voxel_mlp": VoxelMlpConfig, "voxel_sh": VoxelShConfig}
+FIELDS: dict[str, type[FieldConfig]] = {"auto": FieldConfig, "voxel_mlp": VoxelMlpConfig, "voxel_sh": VoxelShConfig}
 
 
 def build(cls: type, values: dict[str, Any], path: str = "") -> Any:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
 
 from nerf import losses, visual_hull
-from nerf.config import Config
+from nerf.config import FIELDS, Config
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
@@ -28,6 +28,7 @@ DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 90.0
 DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 128**3}
 DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
+DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
 
@@ -71,9 +72,11 @@ def resolve(config: Config, backend: Backend) -> Config:
     steps, seconds = train.steps, train.max_seconds
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
+    name = DEFAULT_FIELDS[device] if config.field.name == "auto" else config.field.name
+    field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
     return replace(
         config,
-        field=replace(config.field, num_voxels=config.field.num_voxels or DEFAULT_VOXELS[device]),
+        field=FIELDS[name](**field),
         train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or DEFAULT_RAYS[device]),
     )
 
@@ -99,6 +102,8 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     if len(state.batches.pool) == 0:
         raise UserError(f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see.")
     plan_capacity(config, state)
+    clock.read()
+    clock.stop()
     return state
 
 
@@ -169,6 +174,7 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     monitor = torch.zeros(4, device=device)
     last_step, last_seconds = clock.step, clock.elapsed
     runner = StepRunner(config, state, monitor, training_step)
+    clock.start()
     while not clock.finished and not should_stop():
         advance_schedule(config, state, runner)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)

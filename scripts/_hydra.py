@@ -1,0 +1,132 @@
+"""From a command line to a checked dataclass: what all scripts share.
+
+Hydra composes configs/ and the overrides; the result is built and checked by nerf/config.py. Import this module before
+torch: it sets how OpenMP's threads wait, which is read once.
+"""
+
+import dataclasses
+import difflib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Threads that spin while they wait starve each other where cores are shared with other processes.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # a checkout runs without being installed
+
+import hydra  # noqa: E402
+from hydra.core.config_store import ConfigStore  # noqa: E402
+from hydra.core.hydra_config import HydraConfig  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
+from omegaconf.errors import MissingMandatoryValue  # noqa: E402
+
+from nerf import config as settings  # noqa: E402
+from nerf.errors import UserError  # noqa: E402
+
+CONFIGS = ROOT / "configs"
+GROUPS = {"dataset": settings.DatasetConfig, "field": settings.FieldConfig, "experiment": None}
+
+
+def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None], doc: str) -> None:
+    """Runs main(config, output folder, overrides) with the composed config, a checked instance of cls.
+
+    A mistake of the user ends with one message and exit status 2.
+    """
+    arguments = sys.argv[1:]
+    if any(a in ("--help", "-h") for a in arguments):
+        print(help_text(cls, doc))
+        return
+    try:
+        _check_overrides(cls, [a for a in arguments if not a.startswith("-")])
+    except UserError as error:
+        _fail(error)
+    _register(config_name, cls)
+
+    @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
+    def task(composed: Any) -> None:
+        try:
+            values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+            values.pop("experiment", None)
+            main(settings.build(cls, values), Path(HydraConfig.get().runtime.output_dir), arguments)
+        except MissingMandatoryValue as error:
+            _fail(f"{str(error).splitlines()[0]}; give it as name=value, for example dataset.scene=lego.")
+        except UserError as error:
+            _fail(error)
+
+    task()
+
+
+def _fail(message: object) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _register(config_name: str, cls: type) -> None:
+    store = ConfigStore.instance()
+    store.store(name=f"{config_name}_settings", node=cls)
+    store.store(group="dataset", name="blender_settings", node=settings.DatasetConfig)
+    for name, node in settings.FIELDS.items():
+        store.store(group="field", name=f"{name}_settings", node=node)
+
+
+def _check_overrides(cls: type, overrides: list[str]) -> None:
+    """Answers a mistyped name or choice before Hydra does, with the nearest right one."""
+    groups = {g for g in GROUPS if any(f.name == g for f in dataclasses.fields(cls))} | {"experiment"}
+    chosen = dict(o.split("=", 1) for o in overrides if "=" in o)
+    known = setting_names(cls, chosen.get("field", "auto")) + sorted(groups)
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        name = name.lstrip("+~")
+        if not equals:
+            raise UserError(f"'{override}' is not name=value; for example dataset=lego or train.steps=1000.")
+        if name in groups:
+            options = sorted(path.stem for path in (CONFIGS / name).glob("*.yaml"))
+            if value not in options:
+                near = difflib.get_close_matches(value, options, n=1)
+                hint = f" Did you mean {name}={near[0]}?" if near else ""
+                raise UserError(f"{override}: there is no such {name}; choose one of {', '.join(options)}.{hint}")
+        elif not name.startswith("hydra.") and name not in known:
+            raise UserError(settings.unknown_setting(name, known))
+
+
+def _leaves(cls: type, field_name: str, prefix: str = "") -> list[tuple[str, dataclasses.Field]]:
+    result = []
+    for f in dataclasses.fields(cls):
+        node = f.default_factory if f.default is dataclasses.MISSING else None
+        if node is settings.FieldConfig:
+            node = settings.FIELDS.get(field_name, settings.FieldConfig)
+        if dataclasses.is_dataclass(node):
+            result += _leaves(node, field_name, f"{prefix}{f.name}.")
+        else:
+            result.append((prefix + f.name, f))
+    return result
+
+
+def setting_names(cls: type, field_name: str) -> list[str]:
+    """Every setting of a script, as it is written on the command line."""
+    return [name for name, _ in _leaves(cls, field_name)]
+
+
+def help_text(cls: type, doc: str) -> str:
+    """What --help prints: the script's own words, then every setting with default and meaning."""
+    lines = [doc.strip(), "", "Settings, given as name=value:"]
+    rows = dict.fromkeys(
+        (name, _default(f), f.metadata["doc"])
+        for field_name in settings.FIELDS
+        for name, f in _leaves(cls, field_name)
+        if name != "field.name"
+    )
+    lines += [f"  {name + '=' + default:<44} {meaning}" for name, default, meaning in rows]
+    lines.append(f"  {'hydra.run.dir=DIR':<44} where the files of this run go")
+    for group in GROUPS if any(name == "dataset.scene" for name, _, _ in rows) else ():
+        options = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+        lines.append(f"  {group + '=' + '|'.join(options):<44} a file of configs/{group}")
+    return "\n".join(lines)
+
+
+def _default(f: dataclasses.Field) -> str:
+    value = f.default if f.default is not dataclasses.MISSING else f.default_factory()
+    return "none" if value is None else str(value)

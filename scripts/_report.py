@@ -1,0 +1,226 @@
+"""What a training run shows and leaves behind: progress bar, events, metrics, pictures; and how it loads its data."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+from tqdm import tqdm
+
+from nerf import images as pictures
+from nerf.camera_paths import orbit
+from nerf.cameras import Cameras
+from nerf.config import Config, DatasetConfig
+from nerf.datasets.blender import find_scene, load_blender
+from nerf.datasets.posed_images import PosedImages
+from nerf.evaluation import Scores, evaluate
+from nerf.fields.field import Field
+from nerf.ops.backend import Backend, device_name
+from nerf.rendering import Rendering, render_image
+from nerf.sampler import RaySampler
+from nerf.schedule import RunClock
+from nerf.training import Report, TrainState, make_sampler
+
+ROOT = Path(__file__).resolve().parents[1]
+SHEET_ROWS = 4
+ORBIT_VIEWS = 60
+
+
+def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
+    """The images of one split, as the config names them."""
+    return load_blender(find_scene(dataset.root, dataset.scene, ROOT / "data"), split, dataset.downscale)
+
+
+def save_config(folder: Path, config: Config) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(OmegaConf.create(asdict(config)), folder / "config.yaml")
+
+
+def commit() -> str:
+    """The commit of the code that runs: of the checkout, else from NERF_COMMIT, else 'unknown'."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return os.environ.get("NERF_COMMIT", "unknown")
+    return result.stdout.strip() if result.returncode == 0 else os.environ.get("NERF_COMMIT", "unknown")
+
+
+class StopOnInterrupt:
+    """Turns the first Ctrl-C into a wish to stop after the step; the second one interrupts as usual."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(signal.SIGINT, self._previous)
+
+    def __enter__(self) -> "StopOnInterrupt":
+        self._previous = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+
+class progress_bar:  # noqa: N801 - used like a function
+    """Step, PSNR, rays per second and time left of a run."""
+
+    def __init__(self, clock: RunClock) -> None:
+        self._bar = tqdm(total=100, bar_format="{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {desc}")
+
+    def __enter__(self) -> "progress_bar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()
+
+    def show(self, look: Report) -> None:
+        self._bar.n = round(100 * look.progress)
+        left = look.seconds * (1 - look.progress) / max(look.progress, 1e-6)
+        dropped = f" dropped {look.dropped_rays} rays" if look.dropped_rays else ""
+        self._bar.set_description_str(
+            f"step {look.step}/{look.total_steps} PSNR {look.psnr:.2f} dB "
+            f"{look.rays_per_second / 1e3:.0f}k rays/s {left:.0f} s left{dropped}"
+        )
+        self._bar.refresh()
+
+
+class RunReport:
+    """Collects what a run did and writes it into its folder."""
+
+    def __init__(self, folder: Path, config: Config, backend: Backend) -> None:
+        self.folder, self.config, self.backend = folder, config, backend
+        self._started = time.perf_counter()
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # optional
+        except ImportError:
+            self._events = None
+        else:
+            self._events = SummaryWriter(str(folder))
+
+    def add(self, look: Report) -> None:
+        if self._events is not None:
+            self._events.add_scalar("train/psnr", look.psnr, look.step)
+            self._events.add_scalar("train/rays_per_second", look.rays_per_second, look.step)
+
+    def peak_memory(self) -> int:
+        """Bytes: what PyTorch reserved on the GPU, or the process' largest resident size on a CPU."""
+        if self.backend.device.type == "cuda":
+            return torch.cuda.max_memory_reserved(self.backend.device)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> None:
+        """Scores the run, writes metrics.json and the pictures, prints the table and the paths."""
+        config, clock = self.config, state.clock
+        sampler = make_sampler(config, state)
+        views = load_split(config.dataset, config.evaluation.split)
+        scores, sheet = score_views(state.field, sampler, views, config, self.folder)
+        device = self.backend.device
+        metrics = scores.summary() | {
+            "train_seconds": clock.elapsed,
+            "steps": clock.step,
+            "rays_per_second": clock.step * config.train.rays_per_step / clock.elapsed,
+            "peak_memory_bytes": peak_memory,
+            "backend": self.backend.name,
+            "device": device_name(device),
+            "commit": commit(),
+            "seed": config.seed,
+            "field": config.field.name,
+            "resolution": list(state.field.resolution),
+            "voxel_size": state.field.voxel_size,
+            "scene": config.dataset.scene,
+            "split": config.evaluation.split,
+            "command": " ".join(["python", *sys.argv]),
+            "torch": torch.__version__,
+        }
+        (self.folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+        video = write_orbit(state.field, sampler, cameras, config, self.folder / "orbit.mp4")
+        if self._events is not None:
+            self._events.add_scalar("test/psnr", metrics["psnr"]["mean"], clock.step)
+            self._events.close()
+        print_table(metrics, scores, state.field.voxel_size)
+        for path in (self.folder / "metrics.json", sheet, video):
+            print(path)
+
+
+def background(config: Config, device: torch.device) -> Tensor:
+    """The colour behind the scene when it is scored: white unless black was chosen."""
+    return torch.full((3,), 0.0 if config.dataset.background == "black" else 1.0, device=device)
+
+
+def score_views(
+    field: Field, sampler: RaySampler, views: PosedImages, config: Config, folder: Path
+) -> tuple[Scores, Path]:
+    """Scores a split and writes its renders and a contact sheet (truth, render, depth, error) into the folder."""
+    rows: list[list[Tensor]] = []
+    count = len(range(0, len(views), config.evaluation.every))
+    shown = {round(i * (count - 1) / max(1, SHEET_ROWS - 1)) * config.evaluation.every for i in range(SHEET_ROWS)}
+
+    def keep(index: int, rendering: Rendering, truth: Tensor) -> None:
+        pictures.save_png(folder / config.evaluation.split / f"{views.names[index]}.png", rendering.rgb)
+        if index in shown:
+            depth = pictures.color_depth(rendering.depth, rendering.opacity, *depth_range(sampler, views.cameras))
+            rows.append([truth, rendering.rgb, depth, pictures.color_error(rendering.rgb, truth)])
+
+    scores = evaluate(
+        field,
+        sampler,
+        views,
+        background(config, sampler.backend.device),
+        config.sampler.min_transmittance,
+        config.evaluation.every,
+        keep,
+    )
+    path = folder / "contact_sheet.png"
+    pictures.save_png(path, pictures.contact_sheet([[p.cpu() for p in row] for row in rows]))
+    return scores, path
+
+
+def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:
+    """Nearest and farthest distance from a camera at which the scene box can be, for depth pictures."""
+    lower = sampler.grid_map.lower.cpu()
+    size = torch.tensor(sampler.occupancy.occupied.shape) / sampler.grid_map.scale.cpu()
+    distance = (cameras.centers.cpu() - (lower + size / 2)).norm(dim=-1).median().item()
+    radius = size.norm().item() / 2
+    return max(distance - radius, 0.0), distance + radius
+
+
+def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Config, path: Path) -> Path:
+    """Renders an orbit around the scene as a video."""
+    device = sampler.backend.device
+    path_cameras = orbit(cameras.to("cpu"), ORBIT_VIEWS).to(device)
+    color, limit = background(config, device), config.sampler.min_transmittance
+    frames = (render_image(field, sampler, path_cameras, i, color, limit).rgb.cpu() for i in range(ORBIT_VIEWS))
+    pictures.write_video(path, frames)
+    return path
+
+
+def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
+    """The result in a few lines."""
+    rows = [
+        ("PSNR", f"{metrics['psnr']['mean']:.2f} dB over {len(scores.psnr)} {metrics['split']} views"),
+        ("SSIM", f"{metrics['ssim']['mean']:.4f}"),
+    ]
+    if scores.depth_error:
+        error = metrics["median_depth_error"]["mean"]
+        rows.append(("depth error", f"{error:.4f} world units, {error / voxel_size:.2f} voxels (median of hit pixels)"))
+    if "train_seconds" in metrics:
+        rows.append(("training", f"{metrics['train_seconds']:.1f} s, {metrics['steps']} steps"))
+        rows.append(("memory", f"{metrics['peak_memory_bytes'] / 2**30:.2f} GiB"))
+    rows.append(("rendering", f"{1e3 * scores.seconds_per_view:.1f} ms per view"))
+    rows.append(("run by", f"backend {metrics['backend']} on {metrics['device']}"))
+    print()
+    for name, value in rows:
+        print(f"{name:<12} {value}")
+    print()

@@ -1,0 +1,48 @@
+"""Score a trained run again, on any split.
+
+    python scripts/evaluate.py                      the newest run, its test views
+    python scripts/evaluate.py run=outputs/RUN split=train every=10
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from _hydra import run  # before torch
+
+from _report import commit, load_split, print_table, score_views
+from _runs import RunConfig, open_run
+
+from nerf.config import setting
+
+
+@dataclass
+class EvaluateConfig(RunConfig):
+    split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
+    every: int = setting(1, "score every k-th view", low=1)
+    root: str | None = setting(None, "folder of the scene, if it has moved since training")
+
+
+def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
+    opened = open_run(config)
+    settings = opened.config
+    settings.evaluation.split, settings.evaluation.every = config.split, config.every
+    settings.dataset.root = config.root or settings.dataset.root
+    views = load_split(settings.dataset, config.split)
+    scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
+    metrics = scores.summary() | {
+        "run": str(opened.folder),
+        "split": config.split,
+        "backend": opened.sampler.backend.name,
+        "device": str(opened.sampler.backend.device),
+        "commit": commit(),
+    }
+    path = folder / "metrics.json"
+    path.write_text(json.dumps(metrics, indent=2) + "\n")
+    print_table(metrics, scores, opened.field.voxel_size)
+    print(path)
+    print(sheet)
+
+
+if __name__ == "__main__":
+    run("evaluate", EvaluateConfig, main, __doc__)

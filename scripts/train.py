@@ -1,0 +1,101 @@
+"""Train a radiance field and score it.
+
+    python scripts/train.py                                   the bundled scene
+    python scripts/train.py dataset=lego                      Synthetic-NeRF lego
+    python scripts/train.py dataset=blender dataset.scene=NAME
+    python scripts/train.py dataset=lego train.max_seconds=60 in a minute
+    python scripts/train.py resume=outputs/RUN                go on with a stopped run
+
+The run folder gets config.yaml, checkpoint.pt, metrics.json, test renders, a contact sheet, an orbit video, and
+TensorBoard events where tensorboard is installed. Ctrl-C saves and says how to go on.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from _hydra import run  # before torch
+
+from _report import RunReport, StopOnInterrupt, load_split, progress_bar, save_config
+
+from nerf import checkpoint
+from nerf.config import Config, setting
+from nerf.errors import UserError
+from nerf.ops.backend import select
+from nerf.training import NonFiniteLoss, prepare, resolve, train
+
+# Overrides that leave the result of a resumed run as it is.
+RESUME_FREE = ("resume", "hydra.", "evaluation.", "dataset.root", "train.log_every", "train.save_every")
+
+
+@dataclass
+class TrainScriptConfig(Config):
+    resume: str | None = setting(None, "folder of a stopped run to go on with")
+
+
+def main(config: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
+    content = None
+    if config.resume is not None:
+        folder = Path(config.resume)
+        content = checkpoint.load(folder)
+        config = _resumed_config(config, checkpoint.restore_config(content), overrides)
+    backend = select(config.backend, config.device)
+    config = resolve(config, backend)
+    images = load_split(config.dataset, "train")
+    save_config(folder, config)
+    print(f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; {backend}", file=sys.stderr)
+
+    if content is None:
+        state = prepare(config, images, backend)
+    else:
+        state = checkpoint.restore_run(content, config, images, backend)
+    report = RunReport(folder, config, backend)
+    with StopOnInterrupt() as interrupt, progress_bar(state.clock) as bar:
+        try:
+            for look in train(config, state, lambda: interrupt.asked):
+                bar.show(look)
+                report.add(look)
+                if config.train.save_every and look.step % config.train.save_every == 0:
+                    checkpoint.save(folder, config, state, images.cameras)
+        except NonFiniteLoss as error:
+            path = folder / checkpoint.FILE_NAME
+            kept = f"the last good checkpoint is {path}" if path.exists() else "no checkpoint was saved yet"
+            raise UserError(f"{error}; {kept}. Lower field.lr_density, or look for broken images.") from error
+    peak_memory = report.peak_memory()
+    path = checkpoint.save(folder, config, state, images.cameras)
+    if not state.clock.finished:
+        print(f"\nStopped at step {state.clock.step}, saved {path}.\nGo on with: python scripts/train.py resume={folder}")
+        sys.exit(130)
+    report.finish(state, images.cameras, peak_memory)
+
+
+def _resumed_config(given: Config, saved: Config, overrides: list[str]) -> Config:
+    """The saved config with the overrides that do not change the result. Raises UserError naming those that do."""
+    refused = []
+    for override in overrides:
+        name = override.partition("=")[0]
+        if name.startswith(RESUME_FREE):
+            continue
+        if _lookup(given, name) != _lookup(saved, name):
+            refused.append(f"{override} (the run has {_lookup(saved, name)})")
+    if refused:
+        raise UserError(f"a resumed run keeps its settings, so that it ends as if never stopped; drop {', '.join(refused)}.")
+    for name in (override.partition("=")[0] for override in overrides):
+        if name.startswith(RESUME_FREE) and not name.startswith(("resume", "hydra.")):
+            *path, leaf = name.split(".")
+            target, source = saved, given
+            for part in path:
+                target, source = getattr(target, part), getattr(source, part)
+            setattr(target, leaf, getattr(source, leaf))
+    return saved
+
+
+def _lookup(config: Config, name: str) -> object:
+    value: object = config
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value.scene if name == "dataset" else value.name if name == "field" else value
+
+
+if __name__ == "__main__":
+    run("train", TrainScriptConfig, main, __doc__)
