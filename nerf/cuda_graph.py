@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nerf.config import Config
     from nerf.training import TrainState
 
-WARM_UP_STEPS = 3
+WARM_UP_STEPS = 2
 
 
 class StepRunner:
@@ -35,10 +35,13 @@ class StepRunner:
         backend = state.field.backend
         # The reference reads sizes back from the device, which a graph cannot.
         self._graphed = config.train.cuda_graph and backend.device.type == "cuda" and backend.name == "native"
+        self._side_stream = torch.cuda.Stream() if self._graphed else None
 
     def forget(self) -> None:
         """Drops the recording: shapes, tensors or constants of the step have changed."""
         self._graph, self._plain_steps = None, 0
+        if self._graphed:  # the blocks of the old shapes would stay reserved beside those of the new ones
+            torch.cuda.empty_cache()
 
     def step(self) -> None:
         """Queues one step."""
@@ -48,11 +51,10 @@ class StepRunner:
             self._graph.replay()
             return
         if self._graphed:  # recording runs on another stream; warming up there keeps its allocations apart
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
+            self._side_stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._side_stream):
                 self._step(*self._arguments)
-            torch.cuda.current_stream().wait_stream(side)
+            torch.cuda.current_stream().wait_stream(self._side_stream)
         else:
             self._step(*self._arguments)
         self._plain_steps += 1

@@ -21,13 +21,19 @@ class OccupancyGrid:
     def resample(self, resolution: Resolution) -> None:
         """Carries the occupancy to a grid of another resolution: a cell is occupied if it touches an occupied one."""
         cells = [n - 1 for n in resolution]
-        near = dilate(self.occupied).float()
+        near = with_neighbors(self.occupied).float()
         self.occupied = functional.interpolate(near[None, None], size=cells, mode="nearest")[0, 0] > 0
 
 
-def dilate(occupied: Tensor) -> Tensor:
-    """Occupied cells [X,Y,Z] and all their neighbours."""
-    return functional.max_pool3d(occupied.float()[None, None], 3, stride=1, padding=1)[0, 0] > 0
+def with_neighbors(occupied: Tensor) -> Tensor:
+    """Occupied cells [X,Y,Z] and those that share a face with one."""
+    result = occupied.clone()
+    for axis in range(3):
+        count = occupied.shape[axis] - 1
+        lower, upper = result.narrow(axis, 0, count), result.narrow(axis, 1, count)
+        lower |= occupied.narrow(axis, 1, count)
+        upper |= occupied.narrow(axis, 0, count)
+    return result
 
 
 def uniform(resolution: Resolution, device: torch.device) -> OccupancyGrid:

@@ -10,17 +10,20 @@ from torch.nn import functional
 
 from nerf.datasets.ray_batches import RayBatches
 from nerf.fields.field import Field
+from nerf.occupancy import with_neighbors
 from nerf.sampler import RaySampler
 
-RAYS_PER_CHUNK = 1 << 14
-RAYS_PER_SURFACE_CELL = 8  # a surface in a grid of N cells takes about N^(2/3) of them
+RAYS_PER_CHUNK = {"cuda": 1 << 18, "cpu": 1 << 14}
+POOL_SHARE = 0.25  # of the training pixels: a visible cell is met several times, whatever the sizes of image and grid
 
 
 @torch.no_grad()
 def prune(
     field: Field, sampler: RaySampler, batches: RayBatches, alpha_threshold: float, min_weight: float
 ) -> Tensor:
-    """Cells [X-1,Y-1,Z-1] worth sampling: opaque enough, and seen by a training ray.
+    """Cells [X-1,Y-1,Z-1] worth sampling: opaque enough and seen by a training ray, or next to such a cell.
+
+    The layer around them lets surfaces move, and brings back what was given up by mistake.
 
     alpha_threshold: opacity of one voxel's length at the densest vertex of a cell (interpolation and activation are
     monotone, so no point of the cell is denser). min_weight: weight of a sample that counts as seen.
@@ -28,9 +31,10 @@ def prune(
     dense = functional.max_pool3d(field.vertex_alpha()[None, None], 2, stride=1)[0, 0] >= alpha_threshold
     seen = torch.zeros_like(sampler.occupancy.occupied)
     sizes = torch.tensor(seen.shape, device=seen.device)
-    rays_left = int(RAYS_PER_SURFACE_CELL * seen.numel() ** (2 / 3))
+    chunk = RAYS_PER_CHUNK[seen.device.type]
+    rays_left = int(POOL_SHARE * len(batches.pool))
     while rays_left > 0:
-        batch = batches.draw(RAYS_PER_CHUNK)
+        batch = batches.draw(chunk)
         samples = sampler.sample(batch.rays, batch.jitter)
         positions = samples.positions()
         density = field.density(positions)
@@ -38,5 +42,5 @@ def prune(
         weights = field.backend.ops.composite_rays(density, density.new_empty(len(density), 0), *intervals)[3]
         cells = sampler.grid_map.to_grid(positions[weights >= min_weight]).long()
         seen[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
-        rays_left -= RAYS_PER_CHUNK
-    return sampler.occupancy.occupied & dense & seen
+        rays_left -= chunk
+    return with_neighbors(dense & seen)

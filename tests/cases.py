@@ -1,0 +1,249 @@
+"""Named inputs of every operation, shared by all proofs: CASES[operation][case](dtype, device) gives its arguments.
+
+Legend: R rays, M samples, N points, C channels, X Y Z grid vertices. Numbers are drawn in float64 from a fixed seed and
+rounded to dtype, so float32 and float64 see the same case. A case of a backward operation is a forward case with
+gradients for its outputs. Sizes are small: what matters is which branch of the code a case enters.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from nerf.ops import reference
+
+Case = Callable[[torch.dtype, str], tuple]
+
+HALF = math.log(2)  # the optical depth that lets half of the light through
+LONG_RAYS = (33, 64, 130, 32, 31)  # samples per ray: around one, two and more rounds of a warp
+
+
+def numbers(*shape: int, low: float = 0.0, high: float = 1.0, seed: int = 0) -> Tensor:
+    """Uniform float64 numbers, the same at every call."""
+    generator = torch.Generator().manual_seed(seed)
+    return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
+
+
+def strided(x: Tensor) -> Tensor:
+    """The same values with a gap after each."""
+    return torch.stack([x, x], dim=-1)[..., 0]
+
+
+def _case(make: Callable[..., tuple], gaps: bool | tuple[int, ...] = False, **options: object) -> Case:
+    """make(**options) as a case. float64 becomes dtype; gaps makes all arguments, or these, non-contiguous."""
+
+    def build(dtype: torch.dtype, device: str) -> tuple:
+        arguments = []
+        for index, value in enumerate(make(**options)):
+            if isinstance(value, Tensor):
+                value = value.to(device=device, dtype=dtype if value.dtype == torch.float64 else value.dtype)
+                value = strided(value) if gaps is True or (gaps and index in gaps) else value
+            arguments.append(value)
+        return tuple(arguments)
+
+    return build
+
+
+def _march(
+    rays: int = 40,
+    cells: tuple[int, int, int] = (9, 6, 5),
+    filled: float = 0.3,
+    step: float = 0.23,
+    far: float = 100.0,
+    capacity: int = 0,
+    away: bool = False,
+    inside: bool = False,
+) -> tuple:
+    """Rays from around the grid, or inside it, to points in it, or away from it. Directions are not unit."""
+    size = torch.tensor(cells, dtype=torch.float64)
+    targets = size * numbers(rays, 3, seed=1)
+    origins = size * numbers(rays, 3, seed=2) if inside else size / 2 + numbers(rays, 3, low=-20, high=20, seed=3)
+    directions = torch.nn.functional.normalize(targets - origins, dim=-1) * numbers(rays, 1, low=0.5, high=2.0)
+    near, jitter = numbers(rays, high=0.1, seed=5), numbers(rays, low=-0.5, high=0.5, seed=6)
+    if away:
+        origins, directions = size / 2 + 100 * directions, directions
+    return origins, directions, jitter, numbers(*cells, seed=4) < filled, near, near + far, step, capacity
+
+
+def _march_axis_parallel() -> tuple:
+    """Directions with zeros, from a lattice of origins before, on and behind the faces of the grid."""
+    cells = (4, 3, 5)
+    origins = torch.cartesian_prod(*(torch.tensor([-1.0, 0.0, 1.5, n, n + 1.0]).double() for n in cells))
+    directions = torch.tensor([[1.0, 0, 0], [0, -0.5, 0], [0, 0, 2.0], [-1.0, 0, 1.0], [0.0, 0, -1.0]]).double()
+    near = torch.zeros(len(origins)).double()
+    occupied = numbers(*cells, seed=4) < 0.6
+    return origins, directions.repeat(len(origins) // 5, 1), near - 0.5, occupied, near, near + 9, 0.25, 0
+
+
+def _points(
+    resolution: tuple[int, int, int] = (5, 4, 6),
+    channels: int = 4,
+    points: int = 30,
+    low: float = 0.0,
+    high: float = 1.0,
+    round_to_vertices: bool = False,
+) -> tuple:
+    """A grid, and points from low to high times its size."""
+    last = torch.tensor(resolution, dtype=torch.float64) - 1
+    coords = numbers(points, 3, low=low, high=high, seed=7) * last
+    if points > 3:
+        coords[:2] = torch.stack([torch.zeros(3), last])  # both ends of the grid are in every case
+    grid = numbers(*resolution, channels, low=-1, seed=8)
+    return grid, coords.round() if round_to_vertices else coords
+
+
+def _packed(
+    counts: tuple[int, ...] = (5, 0, 3, 12, 1),
+    channels: int = 3,
+    density: float = 4.0,
+    min_transmittance: float = 0.0,
+    tail: int = 0,
+) -> tuple:
+    """Packed samples of rays with these counts; behind the last ray tail rows of index 0 and length 0."""
+    samples = sum(counts)
+    offsets = torch.tensor([0, *counts]).cumsum(0)
+    starts = 1.0 + 0.11 * torch.arange(samples).double()
+    ends = starts + numbers(samples, low=0.05, high=0.15, seed=9)
+    zeros = torch.zeros(tail).double()
+    starts, ends = torch.cat([starts, zeros]), torch.cat([ends, zeros])
+    densities = density * numbers(samples + tail, seed=10)
+    return densities, numbers(samples + tail, channels, low=-1, seed=11), starts, ends, offsets, min_transmittance
+
+
+def _halving(min_transmittance: float) -> tuple:
+    """Each sample takes half of the light, so that the limit lies well between two of the powers of two."""
+    _, values, starts, ends, offsets, _ = _packed(counts=(3, 40, 8, 0))
+    return HALF / (ends - starts), values, starts, ends, offsets, min_transmittance
+
+
+def _pixels(rays: int = 20, channels: int = 3, shape: tuple[int, int, int] = (2, 5, 7)) -> tuple:
+    count = math.prod(shape)
+    images = (256 * numbers(*shape, channels, seed=12)).to(torch.uint8)
+    indices = (count * numbers(rays, seed=13)).long()
+    if rays > 1:
+        indices[0], indices[1] = 0, count - 1
+    return images, indices
+
+
+def _variation(
+    resolution: tuple[int, int, int] = (4, 3, 5), channels: int = 3, span: float = 2.0, touched_only: bool = False
+) -> tuple:
+    """A gradient, half of it zero, and a grid with differences on both sides of the Huber function's bend."""
+    shape = (*resolution, channels)
+    grad = numbers(*shape, low=-1, seed=14) * (numbers(*shape, seed=15) < 0.5)
+    return grad, numbers(*shape, low=-span, high=span, seed=16), 0.3, touched_only
+
+
+def _adam(
+    shape: tuple[int, ...] = (7, 5), zeros: float = 0.0, rates: int = 1, step: int = 3, scale: float = 1.0
+) -> tuple:
+    """Parameters in the middle of a training; a share `zeros` of the gradients is exactly zero."""
+    param, first = numbers(*shape, low=-1, seed=17), numbers(*shape, low=-0.1, high=0.1, seed=18)
+    grad = scale * numbers(*shape, low=-1, seed=19) * (numbers(*shape, seed=20) >= zeros)
+    second = numbers(*shape, low=0.001, high=0.1, seed=21)
+    lr, number = torch.linspace(0.1, 0.01, rates), torch.tensor([float(step)])
+    return param, first, second, grad, lr, number, 0.9, 0.99, 1e-8
+
+
+def cotangent(x: Tensor) -> Tensor:
+    """A gradient for an output: numbers of both signs, none of them zero."""
+    return torch.cos(torch.arange(x.numel(), device=x.device, dtype=torch.float64)).view(x.shape).to(x.dtype)
+
+
+def _trilinear_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
+    grid, coords = forward(dtype, device)
+    return cotangent(reference.interpolate_trilinear(grid, coords)), grid, coords, True, True
+
+
+def _composite_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
+    *tensors, min_transmittance = forward(dtype, device)
+    outputs = reference.composite_rays(*tensors, min_transmittance)
+    return *map(cotangent, outputs), *tensors, outputs[3], min_transmittance
+
+
+TOTAL = len(reference.march_rays(*_march())[1])  # samples of march_rays' typical case
+CHANNELS = (1, 3, 4, 7, 12, 28)  # the plain loops, rows of whole 16 bytes, and the counts with code of their own
+
+CASES: dict[str, dict[str, Case]] = {
+    "march_rays": {
+        "typical": _case(_march),
+        "empty": _case(_march, rays=0),
+        "all_miss": _case(_march, away=True),
+        "nothing_occupied": _case(_march, filled=0.0),
+        "long_rays": _case(_march, rays=6, filled=1.0, step=0.03),
+        "far_skips": _case(_march, rays=30, cells=(37, 41, 29), filled=0.004, step=0.06),
+        "from_inside": _case(_march, inside=True),
+        "ends_inside": _case(_march, inside=True, far=1.5),
+        "axis_parallel": _case(_march_axis_parallel),
+        "single_cell": _case(_march, cells=(1, 1, 1), filled=1.0),
+        "step_beyond_grid": _case(_march, step=30.0),
+        "capacity_fits": _case(_march, capacity=1000),
+        "capacity_exact": _case(_march, capacity=TOTAL),
+        "capacity_one_short": _case(_march, capacity=TOTAL - 1),
+        "capacity_overflows": _case(_march, capacity=70),
+        "capacity_one": _case(_march, capacity=1),
+        "capacity_empty": _case(_march, rays=0, capacity=5),
+        "many_rays": _case(_march, rays=2500, cells=(3, 3, 3), step=1.1, capacity=1000),
+        "non_contiguous": _case(_march, gaps=True),
+    },
+    "interpolate_trilinear": {
+        "typical": _case(_points),
+        "empty": _case(_points, points=0),
+        "outside": _case(_points, low=-2.0, high=3.0),
+        "on_vertices": _case(_points, round_to_vertices=True),
+        "one_axis_single": _case(_points, resolution=(1, 4, 3)),
+        "all_axes_single": _case(_points, resolution=(1, 1, 1), low=-1.0),
+        "many_points_per_cell": _case(_points, resolution=(2, 3, 2), points=300),
+        "non_contiguous": _case(_points, gaps=True),
+        **{f"channels_{c}": _case(_points, channels=c) for c in CHANNELS},
+    },
+    "composite_rays": {
+        "typical": _case(_packed),
+        "empty": _case(_packed, counts=()),
+        "zero_samples": _case(_packed, counts=(0, 0, 0)),
+        "long_rays": _case(_packed, counts=LONG_RAYS, density=0.4),
+        "long_rays_7_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=7),
+        "huge_density": _case(_packed, density=1e10),
+        "zero_density": _case(_packed, density=0.0),
+        "early_termination": _case(_halving, min_transmittance=0.1),
+        "late_termination": _case(_halving, min_transmittance=0.7 * 2**-33),
+        "capacity_tail": _case(_packed, tail=6),
+        "non_contiguous": _case(_packed, gaps=True),
+        **{f"channels_{c}": _case(_packed, channels=c) for c in CHANNELS},
+    },
+    "sample_images": {
+        "typical": _case(_pixels),
+        "empty": _case(_pixels, rays=0),
+        "one_pixel": _case(_pixels, shape=(1, 1, 1), rays=1),
+        "non_contiguous": _case(_pixels, gaps=True),
+        **{f"channels_{c}": _case(_pixels, channels=c) for c in (1, 3, 4)},
+    },
+    "total_variation_grad": {
+        "typical": _case(_variation),
+        "empty": _case(_variation, resolution=(0, 3, 5)),
+        "touched_only": _case(_variation, touched_only=True),
+        "rough": _case(_variation, span=1e6),
+        "one_axis_single": _case(_variation, resolution=(1, 4, 3)),
+        "all_axes_single": _case(_variation, resolution=(1, 1, 1)),
+        "non_contiguous": _case(_variation, gaps=(1,)),
+        **{f"channels_{c}": _case(_variation, channels=c) for c in CHANNELS},
+    },
+    "adam_step": {
+        "typical": _case(_adam),
+        "empty": _case(_adam, shape=(0, 5)),
+        "first_step": _case(_adam, step=1),
+        "late_step": _case(_adam, step=20_000),
+        "half_untouched": _case(_adam, shape=(40, 4), zeros=0.5),
+        "rows_untouched": _case(_adam, shape=(5, 32), zeros=0.99),
+        "all_untouched": _case(_adam, zeros=1.0),
+        "rate_per_channel": _case(_adam, shape=(9, 3, 28), rates=28, zeros=0.3),
+        "huge_gradient": _case(_adam, scale=1e10),
+        "tiny_gradient": _case(_adam, scale=1e-15),
+        "non_contiguous": _case(_adam, shape=(6, 5), rates=5, gaps=(3, 4)),
+        **{f"channels_{c}": _case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
+    },
+}
+for _name, _backward in (("interpolate_trilinear", _trilinear_backward), ("composite_rays", _composite_backward)):
+    CASES[f"{_name}_backward"] = {case: partial(_backward, make) for case, make in CASES[_name].items()}
