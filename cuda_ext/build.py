@@ -2,6 +2,7 @@
 
     python cuda_ext/build.py             build if the sources have changed
     python cuda_ext/build.py --force     build anew
+    python cuda_ext/build.py --nvcc      only tell which nvcc would be used
 
 Used by setup.py and by nerf/ops/native.py, so there is one way to build. One ninja file calls g++ and nvcc directly:
 PyTorch's own build helpers refuse a .cu file where PyTorch came without CUDA.
@@ -21,7 +22,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -61,13 +61,14 @@ def find_nvcc() -> Path | None:
     """nvcc from CUDA_HOME, the PATH, /usr/local/cuda or the nvidia-cuda-nvcc wheel, in this order."""
     if os.environ.get("NERF_CUDA") == "0":
         return None
-    wheels = Path(sysconfig.get_path("purelib")) / "nvidia"
+    nvidia = importlib.util.find_spec("nvidia")  # the namespace that all of NVIDIA's wheels share
+    wheels = (nvidia and nvidia.submodule_search_locations) or ()
     on_path = shutil.which("nvcc")
     candidates = [
         *([Path(os.environ["CUDA_HOME"]) / "bin/nvcc"] if os.environ.get("CUDA_HOME") else []),
         *([Path(on_path)] if on_path else []),
         Path("/usr/local/cuda/bin/nvcc"),
-        *sorted(wheels.glob("*/bin/nvcc")),
+        *(path for folder in wheels for path in sorted(Path(folder).glob("*/bin/nvcc"))),
     ]
     return next((path for path in candidates if path.is_file()), None)
 
@@ -120,14 +121,17 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
         f"cxxflags = -std=c++17 -O3 {machine} -fPIC -fvisibility=hidden -Wall -isystem {torch}/include "
         f"-DTORCH_TARGET_VERSION=0x020a000000000000 {define} {os.environ.get('CXXFLAGS', '')}",
         f"nvccflags = -std=c++17 -O3 --extended-lambda -Xcompiler -fPIC,-fvisibility=hidden {' '.join(gencode)}",
-        # nvcc links its own runtime statically: the library must not care which CUDA PyTorch brought.
+        # nvcc links its own runtime statically: the library must not care which CUDA PyTorch brought. In a toolkit it
+        # finds the runtime by itself, in lib64; the wheel has it in lib.
         f"link = {'$nvcc -cudart static -Xlinker -s' if nvcc else '$cxx -Wl,-s'} -shared",
+        f"cudart = {f'-L{nvcc.parents[1]}/lib' if nvcc else ''}",
         "rule cxx\n  command = $cxx $cxxflags $flags -MMD -MF $out.d -c $in -o $out\n  depfile = $out.d",
         "rule nvcc\n  command = $nvcc $nvccflags $flags -MD -MF $out.d -c $in -o $out\n  depfile = $out.d",
-        f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu -ldl",
+        f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu $cudart -ldl",
     ]
     objects = []
-    for source in sorted([*ROOT.glob("*.cpp"), *ROOT.glob("[oc]p[su]/*.cpp"), *(ROOT.glob("cuda/*.cu") if nvcc else ())]):
+    kernels = ROOT.glob("cuda/*.cu") if nvcc else ()
+    for source in sorted([*ROOT.glob("*.cpp"), *ROOT.glob("[oc]p[su]/*.cpp"), *kernels]):
         name = source.relative_to(ROOT)
         objects.append(f"{folder}/{name.parent.name}_{name.name}.o")
         lines.append(f"build {objects[-1]}: {'nvcc' if source.suffix == '.cu' else 'cxx'} {source}")
@@ -178,8 +182,10 @@ def build(force: bool = False, announce: bool = True) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--force", action="store_true", help="build even if the library is up to date")
+    parser.add_argument("--nvcc", action="store_true", help="only tell which nvcc would be used; fails without one")
+    arguments = parser.parse_args()
     try:
-        print(build(force=parser.parse_args().force))
+        print((find_nvcc() or sys.exit("no nvcc found")) if arguments.nvcc else build(force=arguments.force))
     except BuildError as error:
         sys.exit(f"error: {error}")
 

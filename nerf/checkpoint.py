@@ -56,6 +56,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> P
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
+        "visible_capacity": state.visible_capacity,
     }
     path, partial = folder / FILE_NAME, folder / f".{FILE_NAME}.{os.getpid()}"
     try:
@@ -126,5 +127,5 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     batches.pool = content["pool"].to(backend.device)
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
-    counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity")}
+    counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity", "visible_capacity")}
     return TrainState(field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters)

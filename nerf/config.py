@@ -71,12 +71,13 @@ class SamplerConfig:
     near: float = setting(0.0, "nothing is seen closer to the camera, world units", low=0)
     far: float = setting(1e4, "nor farther away, world units", low=0)
     min_transmittance: float = setting(1e-4, "samples behind less light than this are left out", low=0, high=1)
+    min_weight: float = setting(1e-4, "samples that weigh less in their pixel are left out", low=0, high=1)
 
 
 @dataclass
 class OccupancyConfig:
-    alpha_threshold: float = setting(0.01, "cells whose voxels are less opaque are given up", low=0, high=1)
-    min_weight: float = setting(0.001, "cells where no training ray's sample weighs this are given up", low=0, high=1)
+    alpha_threshold: float = setting(0.02, "cells whose voxels are less opaque are given up", low=0, high=1)
+    min_weight: float = setting(0.002, "cells where no training ray's sample weighs this are given up", low=0, high=1)
     start: float = setting(0.03, "share of the run before the first cells are given up", low=0, high=1)
     min_steps: int = setting(100, "steps before that at least: density needs some to rise", low=0)
     every: float = setting(0.03, "share of the run between two looks at the density", low=1e-4, high=1)

@@ -37,7 +37,6 @@ def evaluate(
     sampler: RaySampler,
     images: PosedImages,
     background: Tensor,
-    min_transmittance: float,
     every: int = 1,
     on_view: Callable[[int, Rendering, Tensor], None] = lambda index, rendering, truth: None,
 ) -> Scores:
@@ -48,7 +47,7 @@ def evaluate(
     for index in range(0, len(images), every):
         _synchronize(device)
         started = time.perf_counter()
-        rendering = render_image(field, sampler, cameras, index, background, min_transmittance)
+        rendering = render_image(field, sampler, cameras, index, background)
         _synchronize(device)
         seconds += time.perf_counter() - started
         truth = images.image_over(index, background.cpu()).to(device)

@@ -11,9 +11,10 @@ from torch.nn import functional
 from nerf.datasets.ray_batches import RayBatches
 from nerf.fields.field import Field
 from nerf.occupancy import with_neighbors
+from nerf.rendering import sample_weights
 from nerf.sampler import RaySampler
 
-RAYS_PER_CHUNK = {"cuda": 1 << 18, "cpu": 1 << 14}
+RAYS_PER_CHUNK = {"cuda": 1 << 16, "cpu": 1 << 14}
 POOL_SHARE = 0.25  # of the training pixels: a visible cell is met several times, whatever the sizes of image and grid
 
 
@@ -36,11 +37,8 @@ def prune(
     while rays_left > 0:
         batch = batches.draw(chunk)
         samples = sampler.sample(batch.rays, batch.jitter)
-        positions = samples.positions()
-        density = field.density(positions)
-        intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
-        weights = field.backend.ops.composite_rays(density, density.new_empty(len(density), 0), *intervals)[3]
-        cells = sampler.grid_map.to_grid(positions[weights >= min_weight]).long()
+        seen_samples = samples.select(sample_weights(field, sampler, samples) >= min_weight)
+        cells = sampler.grid_map.to_grid(seen_samples.positions()).long()
         seen[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
         rays_left -= chunk
     return with_neighbors(dense & seen)

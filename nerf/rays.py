@@ -5,6 +5,7 @@ Legend for the whole package: R rays, M samples, N points, C channels, X Y Z gri
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -45,3 +46,24 @@ class RaySamples:
     def directions(self) -> Tensor:
         """Unit direction of the ray through each sample, [M,3]."""
         return self.rays.directions.index_select(0, self.ray_indices)
+
+    def select(self, keep: Tensor, capacity: int = 0) -> "RaySamples":
+        """The samples where keep [M] is true, still packed in the order of the rays.
+
+        capacity: 0 keeps exactly those, with one host read; otherwise the result has that many rows, reads nothing back,
+        cuts off what does not fit and counts the rays that lost something.
+        """
+        kept_before = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
+        ray_offsets, overflow = kept_before[self.ray_offsets], self.overflow
+        per_sample = (self.ray_indices, self.t_starts, self.t_ends)
+        if capacity == 0:
+            rows = keep.nonzero()[:, 0]
+            selected = [x[rows] for x in per_sample]
+        else:
+            overflow = overflow + ((ray_offsets[1:] > capacity) & (ray_offsets.diff() > 0)).sum()
+            ray_offsets = ray_offsets.clamp(max=capacity)
+            slot = torch.where(keep, kept_before[:-1], capacity).clamp(max=capacity)  # the last row is for the others
+            selected = [x.new_zeros(capacity + 1).scatter_(0, slot, x)[:capacity] for x in per_sample]
+            used = torch.arange(capacity, device=keep.device) < ray_offsets[-1]
+            selected = [torch.where(used, x, torch.zeros_like(x)) for x in selected]
+        return RaySamples(self.rays, ray_offsets, *selected, overflow)

@@ -7,14 +7,11 @@ from torch import Tensor
 
 from nerf.cameras import Cameras
 from nerf.fields.field import Field
-from nerf.ops.backend import Backend
 from nerf.rays import RaySamples
 from nerf.sampler import RaySampler
 
 # A whole 800x800 frame in few pieces on a GPU; small enough for a CPU's caches.
-RAYS_PER_CHUNK = {"cuda": 1 << 18, "cpu": 1 << 14}
-# A sample that weighs less cannot change an 8-bit pixel, not even with a thousand others like it.
-MIN_WEIGHT = 1e-6
+RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}
 
 
 @dataclass(frozen=True)
@@ -24,47 +21,49 @@ class Rendering:
     rgb: Tensor  # [R,3] over the background
     opacity: Tensor  # [R]
     depth: Tensor  # [R] sum of weight * t; divide by opacity for the mean distance along the ray
-    weights: Tensor  # [M]
 
 
-def render_samples(
-    field: Field, samples: RaySamples, background: Tensor, backend: Backend, min_transmittance: float
-) -> Rendering:
+@torch.no_grad()
+def sample_weights(field: Field, sampler: RaySampler, samples: RaySamples) -> Tensor:
+    """Weight of every sample, [M], from density alone."""
+    density = field.density(samples.positions())
+    nothing = density.new_empty(len(density), 0)
+    intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
+    return sampler.backend.ops.composite_rays(density, nothing, *intervals, sampler.config.min_transmittance)[3]
+
+
+def visible_samples(field: Field, sampler: RaySampler, samples: RaySamples, capacity: int = 0) -> RaySamples:
+    """The samples that weigh at least min_weight: colour is computed for these alone (Sun et al. 2022, section 4.3).
+
+    Most samples lie in air or behind a surface. Looking at density first, one channel, finds the few that matter.
+    capacity: see RaySamples.select.
+    """
+    return samples.select(sample_weights(field, sampler, samples) >= sampler.config.min_weight, capacity)
+
+
+def render_samples(field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor) -> Rendering:
     """Renders packed samples. background: [3] or [R,3]. Differentiable in the field's parameters."""
     density, rgb = field(samples.positions(), samples.rays.directions, samples.ray_indices)
-    values, opacity, depth, weights = backend.ops.composite_rays(
-        density, rgb, samples.t_starts, samples.t_ends, samples.ray_offsets, min_transmittance
+    intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
+    values, opacity, depth, _ = sampler.backend.ops.composite_rays(
+        density, rgb, *intervals, sampler.config.min_transmittance
     )
-    return Rendering(values + (1 - opacity)[:, None] * background, opacity, depth, weights)
+    return Rendering(values + (1 - opacity)[:, None] * background, opacity, depth)
 
 
 @torch.no_grad()
 def render_image(
-    field: Field,
-    sampler: RaySampler,
-    cameras: Cameras,
-    index: int,
-    background: Tensor,
-    min_transmittance: float,
+    field: Field, sampler: RaySampler, cameras: Cameras, index: int, background: Tensor
 ) -> Rendering:
-    """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W]; no weights.
-
-    Colours are evaluated only where a sample has weight, which leaves the picture as it is and saves most of them.
-    """
+    """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W]."""
     rays = cameras.image_rays(index)
-    backend, chunks = sampler.backend, []
-    for first in range(0, len(rays), RAYS_PER_CHUNK[backend.device.type]):
-        chunk = rays[first : first + RAYS_PER_CHUNK[backend.device.type]]
-        samples = sampler.sample(chunk)
-        intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets, min_transmittance)
-        positions = samples.positions()
-        density = field.density(positions)
-        _, opacity, depth, weights = backend.ops.composite_rays(density, density.new_empty(len(density), 0), *intervals)
-        seen = (weights > MIN_WEIGHT).nonzero()[:, 0]
-        ray_indices = samples.ray_indices[seen]
-        _, colors = field(positions[seen], chunk.directions, ray_indices)
-        rgb = colors.new_zeros(len(chunk), 3).index_add(0, ray_indices, weights[seen, None] * colors)
-        chunks.append((rgb + (1 - opacity)[:, None] * background, opacity, depth))
-    rgb, opacity, depth = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+    size, chunks = RAYS_PER_CHUNK[sampler.backend.device.type], []
+    for first in range(0, len(rays), size):
+        samples = visible_samples(field, sampler, sampler.sample(rays[first : first + size]))
+        chunks.append(render_samples(field, sampler, samples, background))
     shape = (cameras.height, cameras.width)
-    return Rendering(rgb.view(*shape, 3), opacity.view(shape), depth.view(shape), opacity.new_empty(0))
+    return Rendering(
+        torch.cat([chunk.rgb for chunk in chunks]).view(*shape, 3),
+        torch.cat([chunk.opacity for chunk in chunks]).view(shape),
+        torch.cat([chunk.depth for chunk in chunks]).view(shape),
+    )

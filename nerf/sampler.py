@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nerf.config import SamplerConfig
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.rays import Rays, RaySamples
@@ -19,8 +20,7 @@ class RaySampler:
     grid_map: GridMap  # of the occupancy's grid
     occupancy: OccupancyGrid
     step_size: float  # world units
-    near: float  # world units
-    far: float
+    config: SamplerConfig
 
     def sample(self, rays: Rays, jitter: Tensor | None = None, capacity: int = 0) -> RaySamples:
         """Samples of R rays.
@@ -35,8 +35,8 @@ class RaySampler:
             directions,
             zeros if jitter is None else jitter,
             self.occupancy.occupied,
-            zeros + self.near,
-            zeros + self.far,
+            zeros + self.config.near,
+            zeros + self.config.far,
             self.step_size,
             capacity,
         )

@@ -19,7 +19,7 @@ from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.pruning import prune
-from nerf.rendering import render_samples
+from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
@@ -50,6 +50,7 @@ class TrainState:
     num_upsamplings: int = 0
     num_refreshes: int = 0
     capacity: int = 0  # samples of a step on a GPU; 0: as many as there are
+    visible_capacity: int = 0  # those of them that weigh something
 
 
 @dataclass(frozen=True)
@@ -119,17 +120,25 @@ def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
 def make_sampler(config: Config, state: TrainState) -> RaySampler:
     field, sampler = state.field, config.sampler
     step_size = sampler.step_size_voxels * field.voxel_size
-    return RaySampler(field.backend, field.grid_map, state.occupancy, step_size, sampler.near, sampler.far)
+    return RaySampler(field.backend, field.grid_map, state.occupancy, step_size, sampler)
 
 
 def plan_capacity(config: Config, state: TrainState) -> None:
     """Fixes the number of samples of a step from one probe batch, so that no later step asks the GPU for it."""
     if state.field.backend.device.type != "cuda":
         return
-    batch = state.batches.draw(config.train.rays_per_step)
-    needed = len(make_sampler(config, state).sample(batch.rays, batch.jitter).t_starts) * CAPACITY_MARGIN
-    if not 0.85 * state.capacity <= needed <= state.capacity:
-        state.capacity = math.ceil(1.04 * needed / CAPACITY_STEP) * CAPACITY_STEP
+    sampler, batch = make_sampler(config, state), state.batches.draw(config.train.rays_per_step)
+    samples = sampler.sample(batch.rays, batch.jitter)
+    visible = visible_samples(state.field, sampler, samples)
+    state.capacity = _roomy(len(samples.t_starts), state.capacity)
+    state.visible_capacity = _roomy(len(visible.t_starts), state.visible_capacity)
+
+
+def _roomy(needed: int, capacity: int) -> int:
+    """A capacity with room to spare; the given one where it still fits, so that recordings stay of one size."""
+    if 0.8 * capacity <= needed * CAPACITY_MARGIN <= capacity:
+        return capacity
+    return math.ceil(1.05 * CAPACITY_MARGIN * needed / CAPACITY_STEP) * CAPACITY_STEP
 
 
 def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
@@ -142,8 +151,10 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     background = background_color(config.dataset.background, len(batch.rays), state.batches.generator, backend.device)
     alpha = batch.rgba[:, 3:]
     truth = alpha * batch.rgba[:, :3] + (1 - alpha) * background
-    samples = make_sampler(config, state).sample(batch.rays, batch.jitter, state.capacity)
-    rendering = render_samples(state.field, samples, background, backend, config.sampler.min_transmittance)
+    sampler = make_sampler(config, state)
+    samples = sampler.sample(batch.rays, batch.jitter, state.capacity)
+    samples = visible_samples(state.field, sampler, samples, state.visible_capacity)
+    rendering = render_samples(state.field, sampler, samples, background)
     error = losses.photometric(rendering.rgb, truth)
     loss = error
     if config.loss.opacity_entropy > 0:

@@ -91,7 +91,7 @@ class progress_bar:  # noqa: N801 - used like a function
         dropped = f" dropped {look.dropped_rays} rays" if look.dropped_rays else ""
         self._bar.set_description_str(
             f"step {look.step}/{look.total_steps} PSNR {look.psnr:.2f} dB "
-            f"{look.rays_per_second / 1e3:.0f}k rays/s {left:.0f} s left{dropped}"
+            f"{look.rays_per_second / 1e3:.0f}k rays/s {look.samples_per_ray:.1f} samples/ray {left:.0f} s left{dropped}"
         )
         self._bar.refresh()
 
@@ -180,7 +180,6 @@ def score_views(
         sampler,
         views,
         background(config, sampler.backend.device),
-        config.sampler.min_transmittance,
         config.evaluation.every,
         keep,
     )
@@ -202,8 +201,8 @@ def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Con
     """Renders an orbit around the scene as a video."""
     device = sampler.backend.device
     path_cameras = orbit(cameras.to("cpu"), ORBIT_VIEWS).to(device)
-    color, limit = background(config, device), config.sampler.min_transmittance
-    frames = (render_image(field, sampler, path_cameras, i, color, limit).rgb.cpu() for i in range(ORBIT_VIEWS))
+    color = background(config, device)
+    frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))
     pictures.write_video(path, frames)
     return path
 

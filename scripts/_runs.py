@@ -38,7 +38,7 @@ def open_run(config: RunConfig) -> OpenRun:
     backend = select(config.backend, config.device)
     field, occupancy = checkpoint.restore_field(content, settings, backend)
     step_size = settings.sampler.step_size_voxels * field.voxel_size
-    sampler = RaySampler(backend, field.grid_map, occupancy, step_size, settings.sampler.near, settings.sampler.far)
+    sampler = RaySampler(backend, field.grid_map, occupancy, step_size, settings.sampler)
     return OpenRun(folder, settings, field, sampler, checkpoint.restore_cameras(content))
 
 

@@ -36,11 +36,11 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     device = opened.sampler.backend.device
     cameras = _cameras(config, opened).to(device)
     near, far = depth_range(opened.sampler, opened.cameras)
-    color, limit = background(opened.config, device), opened.config.sampler.min_transmittance
+    color = background(opened.config, device)
 
     def frames():
         for index in tqdm(range(len(cameras)), desc="rendering", unit="frame"):
-            rendering = render_image(opened.field, opened.sampler, cameras, index, color, limit)
+            rendering = render_image(opened.field, opened.sampler, cameras, index, color)
             depth = pictures.color_depth(rendering.depth, rendering.opacity, near, far)
             named = (("rgb", rendering.rgb), ("depth", depth), ("opacity", rendering.opacity))
             for kind, picture in named:

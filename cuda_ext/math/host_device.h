@@ -26,7 +26,7 @@ HOST_DEVICE T max2(T a, T b) {
 
 template <class T>
 HOST_DEVICE T clamp(T x, T low, T high) {
-  return min2(max2(x, low), high);
+  return x < low ? low : x > high ? high : x;  // NaN stays NaN
 }
 
 }  // namespace nerf

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nerf.config import LossConfig
+from nerf.losses import add_total_variation
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
 
@@ -38,6 +39,7 @@ class Field(nn.Module, ABC):
         self.density_scale = 1 / finest_voxel
         self.density_shift = math.log(math.expm1(-math.log1p(-initial_alpha)))
         self.set_resolution(resolution)
+        self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
 
     def set_resolution(self, resolution: Resolution) -> None:
         self.resolution = resolution
@@ -55,18 +57,27 @@ class Field(nn.Module, ABC):
     @torch.no_grad()
     def vertex_alpha(self) -> Tensor:
         """Opacity of one voxel's length at every vertex, [X,Y,Z]."""
-        return -torch.expm1(-self.activate_density(self.raw_vertex_density()) * self.voxel_size)
+        return -torch.expm1(-self.activate_density(self.density_grid[..., 0]) * self.voxel_size)
 
     @torch.no_grad()
     def upsample(self, resolution: Resolution) -> None:
         """Resamples every grid to another resolution. Parameters are new tensors afterwards."""
-        for name in self.grid_names:
+        for name in ("density_grid", self.color_grid_name):
             grid = getattr(self, name).permute(3, 0, 1, 2)[None]
             finer = functional.interpolate(grid, size=resolution, mode="trilinear", align_corners=True)
             setattr(self, name, nn.Parameter(finer[0].permute(1, 2, 3, 0).contiguous()))
         self.set_resolution(resolution)
 
-    grid_names: tuple[str, ...]  # attributes that hold grids [X,Y,Z,C]
+    color_grid_name: str  # the attribute that holds the grid [X,Y,Z,C] of what colour is made of
+
+    def density(self, positions: Tensor) -> Tensor:
+        """Density [N] at world positions [N,3]."""
+        return self.activate_density(self.interpolate(self.density_grid, positions)[:, 0])
+
+    def add_total_variation(self, loss: LossConfig) -> None:
+        """Adds the gradient of the total variation of both grids, weighted by loss, to their gradients."""
+        add_total_variation(self.density_grid, loss.tv_density, self.backend)
+        add_total_variation(getattr(self, self.color_grid_name), loss.tv_color, self.backend)
 
     @abstractmethod
     def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,17 +87,5 @@ class Field(nn.Module, ABC):
         """
 
     @abstractmethod
-    def density(self, positions: Tensor) -> Tensor:
-        """Density [N] alone."""
-
-    @abstractmethod
-    def raw_vertex_density(self) -> Tensor:
-        """Raw density at every vertex, [X,Y,Z]."""
-
-    @abstractmethod
     def parameter_groups(self) -> list[ParameterGroup]:
         """Every parameter with its initial learning rate."""
-
-    @abstractmethod
-    def add_total_variation(self, loss: LossConfig) -> None:
-        """Adds the gradient of the total variation of its grids, weighted by loss, to their gradients."""

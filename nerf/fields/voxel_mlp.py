@@ -4,9 +4,8 @@ into colour (as DirectVoxGO, Sun et al. 2022)."""
 import torch
 from torch import Tensor, nn
 
-from nerf.config import LossConfig, VoxelMlpConfig
+from nerf.config import VoxelMlpConfig
 from nerf.fields.field import Field, ParameterGroup
-from nerf.losses import add_total_variation
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
 from nerf.spherical_harmonics import num_coefficients, sh_basis
@@ -15,14 +14,13 @@ from nerf.spherical_harmonics import num_coefficients, sh_basis
 class VoxelMlp(Field):
     """Voxel grids of density and features, colour by an MLP."""
 
-    grid_names = ("density_grid", "feature_grid")
+    color_grid_name = "feature_grid"
 
     def __init__(
         self, config: VoxelMlpConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
     ) -> None:
         super().__init__(box, resolution, finest_voxel, config.initial_alpha, backend)
         self.config = config
-        self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
         self.feature_grid = nn.Parameter(torch.zeros(*resolution, config.feature_channels, device=backend.device))
         widths = [config.feature_channels + num_coefficients(config.view_degree)]
         widths += [config.hidden_width] * config.hidden_layers
@@ -39,12 +37,6 @@ class VoxelMlp(Field):
         rgb = torch.sigmoid(self.mlp(torch.cat([features, view], dim=-1)))
         return self.density(positions), rgb
 
-    def density(self, positions: Tensor) -> Tensor:
-        return self.activate_density(self.interpolate(self.density_grid, positions)[:, 0])
-
-    def raw_vertex_density(self) -> Tensor:
-        return self.density_grid[..., 0]
-
     def parameter_groups(self) -> list[ParameterGroup]:
         grids = [
             ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,)),
@@ -52,7 +44,3 @@ class VoxelMlp(Field):
         ]
         mlp = [ParameterGroup(f"mlp.{n}", p, (self.config.lr_mlp,)) for n, p in self.mlp.named_parameters()]
         return grids + mlp
-
-    def add_total_variation(self, loss: LossConfig) -> None:
-        add_total_variation(self.density_grid, loss.tv_density, self.backend)
-        add_total_variation(self.feature_grid, loss.tv_color, self.backend)

@@ -1,0 +1,47 @@
+# make train    trains the bundled scene on whatever this machine has     make train ARGS="dataset=lego"
+# make test     runs the tests                                            make test ARGS="tests/ops -x"
+# make clean    removes what these two made, except the runs in outputs/
+#
+# Both install everything into .venv first, once. pip is used as it is configured on this machine: where its index offers
+# PyTorch's CPU build too, a machine without a GPU saves gigabytes.
+
+TORCH = torch==2.13.0
+PYTHON = python3
+ARGS =
+
+VENV_PYTHON = .venv/bin/python
+PIP_INSTALL = $(VENV_PYTHON) -m pip --disable-pip-version-check install
+
+.PHONY: train test clean
+
+train: .venv/.installed
+	@$(VENV_PYTHON) scripts/train.py $(ARGS)
+
+test: .venv/.installed
+	@$(VENV_PYTHON) -m pytest $(ARGS)
+
+# Installing the package compiles the library, against the PyTorch that is there by then: so no build isolation.
+.venv/.installed: Makefile pyproject.toml setup.py | $(VENV_PYTHON)
+	$(PIP_INSTALL) $(TORCH) "setuptools>=77" ninja
+	$(PIP_INSTALL) --no-build-isolation -e ".[test]"
+	@$(with_cuda_compiler)
+	@touch $@
+
+$(VENV_PYTHON):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "error: Python 3.10 or newer is needed; name one with: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear .venv || { rm -rf .venv; \
+	  echo "error: no virtual environment; Debian and Ubuntu have it in a package: apt install python3-venv" >&2; exit 1; }
+
+# A GPU whose driver works, but no nvcc: gets nvcc as a wheel and builds the library again, now with its CUDA code.
+# Without success the GPU still runs the PyTorch backend, and training says what is missing.
+define with_cuda_compiler
+if nvidia-smi > /dev/null 2>&1 && ! $(VENV_PYTHON) cuda_ext/build.py --nvcc; then \
+  $(PIP_INSTALL) --no-build-isolation -e ".[cuda]" && $(VENV_PYTHON) cuda_ext/build.py || \
+    echo "note: no CUDA code in the native library; the GPU will run the PyTorch backend" >&2; \
+fi
+endef
+
+clean:
+	rm -rf .venv build nerf/ops/libnerf.so nerf_voxel.egg-info .pytest_cache .ruff_cache
+	find nerf cuda_ext scripts data tests -name __pycache__ -prune -exec rm -rf {} +

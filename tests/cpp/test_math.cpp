@@ -1,0 +1,261 @@
+// The mathematics of cuda_ext/math under g++ alone: no torch, no CUDA. tests/test_math_cpp.py compiles it with the address
+// and undefined-behaviour sanitizers. Prints what failed and returns 1, prints nothing and returns 0 otherwise.
+#include <cstdio>
+#include <limits>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "adam.h"
+#include "composite.h"
+#include "march.h"
+#include "sample_images.h"
+#include "total_variation.h"
+#include "trilinear.h"
+
+namespace {
+
+using namespace nerf;
+
+int failures = 0;
+
+void expect(bool holds, const char* what) {
+  if (!holds) ++failures, std::printf("FAILED: %s\n", what);
+}
+
+void expect_near(double found, double expected, double tolerance, const char* what) {
+  if (std::abs(found - expected) <= tolerance) return;
+  ++failures;
+  std::printf("FAILED: %s: found %.17g, expected %.17g\n", what, found, expected);
+}
+
+std::mt19937 generator(7);
+
+double number(double low = 0, double high = 1) { return std::uniform_real_distribution<double>(low, high)(generator); }
+
+std::vector<double> numbers(size_t count, double low = 0, double high = 1) {
+  std::vector<double> all(count);
+  for (double& x : all) x = number(low, high);
+  return all;
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void trilinear_weights() {
+  const int64_t sizes[][3] = {{2, 3, 4}, {1, 3, 2}, {1, 1, 1}, {5, 1, 2}};
+  for (const auto& vertices : sizes)
+    for (int trial = 0; trial < 200; ++trial) {
+      double coord[3];
+      // Every other point lies on the lattice of vertices, the last ones among them, or outside of it.
+      for (double& x : coord) x = trial % 2 ? number(-1, 6) : std::floor(number(-1, 6));
+      const auto s = make_stencil(coord, vertices);
+      double sum = 0, slopes[3] = {0, 0, 0}, place[3] = {0, 0, 0};
+      for (int k = 0; k < 8; ++k) {
+        const int64_t row = s.corner_row(k);
+        expect(row >= 0 && row < vertices[0] * vertices[1] * vertices[2], "every corner lies in the grid");
+        expect(s.corner_weight(k) >= 0, "weights are not negative");
+        sum += s.corner_weight(k);
+        for (int axis = 0; axis < 3; ++axis) slopes[axis] += s.corner_weight_slope(k, axis);
+        const int64_t corner[3] = {row / (vertices[1] * vertices[2]), row / vertices[2] % vertices[1], row % vertices[2]};
+        for (int axis = 0; axis < 3; ++axis) place[axis] += s.corner_weight(k) * double(corner[axis]);
+      }
+      expect_near(sum, 1, 1e-15, "weights are a partition of unity");
+      for (int axis = 0; axis < 3; ++axis) {
+        expect_near(slopes[axis], 0, 1e-15, "slopes of a partition of unity cancel");
+        expect_near(place[axis], clamp(coord[axis], 0.0, double(vertices[axis] - 1)), 1e-14,
+                    "the corners average to the clamped point");
+      }
+    }
+}
+
+void trilinear_slope() {
+  const int64_t vertices[3] = {3, 4, 5}, channels = 2;
+  const auto grid = numbers(3 * 4 * 5 * 2), grad_out = numbers(2, -1);
+  const auto value = [&](const double* coord) {
+    const auto s = make_stencil(coord, vertices);
+    double sum = 0;
+    for (int k = 0; k < 8; ++k)
+      for (int64_t c = 0; c < channels; ++c)
+        sum += s.corner_weight(k) * grid[s.corner_row(k) * channels + c] * grad_out[c];
+    return sum;
+  };
+  for (int trial = 0; trial < 100; ++trial) {
+    double coord[3], gradient[3];
+    for (double& x : coord) x = std::floor(number(-1, 5)) + number(0.1, 0.9);  // away from the bends
+    coordinate_gradient(make_stencil(coord, vertices), grid.data(), grad_out.data(), channels, gradient);
+    for (int axis = 0; axis < 3; ++axis) {
+      double low[3] = {coord[0], coord[1], coord[2]}, high[3] = {coord[0], coord[1], coord[2]};
+      low[axis] -= 1e-5, high[axis] += 1e-5;
+      expect_near(gradient[axis], (value(high) - value(low)) / 2e-5, 1e-9, "slope against finite differences");
+    }
+  }
+}
+
+// Rays of these sample counts with random contents; outputs and gradients are kept beside the arguments.
+struct Batch {
+  std::vector<int64_t> offsets = {0};
+  std::vector<double> density, values, starts, ends, weights, out, opacity, depth;
+  CompositeArgs<double> args = {};
+
+  Batch(const std::vector<int>& counts, int64_t channels, double scale, double min_transmittance) {
+    for (int count : counts) offsets.push_back(offsets.back() + count);
+    const size_t samples = size_t(offsets.back()), rays = counts.size();
+    density = numbers(samples, 0.1 * scale, scale);
+    values = numbers(samples * size_t(channels), -1);
+    for (size_t i = 0; i < samples; ++i) starts.push_back(double(i)), ends.push_back(double(i) + number(0.2, 0.9));
+    weights.resize(samples), out.resize(rays * size_t(channels)), opacity.resize(rays), depth.resize(rays);
+    args.t_starts = starts.data(), args.t_ends = ends.data(), args.ray_offsets = offsets.data();
+    args.num_rays = int64_t(rays), args.num_samples = int64_t(samples), args.channels = channels;
+    args.min_transmittance = min_transmittance;
+    args.out_values = out.data(), args.opacity = opacity.data(), args.depth = depth.data();
+    args.weights = weights.data();
+  }
+
+  void forward() {
+    args.density = density.data(), args.values = values.data();
+    for (int64_t r = 0; r < args.num_rays; ++r) composite_ray(args, r);
+  }
+};
+
+const std::vector<int> kCounts = {0, 1, 5, 40, 0};
+
+void composite_sums() {
+  Batch batch(kCounts, 3, 0.4, 0);
+  batch.forward();
+  for (int64_t r = 0; r < batch.args.num_rays; ++r) {
+    double optical_depth = 0, sum = 0, depth = 0;
+    for (int64_t i = batch.offsets[r]; i < batch.offsets[r + 1]; ++i) {
+      optical_depth += batch.density[i] * (batch.ends[i] - batch.starts[i]);
+      sum += batch.weights[i];
+      depth += batch.weights[i] * 0.5 * (batch.starts[i] + batch.ends[i]);
+    }
+    expect_near(sum + std::exp(-optical_depth), 1, 1e-14, "weights and the light behind them sum to 1");
+    expect_near(batch.opacity[r], sum, 1e-15, "opacity is the sum of the weights");
+    expect_near(batch.depth[r], depth, 1e-12, "depth is the weighted midpoint");
+  }
+}
+
+void composite_gradient(double min_transmittance) {
+  Batch batch(kCounts, 3, 0.4, min_transmittance);
+  const auto grad_out = numbers(batch.out.size(), -1), grad_opacity = numbers(batch.opacity.size(), -1),
+             grad_depth = numbers(batch.depth.size(), -1), grad_weights = numbers(batch.weights.size(), -1);
+  const auto loss = [&] {
+    batch.forward();
+    return dot(batch.out, grad_out) + dot(batch.opacity, grad_opacity) + dot(batch.depth, grad_depth) +
+           dot(batch.weights, grad_weights);
+  };
+  loss();
+  std::vector<double> grad_density(batch.density.size(), 7), grad_values(batch.values.size(), 7);
+  auto& a = batch.args;
+  a.grad_out_values = grad_out.data(), a.grad_opacity = grad_opacity.data(), a.grad_depth = grad_depth.data();
+  a.grad_weights = grad_weights.data(), a.grad_density = grad_density.data(), a.grad_values = grad_values.data();
+  for (int64_t r = 0; r < a.num_rays; ++r) composite_ray_backward(a, r);
+
+  const auto slope = [&](double& x) {
+    const double middle = x, step = 1e-6;
+    x = middle + step;
+    const double high = loss();
+    x = middle - step;
+    const double low = loss();
+    x = middle;
+    return (high - low) / (2 * step);
+  };
+  for (size_t i = 0; i < grad_density.size(); ++i)
+    expect_near(grad_density[i], slope(batch.density[i]), 2e-7, "gradient of density against finite differences");
+  for (size_t i = 0; i < grad_values.size(); ++i)
+    expect_near(grad_values[i], slope(batch.values[i]), 2e-7, "gradient of values against finite differences");
+}
+
+template <class T>
+void march_equals_brute_force() {
+  for (int trial = 0; trial < 300; ++trial) {
+    const int64_t cells[3] = {1 + int64_t(number(0, 11)), 1 + int64_t(number(0, 6)), 1 + int64_t(number(0, 14))};
+    std::vector<uint8_t> filled(size_t(cells[0] * cells[1] * cells[2]));
+    const double share = trial % 3 ? 0.02 : 0.5;
+    for (auto& cell : filled) cell = number() < share;
+    const bool* occupied = reinterpret_cast<const bool*>(filled.data());
+    OccupancyWords occupancy = {nullptr, {cells[0], cells[1], cells[2]}};
+    std::vector<uint64_t> words;
+    for (int64_t x = 0; x < occupancy.size(0); ++x)
+      for (int64_t y = 0; y < occupancy.size(1); ++y)
+        for (int64_t z = 0; z < occupancy.size(2); ++z) words.push_back(pack_word(occupied, cells, x, y, z));
+    expect(int64_t(words.size()) == occupancy.count(), "as many words as announced");
+    occupancy.words = words.data();
+
+    T origin[3], direction[3];
+    for (int axis = 0; axis < 3; ++axis) {
+      origin[axis] = T(number(-5, 15)), direction[axis] = T(number(0, double(cells[axis]))) - origin[axis];
+      if (number() < 0.1) direction[axis] = T(0);
+    }
+    const auto ray = clip_ray(origin, direction, T(number(-0.5, 0.5)), T(number(0, 0.3)), T(number(0.5, 3)),
+                              T(number(0.005, 0.2)), cells);
+    std::vector<std::pair<T, T>> expected, found;
+    for (T k = 0; ray.t(k + T(0.5)) < ray.t_max; k += T(1)) {
+      int64_t cell[3];
+      for (int axis = 0; axis < 3; ++axis)
+        cell[axis] = clamp<int64_t>(int64_t(std::floor(origin[axis] + ray.t(k + T(0.5)) * direction[axis])), 0,
+                                    cells[axis] - 1);
+      if (filled[size_t((cell[0] * cells[1] + cell[1]) * cells[2] + cell[2])])
+        expected.emplace_back(ray.t(k), ray.t(k + T(1)));
+    }
+    const auto keep = [&](T t_start, T t_end) { found.emplace_back(t_start, t_end); };
+    const int64_t count = walk_ray(ray, occupancy, std::numeric_limits<int64_t>::max(), keep);
+    expect(found == expected && count == int64_t(expected.size()), "walking with strides finds every sample");
+    found.clear();
+    expect(walk_ray(ray, occupancy, count / 2, keep) == count / 2 && int64_t(found.size()) == count / 2,
+           "the limit ends the walk");
+  }
+}
+
+void total_variation_sums_to_zero() {
+  const auto grid = numbers(4 * 1 * 3 * 2, -2, 2);
+  std::vector<double> grad(grid.size(), 0);
+  const TotalVariationArgs<double> args = {grid.data(), {4, 1, 3}, 2, grad.data(), 0.5, false};
+  for (size_t i = 0; i < grid.size(); ++i) total_variation_gradient(args, int64_t(i));
+  double sum = 0, largest = 0;
+  for (double g : grad) sum += g, largest = max2(largest, std::abs(g));
+  expect_near(sum, 0, 1e-14, "what one neighbour gains the other loses");
+  expect(largest > 0.1 && largest <= 0.5 * 4, "each of up to 4 neighbours pulls with at most the weight");
+}
+
+void adam_first_step() {
+  double param = 1, first = 0, second = 0, untouched[3] = {1, 2, 3};
+  const double grad = -3, zero = 0;
+  const float lr = 0.5f, step = 1;
+  AdamArgs<double> args = {&param, &first, &second, &grad, 1, &lr, 1, &step, 0.9, 0.99, 1e-12};
+  adam_update(args, adam_scale(args), 0, double(lr));
+  expect_near(param, 1.5, 1e-9, "the first step is as long as the learning rate");
+  args = {&untouched[0], &untouched[1], &untouched[2], &zero, 1, &lr, 1, &step, 0.9, 0.99, 1e-12};
+  adam_update(args, adam_scale(args), 0, double(lr));
+  expect(untouched[0] == 1 && untouched[1] == 2 && untouched[2] == 3, "without a gradient nothing changes");
+}
+
+void pixels() {
+  const std::vector<uint8_t> images = {0, 255, 51, 102};
+  const std::vector<int64_t> indices = {1, 0, 2, -1};
+  std::vector<float> out(8, -1);
+  const SampleImagesArgs<float> args = {images.data(), 2, 2, indices.data(), 4, out.data()};
+  for (int64_t r = 0; r < 4; ++r) sample_pixel(args, r);
+  expect(out[0] == 0.2f && out[1] == 0.4f && out[2] == 0 && out[3] == 1, "bytes become shares of 255");
+  for (int i = 4; i < 8; ++i) expect(std::isnan(out[size_t(i)]), "no pixel there: not a number");
+}
+
+}  // namespace
+
+int main() {
+  trilinear_weights();
+  trilinear_slope();
+  composite_sums();
+  composite_gradient(0);
+  composite_gradient(0.05);
+  march_equals_brute_force<float>();
+  march_equals_brute_force<double>();
+  total_variation_sums_to_zero();
+  adam_first_step();
+  pixels();
+  return failures ? 1 : 0;
+}

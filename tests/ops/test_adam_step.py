@@ -1,0 +1,147 @@
+"""adam_step: torch.optim.Adam on dense gradients, untouched values left alone, native against the reference."""
+
+import pytest
+import torch
+from cases import CASES, numbers
+from proofs import (
+    FLOATS,
+    assert_as_accurate,
+    assert_checks_devices,
+    assert_checks_types_and_shapes,
+    assert_finite,
+    assert_opcheck,
+    assert_rejected,
+)
+from torch import Tensor
+
+from nerf.ops import native, reference
+
+NAME = "adam_step"
+BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+BETAS, EPS = (0.9, 0.99), 1e-8
+
+
+def step_by(ops: object, state: list[Tensor], grad: Tensor, lr: Tensor, step: int) -> None:
+    """One step on state = [param, exp_avg, exp_avg_sq]."""
+    number = torch.tensor([float(step)], device=grad.device)
+    ops.adam_step(*state, grad, lr, number, *BETAS, EPS)
+
+
+@BOTH
+def test_first_step_moves_by_the_learning_rate(ops, device):
+    """After one step both moments are the gradient's own, so the size of the gradient cancels."""
+    grad = torch.tensor([5.0, -0.001, 1e6, -3.0], dtype=torch.float64, device=device)
+    state = [torch.zeros_like(grad) for _ in range(3)]
+    step_by(ops, state, grad, torch.tensor([0.5], device=device), step=1)
+    expected = [-0.5 * grad.sign(), (1 - BETAS[0]) * grad, (1 - BETAS[1]) * grad**2]
+    for ours, value in zip(state, expected, strict=True):
+        torch.testing.assert_close(ours, value, rtol=2e-5, atol=0)  # eps beside a gradient of 0.001 is 1e-5
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_matches_pytorchs_adam_on_dense_gradients(ops, dtype, device):
+    param = numbers(6, 5, low=-1).to(device, dtype)
+    oracle = param.clone().requires_grad_()
+    optimizer = torch.optim.Adam([oracle], lr=0.125, betas=BETAS, eps=EPS)
+    state = [param, torch.zeros_like(param), torch.zeros_like(param)]
+    for step in range(1, 21):
+        grad = numbers(6, 5, low=-1, seed=step).to(device, dtype)
+        oracle.grad = grad.clone()
+        optimizer.step()
+        step_by(ops, state, grad, torch.tensor([0.125], device=device), step)
+    # 20 steps of size up to lr, each rounded a few times.
+    atol = 20 * 0.125 * 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(param, oracle.detach(), rtol=0, atol=atol)
+    for ours, key in ((state[1], "exp_avg"), (state[2], "exp_avg_sq")):
+        torch.testing.assert_close(ours, optimizer.state[oracle][key], rtol=0, atol=atol)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", ["half_untouched", "rows_untouched", "rate_per_channel", "all_untouched"])
+def test_values_without_gradient_are_left_alone(ops, case, dtype, device):
+    param, first, second, grad, lr, step, *constants = CASES[NAME][case](dtype, device)
+    state = [x.clone() for x in (param, first, second)]
+    ops.adam_step(*state, grad, lr, step, *constants)
+    zero = grad == 0
+    assert zero.any()
+    for after, before in zip(state, (param, first, second), strict=True):
+        assert torch.equal(after[zero], before[zero])
+        assert (after != before)[~zero].all()
+
+
+@BOTH
+def test_touched_values_do_not_depend_on_untouched_ones(ops, device):
+    """A step on the touched values alone gives the same numbers."""
+    *state, grad, lr, step, beta1, beta2, eps = CASES[NAME]["half_untouched"](torch.float64, device)
+    touched = grad != 0
+    alone = [x[touched].clone() for x in state]
+    ops.adam_step(*state, grad, lr, step, beta1, beta2, eps)
+    ops.adam_step(*alone, grad[touched], lr, step, beta1, beta2, eps)
+    for ours, single in zip(state, alone, strict=True):
+        torch.testing.assert_close(ours[touched], single)
+
+
+@BOTH
+def test_each_channel_has_its_own_rate(ops, device):
+    param, first, second, grad, _, step, *constants = CASES[NAME]["rate_per_channel"](torch.float64, device)
+    grad = torch.where(grad == 0, 1.0, grad)
+    rates = torch.linspace(0.0, 2.0, 28, device=device)
+    moved = []
+    for lr in (rates, torch.ones(1, device=device)):
+        state = [x.clone() for x in (param, first, second)]
+        ops.adam_step(*state, grad, lr, step, *constants)
+        moved.append(state[0] - param)
+    torch.testing.assert_close(moved[0], rates.double() * moved[1])
+
+
+@BOTH
+def test_autograd_notices_the_change(ops, device):
+    """Parameters are changed under no_grad; a graph that saved one of the tensors must not use it any more."""
+    for index in range(3):
+        arguments = list(CASES[NAME]["typical"](torch.float32, device))
+        leaf = torch.ones_like(arguments[index], requires_grad=True)
+        product = (leaf * arguments[index]).sum()
+        with torch.no_grad():
+            ops.adam_step(*arguments)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[NAME])
+def test_native_is_as_accurate_as_the_reference(case, dtype, device):
+    assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
+
+
+@pytest.mark.parametrize("case", ["typical", "empty", "rate_per_channel", "non_contiguous"])
+def test_opcheck(case, device):
+    assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
+
+
+@pytest.mark.parametrize("gradient", [0.0, 1e-30, 1e-10, 1e10, 1e18])
+@pytest.mark.parametrize("moments", [0.0, 1e-30, 1e10, 1e30])
+def test_extremes_stay_finite(gradient, moments, device):
+    param, first, second, grad, *rest = CASES[NAME]["typical"](torch.float32, device)
+    assert_finite(NAME, (param, moments * first, moments * second, gradient * grad, *rest))
+
+
+def test_bad_arguments_are_named():
+    arguments = CASES[NAME]["half_untouched"](torch.float32, "cpu")
+    assert_checks_types_and_shapes(NAME, arguments, any_shape=("param",))
+    for index, key in ((1, "exp_avg"), (2, "exp_avg_sq"), (3, "grad")):
+        assert_rejected(NAME, arguments, key, arguments[index][1:], r"expected \[40,4\]")
+        assert_rejected(NAME, arguments, key, arguments[index].double(), "expected float32")
+    assert_rejected(NAME, arguments, "lr", torch.ones(3), r"expected \[1\] or one per channel, \[4\]")
+    assert_rejected(NAME, arguments, "lr", torch.ones(1).double(), "expected float32")
+    assert_rejected(NAME, arguments, "step", torch.ones(2), r"expected \[1\]")
+    for index, key in enumerate(("param", "exp_avg", "exp_avg_sq")):
+        bad = list(arguments)
+        bad[index] = torch.ones(4, 40).T
+        with pytest.raises(ValueError, match=f"^{key} is written in place and must be contiguous"):
+            native.adam_step(*bad)
+
+
+def test_arguments_on_another_device_are_named(cuda):
+    assert_checks_devices(NAME, CASES[NAME]["typical"](torch.float32, cuda), first="param")

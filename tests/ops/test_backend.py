@@ -1,0 +1,219 @@
+"""The seam: what select() chooses and says, that both backends look alike, and how the library is built."""
+
+import importlib
+import importlib.util
+import inspect
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from cases import CASES
+from proofs import DIFFERENTIABLE, outcome
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nerf.errors import UserError
+from nerf.ops import backend, library, native, reference
+
+FUNCTIONS = [name for name in CASES if not name.endswith("_backward")]
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+# The choice.
+
+
+@pytest.mark.parametrize("name, ops", [("native", native), ("torch", reference)])
+def test_select_gives_what_was_asked_for(name, ops):
+    chosen = backend.select(name, "cpu")
+    assert (chosen.name, chosen.device, chosen.ops) == (name, torch.device("cpu"), ops)
+    assert "as asked" in chosen.reason
+    assert str(chosen).startswith(f"backend {name} on CPU, ") and chosen.reason in str(chosen)
+
+
+def test_auto_takes_native_and_says_why_there_is_no_gpu(no_gpu):
+    chosen = backend.select()
+    assert (chosen.name, chosen.device) == ("native", torch.device("cpu"))
+    assert "no GPU" in chosen.reason
+
+
+def test_auto_takes_the_gpu(cuda):
+    chosen = backend.select()
+    assert (chosen.name, chosen.device, chosen.reason) == ("native", torch.device(cuda), "a GPU is there")
+
+
+@pytest.mark.parametrize(
+    "version, remedy", [(None, "install a CUDA build of PyTorch"), ("13.0", "CUDA 13.0, .* check nvidia-smi")]
+)
+def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(version, remedy, no_gpu, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", version)
+    with pytest.raises(UserError, match=f"device=cuda cannot run here: .*{remedy}.* or use device=cpu"):
+        backend.select(device="cuda")
+
+
+def test_unknown_names_are_refused_with_the_choices():
+    with pytest.raises(UserError, match="backend=jax is unknown; choose one of auto, native, torch"):
+        backend.select(backend="jax")
+    with pytest.raises(UserError, match="device=tpu is unknown; choose one of auto, cuda, cpu"):
+        backend.select(device="tpu")
+
+
+def test_a_missing_library_is_refused_by_name_and_told_by_auto(monkeypatch):
+    def import_module(name: str) -> ModuleType:
+        if name == "nerf.ops.native":
+            raise library.NativeUnavailable("no C++ compiler")
+        return importlib.import_module(name)
+
+    monkeypatch.setattr(backend, "importlib", type("importlib", (), {"import_module": import_module}))
+    with pytest.raises(UserError, match="backend=native cannot run here: no C.. compiler. backend=torch needs"):
+        backend.select("native", "cpu")
+    chosen = backend.select("auto", "cpu")
+    assert (chosen.name, chosen.ops) == ("torch", reference)
+    assert chosen.reason == "native is missing: no C++ compiler"
+
+
+def test_a_library_without_cuda_code_is_refused_by_name_and_told_by_auto(monkeypatch):
+    monkeypatch.setattr(backend, "_choose_device", lambda device: (torch.device("cuda"), "as asked"))
+    monkeypatch.setattr(backend, "has_cuda_code", lambda: False)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
+    with pytest.raises(UserError, match="built without CUDA code.* pip install .*nvcc"):
+        backend.select("native", "cuda")
+    assert "without CUDA code" in backend.select("auto", "cuda").reason
+
+
+# The two backends.
+
+
+def public_functions(module: ModuleType) -> dict[str, inspect.Signature]:
+    own = inspect.getmembers(module, lambda x: inspect.isfunction(x) and x.__module__ == module.__name__)
+    return {name: inspect.signature(function) for name, function in own if not name.startswith("_")}
+
+
+def test_both_backends_have_the_same_functions():
+    ours, theirs = public_functions(native), public_functions(reference)
+    del theirs["total_variation"]  # the value; training needs its gradient only
+    assert ours == theirs and sorted(ours) == sorted(FUNCTIONS)
+
+
+class OperationCounter(TorchDispatchMode):
+    """Counts calls of our operations, those of the backward pass too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        namespace, name = function._schema.name.split("::")
+        self.calls[name] += namespace == "nerf"
+        return function(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_native_calls_the_operation_and_torch_calls_none(name, device):
+    arguments = CASES[name]["typical"](torch.float32, device)
+    expected = {name: 1} | ({f"{name}_backward": 1} if name in DIFFERENTIABLE else {})
+    for ops, calls in ((native, expected), (reference, {})):
+        with OperationCounter() as counter:
+            outcome(name, ops, arguments)
+        assert dict(+counter.calls) == calls, ops.__name__
+
+
+def walk(grid: Tensor, rays: tuple, ops: ModuleType = native) -> Tensor:
+    """March, interpolate, composite: a loss over the rays, all shapes fixed by the capacity."""
+    origins, directions, *_ = rays
+    offsets, indices, t_starts, t_ends, _ = ops.march_rays(*rays)
+    t_mid = 0.5 * (t_starts + t_ends)
+    features = ops.interpolate_trilinear(grid, origins[indices] + t_mid[:, None] * directions[indices])
+    rgb, opacity, depth, _ = ops.composite_rays(features[:, 0].relu(), features, t_starts, t_ends, offsets, 1e-3)
+    return rgb.square().sum() + (opacity * depth).sum()
+
+
+def test_a_step_with_capacity_compiles_into_one_graph(device):
+    rays = CASES["march_rays"]["capacity_fits"](torch.float32, device)
+    grid = torch.rand(10, 7, 6, 4, device=device, requires_grad=True)
+    compiled = torch.compile(walk, fullgraph=True, backend="aot_eager")
+    losses = [compiled(grid, rays), walk(grid, rays), walk(grid, rays, reference)]
+    gradients = [torch.autograd.grad(loss, grid)[0] for loss in losses]
+    for values in (losses, gradients):
+        torch.testing.assert_close(values[0], values[1])
+        torch.testing.assert_close(values[0], values[2], rtol=1e-4, atol=1e-5)
+    assert gradients[0].any()
+
+
+# The build.
+
+
+@pytest.fixture
+def copied_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """cuda_ext/build.py of a copy of the sources that was never built, without CUDA."""
+    monkeypatch.setenv("NERF_CUDA", "0")
+    shutil.copytree(library.BUILD_SCRIPT.parent, tmp_path / "cuda_ext")
+    spec = importlib.util.spec_from_file_location("copied_builder", tmp_path / "cuda_ext" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_library_was_made_of_these_sources():
+    builder = library.build_module()
+    stamp = builder.read_stamp(library.LIBRARY)
+    assert stamp.sources == builder.source_hash() and not builder.is_stale()
+    assert library.has_cuda_code() == bool(stamp.cuda)
+
+
+def test_a_build_without_cuda_works_and_is_made_once(copied_builder):
+    assert copied_builder.is_stale() and copied_builder.read_stamp() is None
+    command = [sys.executable, copied_builder.__file__]
+    first, second = (subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2))
+    assert "Building the native library once: CPU only" in first.stderr
+    assert not second.stderr and second.stdout == first.stdout == f"{copied_builder.LIBRARY}\n"
+    assert copied_builder.read_stamp() == (copied_builder.source_hash(), "")
+    assert copied_builder.source_hash() == library.build_module().source_hash()
+
+    program = (
+        "import sys, torch; torch.ops.load_library(sys.argv[1]); x = torch.ones(2, 2, 2, 3);"
+        "assert torch.equal(torch.ops.nerf.interpolate_trilinear(x, torch.ones(4, 3)), torch.ones(4, 3));"
+        "assert not torch._C._dispatch_has_kernel_for_dispatch_key('nerf::march_rays', 'CUDA')"
+    )
+    subprocess.run([sys.executable, "-c", program, copied_builder.LIBRARY], check=True)
+
+    with (copied_builder.ROOT / "math" / "march.h").open("a") as header:
+        header.write("// changed\n")
+    assert copied_builder.is_stale()
+
+
+def test_a_missing_compiler_is_named_with_the_remedy(copied_builder, monkeypatch):
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    with pytest.raises(copied_builder.BuildError, match=r"'/nonexistent/c\+\+' is not on the PATH. Install one"):
+        copied_builder.build(announce=False)
+    assert not copied_builder.LIBRARY.exists()
+
+
+def test_a_failing_compiler_is_quoted(copied_builder, tmp_path, monkeypatch):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\necho error: this compiler is broken\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(copied_builder.BuildError, match=r"did not compile(.|\n)*this compiler is broken"):
+        copied_builder.build(announce=False)
+    assert not copied_builder.LIBRARY.exists()
+
+
+def test_nvcc_is_taken_from_cuda_home_first(tmp_path, monkeypatch):
+    builder = library.build_module()
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("NERF_CUDA", "1")
+    assert builder.find_nvcc() == nvcc
+    monkeypatch.setenv("NERF_CUDA", "0")
+    assert builder.find_nvcc() is None

@@ -1,0 +1,167 @@
+"""composite_rays: closed forms of the volume rendering sum, native against the reference, behaviour at extremes."""
+
+import math
+
+import pytest
+import torch
+from cases import CASES, HALF, numbers
+from proofs import (
+    FLOATS,
+    assert_as_accurate,
+    assert_checks_devices,
+    assert_checks_types_and_shapes,
+    assert_finite,
+    assert_gradcheck,
+    assert_no_second_derivative,
+    assert_opcheck,
+    assert_rejected,
+)
+from torch import Tensor
+
+from nerf.ops import native, reference
+
+NAME = "composite_rays"
+BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+def intervals(samples: int, length: float, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """t_starts, t_ends and ray_offsets of one ray whose samples fill 1 to 1 + length, in float64."""
+    edges = torch.linspace(1.0, 1.0 + length, samples + 1, dtype=torch.float64, device=device)
+    return edges[:-1], edges[1:], torch.tensor([0, samples], device=device)
+
+
+def constant(value: float, samples: int, device: str) -> Tensor:
+    return torch.full((samples,), value, dtype=torch.float64, device=device)
+
+
+@BOTH
+@pytest.mark.parametrize("samples", [1, 7, 32, 33, 200])
+def test_constant_density_has_a_closed_form(ops, samples, device):
+    """opacity = 1 - exp(-density * length), whatever the number of samples; a constant colour is scaled by it."""
+    density, length = 1.7, 0.9
+    t_starts, t_ends, offsets = intervals(samples, length, device)
+    values = torch.tensor([[0.2, 0.5, 1.0]], dtype=torch.float64, device=device).expand(samples, 3)
+    outputs = ops.composite_rays(constant(density, samples, device), values, t_starts, t_ends, offsets)
+    rgb, opacity, depth, weights = outputs
+    expected = constant(1 - math.exp(-density * length), 1, device)
+    torch.testing.assert_close(opacity, expected)
+    torch.testing.assert_close(rgb, expected[:, None] * values[:1])
+    torch.testing.assert_close(weights.sum(), expected[0])
+    torch.testing.assert_close(depth, (weights * 0.5 * (t_starts + t_ends)).sum()[None])
+
+
+@BOTH
+def test_depth_approaches_the_mean_free_path(ops, device):
+    """Light in an endless fog of density 5 gets 1/5 far on average; samples 1/1000 wide err by less than 1e-6."""
+    t_starts, t_ends, offsets = intervals(10_000, 10.0, device)
+    values = constant(1.0, 10_000, device)[:, None]
+    _, _, depth, _ = ops.composite_rays(constant(5.0, 10_000, device), values, t_starts, t_ends, offsets)
+    torch.testing.assert_close(depth, constant(1.0 + 1 / 5, 1, device), rtol=0, atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("samples", [12, 70])
+def test_halving_samples_weigh_the_powers_of_two(ops, dtype, samples, device):
+    density = torch.full((samples,), HALF, dtype=dtype, device=device)
+    t_starts = torch.arange(samples, dtype=dtype, device=device)
+    offsets = torch.tensor([0, samples], device=device)
+    _, opacity, _, weights = ops.composite_rays(density, density[:, None], t_starts, t_starts + 1, offsets)
+    powers = 0.5 ** torch.arange(1, samples + 1, device=device).to(dtype)
+    # Up to `samples` optical depths are added, and each sum, up to `samples` itself, is rounded: the exponential turns
+    # its absolute error into a relative one.
+    torch.testing.assert_close(weights, powers, rtol=samples**2 * torch.finfo(dtype).eps, atol=0)
+    torch.testing.assert_close(opacity, 1 - powers[-1:])
+
+
+@BOTH
+@pytest.mark.parametrize("place", [0, 5, 31, 32, 39])
+def test_one_opaque_sample_takes_all(ops, place, device):
+    t_starts, t_ends, offsets = intervals(40, 4.0, device)
+    density, values = constant(0.0, 40, device), numbers(40, 3).to(device)
+    density[place] = 1e9
+    density[place + 1 :] = 3.0  # hidden behind it
+    rgb, opacity, depth, weights = ops.composite_rays(density, values, t_starts, t_ends, offsets)
+    one_hot = torch.nn.functional.one_hot(torch.tensor(place), 40).double().to(device)
+    assert torch.equal(weights, one_hot) and torch.equal(rgb[0], values[place])
+    assert opacity.tolist() == [1.0]
+    torch.testing.assert_close(depth, 0.5 * (t_starts + t_ends)[place : place + 1])
+
+
+@BOTH
+def test_samples_behind_the_limit_weigh_nothing(ops, device):
+    """Transmittance 1, 1/2, 1/4, 1/8, 1/16: with the limit 0.1 the first four samples count."""
+    density = constant(HALF, 8, device).requires_grad_()
+    values = numbers(8, 2).to(device).requires_grad_()
+    t_starts = torch.arange(8.0, device=device).double()
+    offsets = torch.tensor([0, 8], device=device)
+    outputs = ops.composite_rays(density, values, t_starts, t_starts + 1, offsets, 0.1)
+    torch.testing.assert_close(outputs[3][:4], 0.5 ** torch.arange(1.0, 5.0, device=device).double())
+    assert outputs[3][4:].tolist() == [0.0] * 4
+    torch.testing.assert_close(outputs[1], constant(1 - 1 / 16, 1, device))
+    gradients = torch.autograd.grad(sum(x.square().sum() for x in outputs), (density, values))
+    for gradient in gradients:
+        assert gradient[:4].all() and not gradient[4:].any()
+
+
+@BOTH
+def test_rays_do_not_mix(ops, device):
+    """Each ray alone gives what it gives in the batch; a ray without samples gives zeros, so does the tail."""
+    density, values, t_starts, t_ends, offsets, limit = CASES[NAME]["capacity_tail"](torch.float64, device)
+    together = ops.composite_rays(density, values, t_starts, t_ends, offsets, limit)
+    for ray, (begin, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        one, own = torch.tensor([0, end - begin], device=device), slice(begin, end)
+        alone = ops.composite_rays(density[own], values[own], t_starts[own], t_ends[own], one, limit)
+        for batch, single in zip(together[:3], alone[:3], strict=True):
+            torch.testing.assert_close(batch[ray : ray + 1], single)
+        torch.testing.assert_close(together[3][own], alone[3])
+        assert end > begin or not any(x[ray].any() for x in together[:3])
+    assert not together[3][int(offsets[-1]) :].any()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[NAME])
+def test_native_is_as_accurate_as_the_reference(case, dtype, device):
+    assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
+
+
+@pytest.mark.parametrize("case", ["typical", "channels_4", "channels_7", "early_termination", "capacity_tail"])
+def test_gradcheck(case, device):
+    assert_gradcheck(NAME, CASES[NAME][case](torch.float64, device))
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+@pytest.mark.parametrize("case", ["typical", "empty", "zero_samples", "capacity_tail", "non_contiguous", "channels_7"])
+def test_opcheck(name, case, device):
+    assert_opcheck(name, CASES[name][case](torch.float32, device))
+
+
+@pytest.mark.parametrize("density", [0.0, 1e-30, 1e-10, 1e10, 1e30])
+@pytest.mark.parametrize("length", [0.0, 1e-30, 1e-10, 1e10, 1e30])
+@pytest.mark.parametrize("case", ["typical", "long_rays", "channels_7"])
+def test_extremes_stay_finite(case, density, length, device):
+    sigma, values, t_starts, t_ends, offsets, limit = CASES[NAME][case](torch.float32, device)
+    assert_finite(NAME, (density * sigma, values, length * t_starts, length * t_ends, offsets, limit))
+
+
+def test_second_derivative_raises(device):
+    assert_no_second_derivative(NAME, CASES[NAME]["typical"](torch.float32, device))
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+def test_bad_arguments_are_named(name):
+    arguments = CASES[name]["typical"](torch.float32, "cpu")
+    assert_checks_types_and_shapes(name, arguments)
+    first = 0 if name == NAME else 4
+    for index, key in ((1, "values"), (2, "t_starts"), (3, "t_ends")):
+        assert_rejected(name, arguments, key, arguments[first + index][1:], r"expected \[21")
+        assert_rejected(name, arguments, key, arguments[first + index].double(), "expected float32")
+    assert_rejected(name, arguments, "ray_offsets", arguments[first + 4][:0], r"expected \[R\+1\]")
+    if name != NAME:
+        for index, key in enumerate(("grad_values", "grad_opacity", "grad_depth", "grad_weights")):
+            assert_rejected(name, arguments, key, arguments[index][1:], r"expected \[(5|21)")
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+def test_arguments_on_another_device_are_named(name, cuda):
+    assert_checks_devices(name, CASES[name]["typical"](torch.float32, cuda), first="density")

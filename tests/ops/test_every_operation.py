@@ -1,0 +1,85 @@
+"""Nothing escapes the proofs: every registered operation has cases, tests, a fake kernel and its derivative."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from cases import CASES
+from proofs import DIFFERENTIABLE, FLOATS, operation, written
+from torch import Tensor
+
+from nerf.ops import native  # noqa: F401  loads the library
+
+# Operations without a derivative, each with the reason.
+NOT_DIFFERENTIABLE = {
+    "march_rays": "which samples exist is a discrete choice",
+    "sample_images": "bytes have no derivative",
+    "total_variation_grad": "written in place, a gradient itself",
+    "adam_step": "written in place, behind the loss",
+    "interpolate_trilinear_backward": "raises: no second derivative",
+    "composite_rays_backward": "raises: no second derivative",
+}
+
+REQUIRED = {"typical", "empty", "non_contiguous"}
+REQUIRED_BY = {
+    "march_rays": {"all_miss", "long_rays", "capacity_fits", "capacity_overflows", "capacity_empty"},
+    "interpolate_trilinear": {"outside", "on_vertices", "one_axis_single", "channels_1", "channels_28"},
+    "composite_rays": {"zero_samples", "long_rays", "huge_density", "zero_density", "early_termination"},
+}
+
+
+def registered() -> set[str]:
+    names = torch._C._dispatch_get_all_op_names()
+    return {name.removeprefix("nerf::").split(".")[0] for name in names if name.startswith("nerf::")}
+
+
+def test_every_registered_operation_has_cases():
+    assert registered() == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cases_that_matter_are_there(name):
+    missing = (REQUIRED | REQUIRED_BY.get(name.removesuffix("_backward"), set())) - set(CASES[name])
+    assert not missing
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_has_the_dtype_and_device_asked_for_and_runs(name, dtype, device):
+    for case, make in CASES[name].items():
+        arguments = make(dtype, device)
+        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        assert all(x.device.type == device for x in tensors), case
+        assert name == "sample_images" or any(x.dtype == dtype for x in tensors), case
+        assert (case == "non_contiguous") == any(not x.is_contiguous() for x in tensors), case
+        operation(name)(*arguments)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_operation_has_a_file_of_proofs(name):
+    stem = name.removesuffix("_backward").removesuffix("_grad")
+    proofs = Path(__file__).with_name(f"test_{stem}.py").read_text()
+    assert all(f"def test_{kind}" in proofs for kind in ("opcheck", "bad_arguments_are_named"))
+
+
+def test_every_operation_is_differentiable_or_says_why_not():
+    assert set(DIFFERENTIABLE) | set(NOT_DIFFERENTIABLE) == set(CASES)
+    assert not set(DIFFERENTIABLE) & set(NOT_DIFFERENTIABLE)
+    for name in DIFFERENTIABLE:
+        assert {name, f"{name}_backward"} <= set(CASES)
+        proofs = Path(__file__).with_name(f"test_{name}.py").read_text()
+        assert "def test_gradcheck" in proofs and "def test_second_derivative_raises" in proofs
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_are_registered(name):
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    assert has(f"nerf::{name}", "CPU") and has(f"nerf::{name}", "Meta")
+    raises = name.endswith("_backward")
+    assert has(f"nerf::{name}", "Autograd") == (name in DIFFERENTIABLE or raises)
+    assert bool(written(name)) == ("written in place" in NOT_DIFFERENTIABLE.get(name, ""))
+
+
+def test_cuda_kernels_are_registered(cuda):
+    for name in CASES:
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"nerf::{name}", "CUDA")

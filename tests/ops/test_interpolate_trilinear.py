@@ -1,0 +1,169 @@
+"""interpolate_trilinear: exact on linear functions, PyTorch's grid_sample as oracle, native against the reference."""
+
+import pytest
+import torch
+from cases import CASES, numbers
+from proofs import (
+    FLOATS,
+    assert_as_accurate,
+    assert_checks_devices,
+    assert_checks_types_and_shapes,
+    assert_finite,
+    assert_gradcheck,
+    assert_no_second_derivative,
+    assert_opcheck,
+    assert_rejected,
+    operation,
+)
+from torch import Tensor
+
+from nerf.ops import native, reference
+
+NAME = "interpolate_trilinear"
+BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+SLOPES = ((2.0, -3.0, 5.0, 1.0), (0.5, 4.0, -2.0, -7.0))  # of each channel: x, y, z, constant
+
+
+def linear_grid(*resolution: int) -> Tensor:
+    """Vertex values of the linear functions SLOPES; small integers and halves, so that sums are exact."""
+    x, y, z = torch.meshgrid(*(torch.arange(float(n)) for n in resolution), indexing="ij")
+    return torch.stack([a * x + b * y + c * z + d for a, b, c, d in SLOPES], dim=-1)
+
+
+def linear_function(points: Tensor) -> Tensor:
+    slopes = torch.tensor(SLOPES, device=points.device)
+    return points @ slopes[:, :3].T + slopes[:, 3]
+
+
+def dyadic_points(count: int, *resolution: int) -> Tensor:
+    """Points on a lattice of 1/8 cells: their weights are exact in float32, and some lie on vertices."""
+    return torch.round(8 * numbers(count, 3) * (torch.tensor(resolution) - 1)).float() / 8
+
+
+@BOTH
+def test_linear_functions_are_reproduced_exactly(ops, device):
+    points = dyadic_points(200, 4, 3, 6).to(device)
+    assert torch.equal(ops.interpolate_trilinear(linear_grid(4, 3, 6).to(device), points), linear_function(points))
+
+
+@BOTH
+def test_gradient_with_respect_to_the_point_is_the_slope(ops, device):
+    points = dyadic_points(200, 4, 3, 6).to(device).requires_grad_()
+    out = ops.interpolate_trilinear(linear_grid(4, 3, 6).to(device), points)
+    for channel, slopes in enumerate(SLOPES):
+        (gradient,) = torch.autograd.grad(out[:, channel].sum(), points, retain_graph=True)
+        assert torch.equal(gradient, torch.tensor([slopes[:3]], device=device).expand(200, 3))
+
+
+@BOTH
+def test_vertices_give_their_own_values(ops, device):
+    grid = numbers(3, 4, 2, 5).float().to(device)
+    vertices = torch.cartesian_prod(*(torch.arange(float(n)) for n in (3, 4, 2))).to(device)
+    assert torch.equal(ops.interpolate_trilinear(grid, vertices), grid.reshape(-1, 5))
+
+
+@BOTH
+def test_outside_the_nearest_point_of_the_surface_counts(ops, device):
+    grid, inner = linear_grid(4, 3, 6).to(device), torch.tensor([[3.0, 1.5, 0.0]], device=device)
+    outer = torch.tensor([[3.5, 1.5, -2.0]], device=device, requires_grad=True)
+    out = ops.interpolate_trilinear(grid, outer)
+    assert torch.equal(out, ops.interpolate_trilinear(grid, inner))
+    (gradient,) = torch.autograd.grad(out[:, 0].sum(), outer)
+    assert gradient.tolist() == [[0.0, SLOPES[0][1], 0.0]], "none where the coordinate is clamped"
+
+
+@BOTH
+def test_matches_grid_sample(ops, device):
+    """PyTorch's own interpolation: corners aligned, coordinates z, y, x from -1 to 1."""
+    grid, coords = (x.requires_grad_() for x in CASES[NAME]["outside"](torch.float64, device))
+    last = torch.tensor(grid.shape[:3], device=device) - 1
+    places = (2 * coords / last - 1).flip(-1)[None, None, None]
+    volume = grid.permute(3, 0, 1, 2)[None]
+    theirs = torch.nn.functional.grid_sample(volume, places, padding_mode="border", align_corners=True)
+    theirs, ours = theirs[0, :, 0, 0].T, ops.interpolate_trilinear(grid, coords)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    weights = numbers(*ours.shape, seed=1).to(device)
+    # Points on a face itself are left out: grid_sample gives them no slope, the formula of the inside is ours.
+    rows = ((coords != 0) & (coords != last)).all(-1)
+    gradients = [torch.autograd.grad((out * weights)[rows].sum(), (grid, coords)) for out in (ours, theirs)]
+    for our, their in zip(*gradients, strict=True):
+        torch.testing.assert_close(our, their, rtol=0, atol=1e-11)
+
+
+@BOTH
+def test_gradient_of_the_grid_is_the_adjoint(ops, device):
+    """out is linear in the grid: (grad_out . out(other)) = (gradient . other) for any other grid, weights summing to 1."""
+    grid, coords = CASES[NAME]["many_points_per_cell"](torch.float64, device)
+    out = ops.interpolate_trilinear(grid.requires_grad_(), coords)
+    grad_out = numbers(*out.shape, seed=1).to(device)
+    (gradient,) = torch.autograd.grad(out, grid, grad_out)
+    torch.testing.assert_close(gradient.sum((0, 1, 2)), grad_out.sum(0))
+    other = numbers(*grid.shape, seed=2).to(device)
+    expected = (grad_out * ops.interpolate_trilinear(other, coords)).sum()
+    torch.testing.assert_close((gradient * other).sum(), expected)
+
+
+@BOTH
+def test_a_point_that_is_not_a_number_reads_not_a_number(ops, device):
+    grid, coords = CASES[NAME]["typical"](torch.float32, device)
+    coords[3, 1] = float("nan")
+    out = ops.interpolate_trilinear(grid, coords)
+    assert out[3].isnan().all() and out[:3].isfinite().all() and out[4:].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[NAME])
+def test_native_is_as_accurate_as_the_reference(case, dtype, device):
+    assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
+
+
+@pytest.mark.parametrize("case", ["typical", "outside", "one_axis_single", "channels_7"])
+def test_gradcheck(case, device):
+    grid, coords = CASES[NAME][case](torch.float64, device)
+    # The first two points lie on corners of the grid, where the function has a bend.
+    assert_gradcheck(NAME, (grid, coords[2:10]))
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+@pytest.mark.parametrize("case", ["typical", "empty", "non_contiguous", "channels_3"])
+def test_opcheck(name, case, device):
+    assert_opcheck(name, CASES[name][case](torch.float32, device))
+
+
+@pytest.mark.parametrize("needs_grid", [True, False])
+@pytest.mark.parametrize("needs_coords", [True, False])
+def test_only_the_gradients_asked_for_are_computed(needs_grid, needs_coords, device):
+    *tensors, _, _ = CASES[f"{NAME}_backward"]["typical"](torch.float32, device)
+    backward = operation(f"{NAME}_backward")
+    wanted = backward(*tensors, needs_grid, needs_coords)
+    for needed, ours, both in zip((needs_grid, needs_coords), wanted, backward(*tensors, True, True), strict=True):
+        torch.testing.assert_close(ours, both if needed else both.new_empty(0))
+    assert_opcheck(f"{NAME}_backward", (*tensors, needs_grid, needs_coords))
+
+
+@pytest.mark.parametrize("values", [0.0, 1e-10, 1e10, 1e30])
+@pytest.mark.parametrize("places", [0.0, 1e-10, 1e10, 1e30])
+def test_extremes_stay_finite(values, places, device):
+    grid, coords = CASES[NAME]["outside"](torch.float32, device)
+    assert_finite(NAME, (values * grid, places * coords))
+
+
+def test_second_derivative_raises(device):
+    assert_no_second_derivative(NAME, CASES[NAME]["typical"](torch.float32, device))
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+def test_bad_arguments_are_named(name):
+    arguments = CASES[name]["typical"](torch.float32, "cpu")
+    assert_checks_types_and_shapes(name, arguments)
+    grid, coords = arguments[-2:] if name == NAME else arguments[1:3]
+    assert_rejected(name, arguments, "coords", coords[:, :2], r"expected \[\*,3\]")
+    assert_rejected(name, arguments, "coords", coords.double(), "expected float32")
+    assert_rejected(name, arguments, "grid", grid[:0], "expected at least one vertex")
+    if name != NAME:
+        assert_rejected(name, arguments, "grad_out", arguments[0][1:], r"expected \[30,4\]")
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+def test_arguments_on_another_device_are_named(name, cuda):
+    assert_checks_devices(name, CASES[name]["typical"](torch.float32, cuda), first="grid")

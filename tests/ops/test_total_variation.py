@@ -1,0 +1,140 @@
+"""total_variation_grad: the Huber function by hand, autograd and finite differences, native against the reference."""
+
+import pytest
+import torch
+from cases import CASES, numbers
+from proofs import (
+    FLOATS,
+    assert_as_accurate,
+    assert_checks_devices,
+    assert_checks_types_and_shapes,
+    assert_finite,
+    assert_opcheck,
+    assert_rejected,
+)
+from torch import Tensor
+
+from nerf.ops import native, reference
+
+NAME = "total_variation_grad"
+BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+def huber_sum(grid: Tensor) -> float:
+    """Total variation by its definition: half a square up to a difference of 1, a straight line beyond."""
+    total = 0.0
+    for axis in range(3):
+        size = grid.shape[axis]
+        difference = (grid.narrow(axis, 1, size - 1) - grid.narrow(axis, 0, size - 1)).abs()
+        total += torch.where(difference <= 1, difference**2 / 2, difference - 0.5).sum().item()
+    return total
+
+
+@BOTH
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_row_of_known_differences(ops, axis, device):
+    """Differences 1/4, 3, -1/2: small ones pull with their size, large ones with 1."""
+    row = torch.tensor([0.0, 0.25, 3.25, 2.75], device=device)
+    grid = row.view([4 if a == axis else 1 for a in range(3)] + [1])
+    grad = torch.zeros_like(grid)
+    ops.total_variation_grad(grad, grid, 2.0, False)
+    assert grad.flatten().tolist() == [2 * -0.25, 2 * (0.25 - 1.0), 2 * (1.0 + 0.5), 2 * -0.5]
+
+
+def test_reference_value_is_its_definition():
+    for case in ("typical", "rough", "one_axis_single"):
+        grid = CASES[NAME][case](torch.float64, "cpu")[1]
+        assert reference.total_variation(grid).item() == pytest.approx(huber_sum(grid), rel=1e-12)
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["typical", "one_axis_single", "channels_7"])
+def test_gradient_matches_finite_differences(ops, case, device):
+    _, grid, weight, _ = CASES[NAME][case](torch.float64, device)
+    grad = torch.zeros_like(grid)
+    ops.total_variation_grad(grad, grid, weight, False)
+    direction = numbers(*grid.shape, low=-1).to(device)
+    # The slope is continuous and its bends few, so central differences err by about the step squared.
+    step = 1e-5
+    slope = (huber_sum(grid + step * direction) - huber_sum(grid - step * direction)) / (2 * step)
+    assert (grad * direction).sum().item() == pytest.approx(weight * slope, abs=1e-4)
+
+
+@BOTH
+def test_gradient_is_that_of_autograd_and_added(ops, device):
+    grad, grid, weight, _ = CASES[NAME]["typical"](torch.float64, device)
+    leaf = grid.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(reference.total_variation(leaf), leaf)
+    before = grad.clone()
+    ops.total_variation_grad(grad, grid, weight, False)
+    torch.testing.assert_close(grad, before + weight * slope)
+
+
+@BOTH
+def test_touched_only_leaves_zero_gradients_alone(ops, device):
+    grad, grid, weight, _ = CASES[NAME]["typical"](torch.float64, device)
+    everywhere, touched = grad.clone(), grad.clone()
+    ops.total_variation_grad(everywhere, grid, weight, False)
+    ops.total_variation_grad(touched, grid, weight, True)
+    zero = grad == 0
+    assert zero.any() and not touched[zero].any() and everywhere[zero].any()
+    assert torch.equal(touched[~zero], everywhere[~zero])
+
+
+@BOTH
+def test_constant_grids_and_zero_weight_add_nothing(ops, device):
+    grad, grid, weight, _ = CASES[NAME]["typical"](torch.float32, device)
+    before = grad.clone()
+    ops.total_variation_grad(grad, torch.full_like(grid, 7.0), weight, False)
+    ops.total_variation_grad(grad, grid, 0.0, False)
+    assert torch.equal(grad, before)
+
+
+@BOTH
+def test_autograd_notices_the_change(ops, device):
+    grad, grid, weight, _ = CASES[NAME]["typical"](torch.float32, device)
+    leaf = torch.ones_like(grad, requires_grad=True)
+    product = (leaf * grad).sum()  # saves grad for its backward pass
+    ops.total_variation_grad(grad, grid, weight, False)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+@BOTH
+def test_a_value_that_is_not_a_number_shows_in_its_neighbours(ops, device):
+    grid = torch.zeros(5, 1, 1, 1, device=device)
+    grid[1] = float("nan")
+    grad = torch.zeros_like(grid)
+    ops.total_variation_grad(grad, grid, 1.0, False)
+    assert grad.isnan().flatten().tolist() == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[NAME])
+def test_native_is_as_accurate_as_the_reference(case, dtype, device):
+    assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
+
+
+@pytest.mark.parametrize("case", ["typical", "empty", "touched_only", "non_contiguous"])
+def test_opcheck(case, device):
+    assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
+
+
+@pytest.mark.parametrize("values", [0.0, 1e-30, 1e-10, 1e10, 1e30])
+@pytest.mark.parametrize("weight", [0.0, 1e-30, 1e30])
+def test_extremes_stay_finite(values, weight, device):
+    grad, grid, _, touched_only = CASES[NAME]["typical"](torch.float32, device)
+    assert_finite(NAME, (grad, values * grid, weight, touched_only))
+
+
+def test_bad_arguments_are_named():
+    arguments = CASES[NAME]["typical"](torch.float32, "cpu")
+    assert_checks_types_and_shapes(NAME, arguments)
+    assert_rejected(NAME, arguments, "grid", arguments[1][1:], r"expected \[4,3,5,3\]")
+    assert_rejected(NAME, arguments, "grid", arguments[1].double(), "expected float32")
+    with pytest.raises(ValueError, match="grad is written in place and must be contiguous"):
+        native.total_variation_grad(arguments[0].transpose(0, 1), arguments[1].transpose(0, 1), 1.0, False)
+
+
+def test_arguments_on_another_device_are_named(cuda):
+    assert_checks_devices(NAME, CASES[NAME]["typical"](torch.float32, cuda), first="grad")
