@@ -11,7 +11,7 @@ void march_count(const MarchArgs<T>& a, Stream) {
     a.words[i] = pack_word(a.occupied, a.cells, i / (occupancy.size(1) * occupancy.size(2)), y, z);
   });
   parallel_for(a.num_rays, 64, [&](int64_t r) {
-    a.ray_offsets[r + 1] = walk_ray(a.ray(r), occupancy, INT64_MAX, [](T, T) {});
+    a.ray_offsets[r + 1] = walk_ray(a.ray(r), occupancy, T(0), T(INFINITY), INT64_MAX, [](T, T) {});
   });
   a.ray_offsets[0] = 0;
   bool full = false;
@@ -28,7 +28,7 @@ void march_fill(const MarchArgs<T>& a, Stream) {
   const OccupancyWords occupancy = a.occupancy();
   parallel_for(a.num_rays, 64, [&](int64_t r) {
     int64_t i = a.ray_offsets[r];
-    walk_ray(a.ray(r), occupancy, a.ray_offsets[r + 1] - i, [&](T t_start, T t_end) {
+    walk_ray(a.ray(r), occupancy, T(0), T(INFINITY), a.ray_offsets[r + 1] - i, [&](T t_start, T t_end) {
       a.ray_indices[i] = r;
       a.t_starts[i] = t_start;
       a.t_ends[i] = t_end;

@@ -1,4 +1,7 @@
-// march_rays on CUDA: pack the occupancy into words, count, cumulative sum, fill. One thread per ray.
+// march_rays on CUDA: pack the occupancy into words, count, cumulative sum, fill.
+//
+// Walking is a chain of dependent reads and a batch has few rays, so each ray is cut into 32 pieces, walked by the lanes of
+// one warp. The lattice point k needs no knowledge of those before it.
 #include "launch.cuh"
 
 namespace nerf::cuda {
@@ -52,6 +55,13 @@ __global__ void __launch_bounds__(kScanThreads) offsets_kernel(int64_t num_rays,
   if (threadIdx.x == 0) *overflow = dropped;
 }
 
+// Calls walk(piece begin, piece end) for this lane's piece of the ray's lattice.
+template <class T, class Walk>
+__device__ auto on_piece(const LatticeRay<T>& ray, int lane, const Walk& walk) {
+  const T length = floor(ray.length() / T(32)) + T(1);
+  return walk(T(lane) * length, lane == 31 ? T(INFINITY) : T(lane + 1) * length);
+}
+
 }  // namespace
 
 template <class T>
@@ -61,8 +71,20 @@ void march_count(const MarchArgs<T>& a, Stream stream) {
     const int64_t z = i % occupancy.size(2), y = i / occupancy.size(2) % occupancy.size(1);
     a.words[i] = pack_word(a.occupied, a.cells, i / (occupancy.size(1) * occupancy.size(2)), y, z);
   });
-  for_each(a.num_rays, "march_rays: count", stream, [a] __device__(int64_t r) {
-    a.ray_offsets[r + 1] = walk_ray(a.ray(r), a.occupancy(), INT64_MAX, [](T, T) {});
+  for_each(32 * a.num_rays, "march_rays: count", stream, [a] __device__(int64_t i) {
+    const int64_t r = i / 32;
+    const int lane = i % 32;
+    const LatticeRay<T> ray = a.ray(r);
+    const int count = on_piece(ray, lane, [&](T begin, T end) {
+      return int(walk_ray(ray, a.occupancy(), begin, end, INT64_MAX, [](T, T) {}));
+    });
+    int through = count;
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int below = __shfl_up_sync(~0u, through, distance);
+      if (lane >= distance) through += below;
+    }
+    a.piece_starts[i] = through - count;
+    if (lane == 31) a.ray_offsets[r + 1] = through;
   });
   const DeviceGuard guard(stream.device);
   offsets_kernel<<<1, kScanThreads, 0, cudaStream_t(stream.handle)>>>(a.num_rays, a.capacity, a.ray_offsets,
@@ -72,13 +94,17 @@ void march_count(const MarchArgs<T>& a, Stream stream) {
 
 template <class T>
 void march_fill(const MarchArgs<T>& a, Stream stream) {
-  for_each(a.num_rays, "march_rays: fill", stream, [a] __device__(int64_t r) {
-    int64_t i = a.ray_offsets[r];
-    walk_ray(a.ray(r), a.occupancy(), a.ray_offsets[r + 1] - i, [&](T t_start, T t_end) {
-      a.ray_indices[i] = r;
-      a.t_starts[i] = t_start;
-      a.t_ends[i] = t_end;
-      ++i;
+  for_each(32 * a.num_rays, "march_rays: fill", stream, [a] __device__(int64_t thread) {
+    const int64_t r = thread / 32;
+    const LatticeRay<T> ray = a.ray(r);
+    int64_t i = a.ray_offsets[r] + a.piece_starts[thread];
+    on_piece(ray, int(thread % 32), [&](T begin, T end) {
+      return walk_ray(ray, a.occupancy(), begin, end, a.ray_offsets[r + 1] - i, [&](T t_start, T t_end) {
+        a.ray_indices[i] = r;
+        a.t_starts[i] = t_start;
+        a.t_ends[i] = t_end;
+        ++i;
+      });
     });
   });
 }

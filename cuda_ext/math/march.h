@@ -36,6 +36,8 @@ struct LatticeRay {
   T jitter, step, t_min, t_max;
 
   HOST_DEVICE T t(T k) const { return t_min + (k + jitter) * step; }
+  // About how many lattice points lie before t_max.
+  HOST_DEVICE T length() const { return max2(T(0), (t_max - t_min) / step - jitter); }
 };
 
 // Slab test against [0, cells] on each axis. A ray that misses gets t_min > t_max.
@@ -62,11 +64,13 @@ HOST_DEVICE LatticeRay<T> clip_ray(const T* origin, const T* direction, T jitter
   return ray;
 }
 
-// Calls emit(t_start, t_end) for every sample of the ray, front to back, at most limit times; returns their number.
+// Calls emit(t_start, t_end) for the samples k_begin <= k < k_end of the ray, front to back, at most limit times; returns
+// their number. Any cut of the lattice into ranges gives the same samples.
 template <class T, class Emit>
-HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occupancy, int64_t limit, Emit emit) {
+HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occupancy, T k_begin, T k_end,
+                             int64_t limit, Emit emit) {
   int64_t emitted = 0;
-  for (T k = 0; emitted < limit;) {
+  for (T k = k_begin; k < k_end && emitted < limit;) {
     const T t_mid = ray.t(k + T(0.5));
     if (!(t_mid < ray.t_max)) break;
     int64_t cell[3];
@@ -104,6 +108,7 @@ struct MarchArgs {
   const bool* occupied;           // cells
   int64_t cells[3];
   uint64_t* words;        // scratch, see OccupancyWords
+  int32_t* piece_starts;  // scratch on CUDA, [R,32]: samples of the ray before each of its pieces
   int64_t num_rays;
   int64_t* ray_offsets;   // [R+1]; counts while counting, then offsets
   int64_t capacity;       // M

@@ -23,7 +23,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
   const Tensor o = dense(origins), d = dense(directions), j = dense(jitter), cells = dense(occupied),
                lower = dense(near), upper = dense(far);
   Tensor offsets = empty(o, {num_rays + 1}, ScalarType::Long), overflow = zeros(o, {1}, ScalarType::Long);
-  Tensor words, indices, t_starts, t_ends;
+  Tensor words, pieces, indices, t_starts, t_ends;
   with_scalar(o, [&](auto scalar) {
     using T = decltype(scalar);
     MarchArgs<T> a = {};
@@ -37,6 +37,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
     for (int axis = 0; axis < 3; ++axis) a.cells[axis] = cells.size(axis);
     words = empty(o, {a.occupancy().count()}, ScalarType::Long);
     a.words = data<uint64_t>(words);
+    pieces = empty(o, {o.is_cuda() ? 32 * num_rays : 0}, ScalarType::Int);
+    a.piece_starts = data<int32_t>(pieces);
     a.num_rays = num_rays;
     a.ray_offsets = data<int64_t>(offsets);
     a.overflow = data<int64_t>(overflow);

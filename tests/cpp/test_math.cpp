@@ -1,7 +1,8 @@
-// The mathematics of cuda_ext/math under g++ alone: no torch, no CUDA. tests/test_math_cpp.py compiles it with the address
-// and undefined-behaviour sanitizers. Prints what failed and returns 1, prints nothing and returns 0 otherwise.
+// The mathematics of cuda_ext/math under g++ alone: no torch, no CUDA. tests/test_math_cpp.py compiles it with the
+// address and undefined-behaviour sanitizers. Prints what failed and returns 1; returns 0 in silence otherwise.
 #include <cstdio>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -40,9 +41,7 @@ std::vector<double> numbers(size_t count, double low = 0, double high = 1) {
 }
 
 double dot(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
 void trilinear_weights() {
@@ -60,7 +59,8 @@ void trilinear_weights() {
         expect(s.corner_weight(k) >= 0, "weights are not negative");
         sum += s.corner_weight(k);
         for (int axis = 0; axis < 3; ++axis) slopes[axis] += s.corner_weight_slope(k, axis);
-        const int64_t corner[3] = {row / (vertices[1] * vertices[2]), row / vertices[2] % vertices[1], row % vertices[2]};
+        const int64_t x = row / (vertices[1] * vertices[2]), y = row / vertices[2] % vertices[1];
+        const int64_t corner[3] = {x, y, row % vertices[2]};
         for (int axis = 0; axis < 3; ++axis) place[axis] += s.corner_weight(k) * double(corner[axis]);
       }
       expect_near(sum, 1, 1e-15, "weights are a partition of unity");
@@ -157,17 +157,14 @@ void composite_gradient(double min_transmittance) {
 
   const auto slope = [&](double& x) {
     const double middle = x, step = 1e-6;
-    x = middle + step;
-    const double high = loss();
-    x = middle - step;
-    const double low = loss();
+    const double high = (x = middle + step, loss()), low = (x = middle - step, loss());
     x = middle;
     return (high - low) / (2 * step);
   };
   for (size_t i = 0; i < grad_density.size(); ++i)
-    expect_near(grad_density[i], slope(batch.density[i]), 2e-7, "gradient of density against finite differences");
+    expect_near(grad_density[i], slope(batch.density[i]), 2e-7, "gradient of density");
   for (size_t i = 0; i < grad_values.size(); ++i)
-    expect_near(grad_values[i], slope(batch.values[i]), 2e-7, "gradient of values against finite differences");
+    expect_near(grad_values[i], slope(batch.values[i]), 2e-7, "gradient of values");
 }
 
 template <class T>
@@ -191,22 +188,23 @@ void march_equals_brute_force() {
       origin[axis] = T(number(-5, 15)), direction[axis] = T(number(0, double(cells[axis]))) - origin[axis];
       if (number() < 0.1) direction[axis] = T(0);
     }
-    const auto ray = clip_ray(origin, direction, T(number(-0.5, 0.5)), T(number(0, 0.3)), T(number(0.5, 3)),
-                              T(number(0.005, 0.2)), cells);
+    const T jitter = T(number(-0.5, 0.5)), near = T(number(0, 0.3)), far = T(number(0.5, 3));
+    const auto ray = clip_ray(origin, direction, jitter, near, far, T(number(0.005, 0.2)), cells);
     std::vector<std::pair<T, T>> expected, found;
     for (T k = 0; ray.t(k + T(0.5)) < ray.t_max; k += T(1)) {
       int64_t cell[3];
-      for (int axis = 0; axis < 3; ++axis)
-        cell[axis] = clamp<int64_t>(int64_t(std::floor(origin[axis] + ray.t(k + T(0.5)) * direction[axis])), 0,
-                                    cells[axis] - 1);
+      for (int axis = 0; axis < 3; ++axis) {
+        const T position = std::floor(origin[axis] + ray.t(k + T(0.5)) * direction[axis]);
+        cell[axis] = clamp<int64_t>(int64_t(position), 0, cells[axis] - 1);
+      }
       if (filled[size_t((cell[0] * cells[1] + cell[1]) * cells[2] + cell[2])])
         expected.emplace_back(ray.t(k), ray.t(k + T(1)));
     }
     const auto keep = [&](T t_start, T t_end) { found.emplace_back(t_start, t_end); };
-    const int64_t count = walk_ray(ray, occupancy, std::numeric_limits<int64_t>::max(), keep);
+    const int64_t count = walk_ray(ray, occupancy, T(0), T(INFINITY), std::numeric_limits<int64_t>::max(), keep);
     expect(found == expected && count == int64_t(expected.size()), "walking with strides finds every sample");
     found.clear();
-    expect(walk_ray(ray, occupancy, count / 2, keep) == count / 2 && int64_t(found.size()) == count / 2,
+    expect(walk_ray(ray, occupancy, T(0), T(INFINITY), count / 2, keep) == count / 2 && int64_t(found.size()) == count / 2,
            "the limit ends the walk");
   }
 }
@@ -219,7 +217,7 @@ void total_variation_sums_to_zero() {
   double sum = 0, largest = 0;
   for (double g : grad) sum += g, largest = max2(largest, std::abs(g));
   expect_near(sum, 0, 1e-14, "what one neighbour gains the other loses");
-  expect(largest > 0.1 && largest <= 0.5 * 4, "each of up to 4 neighbours pulls with at most the weight");
+  expect(largest > 0.5 && largest <= 0.5 * 4, "each of up to 4 neighbours pulls with at most the weight");
 }
 
 void adam_first_step() {
