@@ -51,7 +51,7 @@ class FieldConfig:
 class VoxelMlpConfig(FieldConfig):
     name: str = setting("voxel_mlp", "which field", choices=FIELD_NAMES)
     feature_channels: int = setting(12, "features per vertex; a multiple of 4 is fastest", low=1, high=64)
-    hidden_width: int = setting(64, "neurons per hidden layer of the colour MLP", low=1, high=1024)
+    hidden_width: int = setting(128, "neurons per hidden layer of the colour MLP", low=1, high=1024)
     hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
     view_degree: int = setting(3, "degree of the spherical harmonics that encode the view direction", low=0, high=3)
     lr_features: float = setting(0.1, "learning rate of the features", low=0)

@@ -220,7 +220,8 @@ def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
         rows.append(("training", f"{metrics['train_seconds']:.1f} s, {metrics['steps']} steps"))
         rows.append(("memory", f"{metrics['peak_memory_bytes'] / 2**30:.2f} GiB"))
     rows.append(("rendering", f"{1e3 * scores.seconds_per_view:.1f} ms per view"))
-    rows.append(("run by", f"backend {metrics['backend']} on {metrics['device']}"))
+    if "device" in metrics:
+        rows.append(("run by", f"backend {metrics['backend']} on {metrics['device']}"))
     print()
     for name, value in rows:
         print(f"{name:<12} {value}")

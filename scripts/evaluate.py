@@ -5,6 +5,7 @@
 """
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from _report import commit, load_split, print_table, score_views
 from _runs import RunConfig, open_run
 
 from nerf.config import setting
+from nerf.ops.backend import device_name
 
 
 @dataclass
@@ -30,18 +32,26 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     settings.dataset.root = config.root or settings.dataset.root
     views = load_split(settings.dataset, config.split)
     scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
-    metrics = scores.summary() | {
-        "run": str(opened.folder),
+    metrics = _training_facts(opened.folder) | scores.summary() | {
         "split": config.split,
-        "backend": opened.sampler.backend.name,
-        "device": str(opened.sampler.backend.device),
-        "commit": commit(),
+        "scored_by": {
+            "command": " ".join(["python", *sys.argv]),
+            "commit": commit(),
+            "backend": opened.sampler.backend.name,
+            "device": device_name(opened.sampler.backend.device),
+        },
     }
     path = folder / "metrics.json"
     path.write_text(json.dumps(metrics, indent=2) + "\n")
     print_table(metrics, scores, opened.field.voxel_size)
     print(path)
     print(sheet)
+
+
+def _training_facts(run_folder: Path) -> dict:
+    """What the run's own metrics.json says of its training; empty for a run that was stopped before its end."""
+    path = run_folder / "metrics.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
 
 
 if __name__ == "__main__":
