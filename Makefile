@@ -2,8 +2,8 @@
 # make test     runs the tests                                            make test ARGS="tests/ops -x"
 # make clean    removes what these two made, except the runs in outputs/
 #
-# Both install everything into .venv first, once. pip is used as it is configured on this machine: where its index offers
-# PyTorch's CPU build too, a machine without a GPU saves gigabytes.
+# Both install everything into .venv first, once. pip is used as it is configured on this machine: where its index
+# offers PyTorch's CPU build too, a machine without a GPU saves gigabytes.
 
 TORCH = torch==2.13.0
 PYTHON = python3

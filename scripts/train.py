@@ -10,6 +10,7 @@ The run folder gets config.yaml, checkpoint.pt, metrics.json, test renders, a co
 TensorBoard events where tensorboard is installed. Ctrl-C saves and says how to go on.
 """
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +34,14 @@ class TrainScriptConfig(Config):
     resume: str | None = setting(None, "folder of a stopped run to go on with")
 
 
-def main(config: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
+def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     content = None
-    if config.resume is not None:
-        folder = Path(config.resume)
+    if given.resume is None:
+        config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+    else:
+        folder = Path(given.resume)
         content = checkpoint.load(folder)
-        config = _resumed_config(config, checkpoint.restore_config(content), overrides)
+        config = _resumed_config(given, checkpoint.restore_config(content), overrides)
     backend = select(config.backend, config.device)
     config = resolve(config, backend)
     images = load_split(config.dataset, "train")

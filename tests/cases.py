@@ -1,8 +1,8 @@
 """Named inputs of every operation, shared by all proofs: CASES[operation][case](dtype, device) gives its arguments.
 
-Legend: R rays, M samples, N points, C channels, X Y Z grid vertices. Numbers are drawn in float64 from a fixed seed and
-rounded to dtype, so float32 and float64 see the same case. A case of a backward operation is a forward case with
-gradients for its outputs. Sizes are small: what matters is which branch of the code a case enters.
+Numbers are drawn in float64 from a fixed seed and rounded to dtype, so float32 and float64 see the same case. A case of
+a backward operation is a forward case with gradients for its outputs. Sizes are small: what matters is which branch of
+the code a case enters.
 """
 
 import math
@@ -26,11 +26,6 @@ def numbers(*shape: int, low: float = 0.0, high: float = 1.0, seed: int = 0) -> 
     return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
-def strided(x: Tensor) -> Tensor:
-    """The same values with a gap after each."""
-    return torch.stack([x, x], dim=-1)[..., 0]
-
-
 def _case(make: Callable[..., tuple], gaps: bool | tuple[int, ...] = False, **options: object) -> Case:
     """make(**options) as a case. float64 becomes dtype; gaps makes all arguments, or these, non-contiguous."""
 
@@ -39,7 +34,8 @@ def _case(make: Callable[..., tuple], gaps: bool | tuple[int, ...] = False, **op
         for index, value in enumerate(make(**options)):
             if isinstance(value, Tensor):
                 value = value.to(device=device, dtype=dtype if value.dtype == torch.float64 else value.dtype)
-                value = strided(value) if gaps is True or (gaps and index in gaps) else value
+                if gaps is True or (gaps and index in gaps):
+                    value = torch.stack([value, value], dim=-1)[..., 0]
             arguments.append(value)
         return tuple(arguments)
 
@@ -58,12 +54,12 @@ def _march(
 ) -> tuple:
     """Rays from around the grid, or inside it, to points in it, or away from it. Directions are not unit."""
     size = torch.tensor(cells, dtype=torch.float64)
-    targets = size * numbers(rays, 3, seed=1)
-    origins = size * numbers(rays, 3, seed=2) if inside else size / 2 + numbers(rays, 3, low=-20, high=20, seed=3)
-    directions = torch.nn.functional.normalize(targets - origins, dim=-1) * numbers(rays, 1, low=0.5, high=2.0)
+    targets, lengths = size * numbers(rays, 3, seed=1), numbers(rays, 1, low=0.5, high=2.0)
+    around = size / 2 + numbers(rays, 3, low=-20, high=20, seed=3)
+    origins = size * numbers(rays, 3, seed=2) if inside else around
+    directions = lengths * torch.nn.functional.normalize(targets - origins, dim=-1)
     near, jitter = numbers(rays, high=0.1, seed=5), numbers(rays, low=-0.5, high=0.5, seed=6)
-    if away:
-        origins, directions = size / 2 + 100 * directions, directions
+    origins = size / 2 + 100 * directions if away else origins
     return origins, directions, jitter, numbers(*cells, seed=4) < filled, near, near + far, step, capacity
 
 
@@ -71,10 +67,11 @@ def _march_axis_parallel() -> tuple:
     """Directions with zeros, from a lattice of origins before, on and behind the faces of the grid."""
     cells = (4, 3, 5)
     origins = torch.cartesian_prod(*(torch.tensor([-1.0, 0.0, 1.5, n, n + 1.0]).double() for n in cells))
-    directions = torch.tensor([[1.0, 0, 0], [0, -0.5, 0], [0, 0, 2.0], [-1.0, 0, 1.0], [0.0, 0, -1.0]]).double()
+    directions = [[1.0, 0.0, 0.0], [0.0, -0.5, 0.0], [0.0, 0.0, 2.0], [-1.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
     near = torch.zeros(len(origins)).double()
+    directions = torch.tensor(directions).double().repeat(len(origins) // 5, 1)
     occupied = numbers(*cells, seed=4) < 0.6
-    return origins, directions.repeat(len(origins) // 5, 1), near - 0.5, occupied, near, near + 9, 0.25, 0
+    return origins, directions, near - 0.5, occupied, near, near + 9, 0.25, 0
 
 
 def _points(
@@ -88,8 +85,7 @@ def _points(
     """A grid, and points from low to high times its size."""
     last = torch.tensor(resolution, dtype=torch.float64) - 1
     coords = numbers(points, 3, low=low, high=high, seed=7) * last
-    if points > 3:
-        coords[:2] = torch.stack([torch.zeros(3), last])  # both ends of the grid are in every case
+    coords[:2] = torch.stack([torch.zeros(3), last])[:points]  # both ends of the grid are in every case
     grid = numbers(*resolution, channels, low=-1, seed=8)
     return grid, coords.round() if round_to_vertices else coords
 
@@ -108,8 +104,8 @@ def _packed(
     ends = starts + numbers(samples, low=0.05, high=0.15, seed=9)
     zeros = torch.zeros(tail).double()
     starts, ends = torch.cat([starts, zeros]), torch.cat([ends, zeros])
-    densities = density * numbers(samples + tail, seed=10)
-    return densities, numbers(samples + tail, channels, low=-1, seed=11), starts, ends, offsets, min_transmittance
+    densities, values = density * numbers(len(starts), seed=10), numbers(len(starts), channels, seed=11)
+    return densities, 2 * values - 1, starts, ends, offsets, min_transmittance
 
 
 def _halving(min_transmittance: float) -> tuple:
@@ -128,10 +124,10 @@ def _pixels(rays: int = 20, channels: int = 3, shape: tuple[int, int, int] = (2,
 
 
 def _variation(
-    resolution: tuple[int, int, int] = (4, 3, 5), channels: int = 3, span: float = 2.0, touched_only: bool = False
+    shape: tuple[int, int, int] = (4, 3, 5), channels: int = 3, span: float = 2.0, touched_only: bool = False
 ) -> tuple:
     """A gradient, half of it zero, and a grid with differences on both sides of the Huber function's bend."""
-    shape = (*resolution, channels)
+    shape = (*shape, channels)
     grad = numbers(*shape, low=-1, seed=14) * (numbers(*shape, seed=15) < 0.5)
     return grad, numbers(*shape, low=-span, high=span, seed=16), 0.3, touched_only
 
@@ -164,7 +160,7 @@ def _composite_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple
 
 
 TOTAL = len(reference.march_rays(*_march())[1])  # samples of march_rays' typical case
-CHANNELS = (1, 3, 4, 7, 12, 28)  # the plain loops, rows of whole 16 bytes, and the counts with code of their own
+CHANNELS = (1, 3, 4, 7, 12, 28)  # the plain loops, rows of whole 16 bytes, counts with code of their own
 
 CASES: dict[str, dict[str, Case]] = {
     "march_rays": {
@@ -207,6 +203,7 @@ CASES: dict[str, dict[str, Case]] = {
         "long_rays_7_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=7),
         "huge_density": _case(_packed, density=1e10),
         "zero_density": _case(_packed, density=0.0),
+        "thin_density": _case(_packed, density=1e-6),
         "early_termination": _case(_halving, min_transmittance=0.1),
         "late_termination": _case(_halving, min_transmittance=0.7 * 2**-33),
         "capacity_tail": _case(_packed, tail=6),
@@ -222,11 +219,11 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "total_variation_grad": {
         "typical": _case(_variation),
-        "empty": _case(_variation, resolution=(0, 3, 5)),
+        "empty": _case(_variation, shape=(0, 3, 5)),
         "touched_only": _case(_variation, touched_only=True),
         "rough": _case(_variation, span=1e6),
-        "one_axis_single": _case(_variation, resolution=(1, 4, 3)),
-        "all_axes_single": _case(_variation, resolution=(1, 1, 1)),
+        "one_axis_single": _case(_variation, shape=(1, 4, 3)),
+        "all_axes_single": _case(_variation, shape=(1, 1, 1)),
         "non_contiguous": _case(_variation, gaps=(1,)),
         **{f"channels_{c}": _case(_variation, channels=c) for c in CHANNELS},
     },
@@ -245,5 +242,6 @@ CASES: dict[str, dict[str, Case]] = {
         **{f"channels_{c}": _case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
     },
 }
-for _name, _backward in (("interpolate_trilinear", _trilinear_backward), ("composite_rays", _composite_backward)):
+_BACKWARD = {"interpolate_trilinear": _trilinear_backward, "composite_rays": _composite_backward}
+for _name, _backward in _BACKWARD.items():
     CASES[f"{_name}_backward"] = {case: partial(_backward, make) for case, make in CASES[_name].items()}

@@ -5,7 +5,10 @@ import torch
 
 CUDA = pytest.param(
     "cuda",
-    marks=(pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here")),
+    marks=(
+        pytest.mark.cuda,
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here"),
+    ),
 )
 
 

@@ -17,6 +17,8 @@ FLOATS = (torch.float32, torch.float64)
 # Arguments with a derivative; an operation that is not listed has none.
 DIFFERENTIABLE = {"interpolate_trilinear": ("grid", "coords"), "composite_rays": ("density", "values")}
 
+ALWAYS_FLOAT32 = ("lr", "step")  # of adam_step
+
 # One type beside the one that is expected.
 WRONG_DTYPE = {
     torch.float32: torch.float16,
@@ -61,16 +63,15 @@ def outcome(name: str, ops: ModuleType, arguments: tuple) -> dict[str, Tensor]:
 
 def exact_outcome(name: str, arguments: tuple) -> dict[str, Tensor]:
     """The reference on the same numbers in float64 on the CPU."""
-    # lr and step of adam_step are float32 in every case.
-    fixed = ("lr", "step")
-    named = zip(argument_names(name), arguments, strict=True)
-    return outcome(name, reference, tuple(_to_exact(x, key in fixed) for key, x in named))
+    named = dict(zip(argument_names(name), (_on_cpu(x) for x in arguments), strict=True))
+    for key, x in named.items():
+        if isinstance(x, Tensor) and x.is_floating_point() and key not in ALWAYS_FLOAT32:
+            named[key] = x.double()
+    return outcome(name, reference, tuple(named.values()))
 
 
-def _to_exact(x: object, keep_dtype: bool) -> object:
-    if not isinstance(x, Tensor):
-        return x
-    return x.cpu().double() if x.is_floating_point() and not keep_dtype else x.cpu()
+def _on_cpu(x: object) -> object:
+    return x.cpu() if isinstance(x, Tensor) else x
 
 
 def assert_as_accurate(name: str, arguments: tuple) -> None:
@@ -147,7 +148,8 @@ def assert_checks_types_and_shapes(name: str, arguments: tuple, any_shape: tuple
     """Every tensor argument in turn gets a wrong dtype and one dimension too many."""
     for key, x in zip(argument_names(name), arguments, strict=True):
         if isinstance(x, Tensor):
-            assert_rejected(name, arguments, key, x.to(WRONG_DTYPE[x.dtype]), "expected (float|int|uint|bool)")
+            wrong = x.to(WRONG_DTYPE[x.dtype])
+            assert_rejected(name, arguments, key, wrong, "expected (float|int|uint|bool)")
             if key not in any_shape:
                 assert_rejected(name, arguments, key, x[None], r"expected \[")
 

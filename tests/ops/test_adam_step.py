@@ -1,4 +1,4 @@
-"""adam_step: torch.optim.Adam on dense gradients, untouched values left alone, native against the reference."""
+"""adam_step: torch.optim.Adam on dense gradients, untouched values left alone, native against reference."""
 
 import pytest
 import torch

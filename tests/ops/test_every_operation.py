@@ -1,4 +1,4 @@
-"""Nothing escapes the proofs: every registered operation has cases, tests, a fake kernel and its derivative."""
+"""Nothing escapes the proofs: every operation has cases, tests, a fake kernel and its derivative."""
 
 from pathlib import Path
 

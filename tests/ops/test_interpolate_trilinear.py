@@ -1,4 +1,4 @@
-"""interpolate_trilinear: exact on linear functions, PyTorch's grid_sample as oracle, native against the reference."""
+"""interpolate_trilinear: exact on linear functions, like grid_sample, native against the reference."""
 
 import pytest
 import torch
@@ -42,8 +42,8 @@ def dyadic_points(count: int, *resolution: int) -> Tensor:
 
 @BOTH
 def test_linear_functions_are_reproduced_exactly(ops, device):
-    points = dyadic_points(200, 4, 3, 6).to(device)
-    assert torch.equal(ops.interpolate_trilinear(linear_grid(4, 3, 6).to(device), points), linear_function(points))
+    grid, points = linear_grid(4, 3, 6).to(device), dyadic_points(200, 4, 3, 6).to(device)
+    assert torch.equal(ops.interpolate_trilinear(grid, points), linear_function(points))
 
 
 @BOTH
@@ -92,7 +92,7 @@ def test_matches_grid_sample(ops, device):
 
 @BOTH
 def test_gradient_of_the_grid_is_the_adjoint(ops, device):
-    """out is linear in the grid: (grad_out . out(other)) = (gradient . other) for any other grid, weights summing to 1."""
+    """The weights sum to 1, and (grad_out . out(other)) = (gradient . other) for any other grid."""
     grid, coords = CASES[NAME]["many_points_per_cell"](torch.float64, device)
     out = ops.interpolate_trilinear(grid.requires_grad_(), coords)
     grad_out = numbers(*out.shape, seed=1).to(device)
@@ -135,9 +135,10 @@ def test_opcheck(name, case, device):
 def test_only_the_gradients_asked_for_are_computed(needs_grid, needs_coords, device):
     *tensors, _, _ = CASES[f"{NAME}_backward"]["typical"](torch.float32, device)
     backward = operation(f"{NAME}_backward")
+    both = backward(*tensors, True, True)
     wanted = backward(*tensors, needs_grid, needs_coords)
-    for needed, ours, both in zip((needs_grid, needs_coords), wanted, backward(*tensors, True, True), strict=True):
-        torch.testing.assert_close(ours, both if needed else both.new_empty(0))
+    for needed, ours, full in zip((needs_grid, needs_coords), wanted, both, strict=True):
+        torch.testing.assert_close(ours, full if needed else full.new_empty(0))
     assert_opcheck(f"{NAME}_backward", (*tensors, needs_grid, needs_coords))
 
 

@@ -65,7 +65,8 @@ def test_jitter_near_and_far_move_the_lattice(ops, device):
         ({"far": 1.5}, [1.0]),
         ({"near": 3.0, "far": 2.0}, []),
     ):
-        arguments = one_ray(row_of_cells(0), [-1.0, 0.5, 0.5], [1.0, 0.0, 0.0], device, step_size=0.5, **options)
+        options = {"step_size": 0.5, **options}
+        arguments = one_ray(row_of_cells(0), [-1.0, 0.5, 0.5], [1.0, 0.0, 0.0], device, **options)
         assert ops.march_rays(*arguments)[2].tolist() == expected, options
 
 
