@@ -26,7 +26,7 @@ from nerf.schedule import RunClock
 
 DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 90.0
-DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 128**3}
+DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 80**3}
 DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
 DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two

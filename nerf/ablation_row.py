@@ -1,0 +1,210 @@
+"""One row of the ablation: a state on one backend, its step with a mark at the end of each stage, and its figures.
+
+The step is training_step written out; tests/test_ablation.py holds the two together. Legend: R rays, M samples.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nerf import losses
+from nerf.checkpoint import restore_field
+from nerf.config import Config
+from nerf.cuda_graph import StepRunner
+from nerf.datasets.ray_batches import RayBatch, RayBatches
+from nerf.ops.backend import Backend
+from nerf.optimizers import MaskedAdam
+from nerf.rays import Rays, RaySamples
+from nerf.rendering import render_samples, visible_samples
+from nerf.schedule import RunClock
+from nerf.stage_clock import StageClock, timed_ops
+from nerf.training import TrainState, make_sampler
+
+STAGES = ("march", "look", "interpolate", "composite", "backward", "adam", "rest")
+OPERATIONS = ("march", "interpolate", "composite", "backward")  # what the native library was written for
+WARM_UP_STEPS = {"cuda": 10, "cpu": 2}
+
+Figures = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of rays with its background, drawn before any clock starts."""
+
+    rays: RayBatch
+    background: Tensor  # [R,3]
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.rays.rays.origins, self.rays.rays.directions, self.rays.rgba, self.rays.jitter, self.background
+
+    def to(self, device: torch.device, num_rays: int) -> "Batch":
+        """A copy of its first rays on that device."""
+        origins, directions, rgba, jitter, background = (x[:num_rays].to(device, copy=True) for x in self.tensors())
+        return Batch(RayBatch(Rays(origins, directions), rgba, jitter), background)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What all rows start from: the state at the end of a training run, its tensors in host memory."""
+
+    config: Config  # resolved on the device that trained
+    field: dict[str, object]  # what checkpoint.restore_field reads
+    optimizer: dict[str, Tensor]
+    clock: RunClock
+    source: RayBatches  # where the batches were drawn; its images stay on the device, as in training
+    batches: list[Batch]
+    capacity: int
+    visible_capacity: int
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What the first step computes, in host memory."""
+
+    loss: float
+    gradients: dict[str, Tensor]  # by parameter; empty where they cannot be seen
+    num_samples: int
+    num_visible: int
+
+    def difference(self, other: "FirstStep") -> tuple[float, float | None]:
+        """Relative differences from another: of the loss, and of the gradients' worst, as the norm of what differs."""
+        norms = [float((g - other.gradients[n]).norm() / other.gradients[n].norm()) for n, g in self.gradients.items()]
+        return abs(self.loss - other.loss) / abs(other.loss), max(norms, default=None)
+
+
+class Row:
+    """The start on one backend, and steps from there."""
+
+    def __init__(self, start: Start, backend: Backend, num_rays: int, channels_first: bool = False) -> None:
+        self.start, self.device = start, backend.device
+        self.clock = StageClock(self.device)
+        timed = replace(backend, ops=timed_ops(backend.ops, self.clock))
+        train = start.config.train
+        field, occupancy = restore_field(start.field, start.config, timed)
+        if channels_first:
+            for grid in (field.density_grid, getattr(field, field.color_grid_name)):
+                grid.data = grid.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
+        optimizer = MaskedAdam(field, train.beta1, train.beta2, timed)
+        optimizer.decay.fill_(train.lr_decay)  # the start is the end of a schedule
+        self.state = TrainState(field, occupancy, optimizer, start.source, start.clock, float(start.field["finest_voxel"]))
+        if self.device.type == "cuda":
+            self.state.capacity, self.state.visible_capacity = start.capacity, start.visible_capacity
+        self.batches = [batch.to(self.device, num_rays) for batch in start.batches]
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the start, in the same memory."""
+        self.state.field.load_state_dict(self.start.field["field"])
+        self.state.optimizer.load_state_dict(self.start.optimizer)
+
+    def backward(self, batch: Batch) -> tuple[Tensor, RaySamples, RaySamples]:
+        """The first part of a step: loss (detached), all samples, visible samples; gradients are left in the field."""
+        config, state, clock = self.start.config, self.state, self.clock
+        alpha = batch.rays.rgba[:, 3:]
+        truth = alpha * batch.rays.rgba[:, :3] + (1 - alpha) * batch.background
+        sampler = make_sampler(config, state)
+        samples = sampler.sample(batch.rays.rays, batch.rays.jitter, state.capacity)
+        clock.mark("rest")
+        with clock.as_one("look"):
+            visible = visible_samples(state.field, sampler, samples, state.visible_capacity)
+        rendering = render_samples(state.field, sampler, visible, batch.background)
+        loss = losses.photometric(rendering.rgb, truth)
+        if config.loss.opacity_entropy > 0:
+            loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
+        clock.mark("rest")
+        loss.backward()
+        clock.mark("backward")
+        return loss.detach(), samples, visible
+
+    def update(self) -> None:
+        """The second part: total variation, where the schedule still has it, and Adam."""
+        if self.state.clock.progress < self.start.config.loss.tv_until:
+            self.state.field.add_total_variation(self.start.config.loss)
+        self.clock.mark("rest")
+        self.state.optimizer.step()
+        self.clock.mark("adam")
+
+    def step(self, index: int) -> None:
+        """One step with the batch whose turn it is."""
+        self.clock.start()
+        self.backward(self.batches[index % len(self.batches)])
+        self.update()
+
+    def first_step(self) -> FirstStep:
+        """Loss and gradients at the start. Waits for the device."""
+        loss, samples, visible = self.backward(self.batches[0])
+        gradients = {name: p.grad.cpu() for name, p in self.state.field.named_parameters()}
+        self.state.field.zero_grad(set_to_none=True)
+        return FirstStep(loss.item(), gradients, int(samples.ray_offsets[-1]), int(visible.ray_offsets[-1]))
+
+
+class GraphRow(Row):
+    """A row whose step is recorded once and replayed as one CUDA graph, as training does it."""
+
+    def __init__(self, start: Start, backend: Backend, num_rays: int) -> None:
+        super().__init__(start, backend, num_rays)
+        config = replace(start.config, train=replace(start.config.train, cuda_graph=True))
+        self._batch = self.batches[0].to(self.device, num_rays)  # the recording reads from here
+        self._loss = torch.zeros((), device=self.device)
+        self._runner = StepRunner(config, self.state, self._loss, self._recorded)
+
+    def _recorded(self, config: Config, state: TrainState, loss: Tensor) -> None:
+        loss.copy_(self.backward(self._batch)[0])
+        self.update()
+
+    def step(self, index: int) -> None:
+        for target, source in zip(self._batch.tensors(), self.batches[index % len(self.batches)].tensors(), strict=True):
+            target.copy_(source)
+        self.clock.start()
+        self._runner.step()
+        self.clock.mark("step")
+
+    def first_step(self) -> FirstStep:
+        """The first step as the recording computes it; it leaves no gradients to be seen."""
+        plain = super().first_step()
+        warm_up(self)
+        self.step(0)
+        return replace(plain, loss=self._loss.item(), gradients={})
+
+
+def warm_up(row: Row) -> None:
+    """Some steps that nobody times, then back to the start."""
+    for index in range(WARM_UP_STEPS[row.device.type]):
+        row.step(index)
+    row.reset()
+
+
+def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
+    """Times num_steps steps from the start, on a CPU fewer once max_seconds have passed, but one at least.
+
+    Returns steps, stages_ms, operations_ms and step_ms (mean and median, milliseconds) and peak_memory_bytes.
+    """
+    warm_up(row)
+    on_gpu = row.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.synchronize(row.device)
+        torch.cuda.reset_peak_memory_stats(row.device)
+    row.clock.running = True
+    began = time.perf_counter()
+    for index in range(num_steps):
+        row.step(index)
+        if not on_gpu and time.perf_counter() - began > max_seconds:
+            break
+    row.clock.running = False
+    steps = row.clock.steps()
+    by_stage = {stage: _summary([step[stage] for step in steps]) for stage in STAGES if stage in steps[0]}
+    whole = set(OPERATIONS) <= by_stage.keys()
+    return {
+        "steps": len(steps),
+        "stages_ms": by_stage,
+        "operations_ms": _summary([sum(step[s] for s in OPERATIONS) for step in steps]) if whole else None,
+        "step_ms": _summary([sum(step.values()) for step in steps]),
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(row.device) if on_gpu else None,
+    }
+
+
+def _summary(values: list[float]) -> dict[str, float]:
+    return {"mean": statistics.fmean(values), "median": statistics.median(values)}

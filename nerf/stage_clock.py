@@ -1,0 +1,74 @@
+"""Times the stages of a step: by CUDA events on a GPU, which it is not made to wait for, by the host's clock on a CPU."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+START = "start"
+STAGE_OF_OP = {"march_rays": "march", "interpolate_trilinear": "interpolate", "composite_rays": "composite"}
+
+
+class StageClock:
+    """A list of marks, each naming the stage that ends there. Until it runs, marks are ignored."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.running = False
+        self._device = device
+        self._inside: str | None = None
+        self._marks: list[tuple[str, torch.cuda.Event | float]] = []
+
+    def mark(self, stage: str) -> None:
+        """The time since the mark before belongs to this stage."""
+        if self.running:
+            self._marks.append((self._inside or stage, self._now()))
+
+    def start(self) -> None:
+        """A step begins here; the time before belongs to no stage."""
+        self.mark(START)
+
+    @contextmanager
+    def as_one(self, stage: str) -> Iterator[None]:
+        """All that happens inside is one stage, whatever is marked there."""
+        self._inside = stage
+        yield
+        self.mark(stage)
+        self._inside = None
+
+    def steps(self) -> list[dict[str, float]]:
+        """Milliseconds of every stage, step by step. Waits for the device."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        result: list[dict[str, float]] = []
+        for (_, before), (stage, now) in zip([self._marks[0], *self._marks], self._marks, strict=False):
+            if stage == START:
+                result.append({})
+            else:
+                elapsed = before.elapsed_time(now) if self._device.type == "cuda" else 1e3 * (now - before)
+                result[-1][stage] = result[-1].get(stage, 0.0) + elapsed
+        return result
+
+    def _now(self) -> torch.cuda.Event | float:
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def timed_ops(ops: Any, clock: StageClock) -> SimpleNamespace:
+    """The operations with the time of each call of the three written to the clock; what lies between is 'rest'."""
+
+    def timed(operation: Callable[..., Any], stage: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            clock.mark("rest")
+            result = operation(*arguments)
+            clock.mark(stage)
+            return result
+
+        return call
+
+    return SimpleNamespace(**vars(ops) | {name: timed(getattr(ops, name), s) for name, s in STAGE_OF_OP.items()})
