@@ -4,6 +4,7 @@ Hydra composes configs/ and the overrides; the result is built and checked by ne
 torch: it sets how OpenMP's threads wait, which is read once.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -20,7 +21,8 @@ sys.path.insert(0, str(ROOT))  # a checkout runs without being installed
 import hydra  # noqa: E402
 from hydra.core.config_store import ConfigStore  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
+from hydra.errors import HydraException  # noqa: E402
+from omegaconf import MISSING, OmegaConf  # noqa: E402
 from omegaconf.errors import MissingMandatoryValue  # noqa: E402
 
 from nerf import config as settings  # noqa: E402
@@ -33,30 +35,77 @@ GROUPS = {"dataset": settings.DatasetConfig, "field": settings.FieldConfig, "exp
 def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None], doc: str) -> None:
     """Runs main(config, output folder, overrides) with the composed config, a checked instance of cls.
 
-    A mistake of the user ends with one message and exit status 2.
+    A mistake of the user ends with one message and exit status 2; settings are checked before a folder is made.
     """
-    arguments = sys.argv[1:]
-    if any(a in ("--help", "-h") for a in arguments):
+    if any(a in ("--help", "-h") for a in sys.argv[1:]):
         print(help_text(cls, doc))
         return
-    try:
-        _check_overrides(cls, [a for a in arguments if not a.startswith("-")])
-    except UserError as error:
-        _fail(error)
+    arguments = [none_as_null(cls, a) for a in sys.argv[1:]]
+    if not any(a in ("--multirun", "-m") for a in arguments):  # a sweep is many configs, checked one by one
+        try:
+            compose(config_name, cls, [a for a in arguments if not a.startswith("-")])
+        except UserError as error:
+            _fail(error)
     _register(config_name, cls)
+    sys.argv[1:] = [*arguments, *_folder_of_resumed(arguments)]
 
     @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
     def task(composed: Any) -> None:
+        folder = Path(HydraConfig.get().runtime.output_dir)
         try:
-            values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-            values.pop("experiment", None)
-            main(settings.build(cls, values), Path(HydraConfig.get().runtime.output_dir), arguments)
-        except MissingMandatoryValue as error:
-            _fail(f"{str(error).splitlines()[0]}; give it as name=value, for example dataset.scene=lego.")
+            main(_build(cls, composed), folder, arguments)
         except UserError as error:
+            with contextlib.suppress(OSError):  # goes only if it is empty
+                folder.rmdir()
             _fail(error)
 
-    task()
+    try:
+        task()
+    except KeyboardInterrupt:  # outside of training, which saves
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def compose(config_name: str, cls: type, overrides: list[str]) -> Any:
+    """The settings of a command line, a checked instance of cls; nothing runs. Raises UserError."""
+    _check_overrides(cls, overrides)
+    _register(config_name, cls)
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        try:
+            composed = hydra.compose(config_name, overrides)
+        except HydraException as error:
+            reasons = dict.fromkeys(str(e).splitlines()[0] for e in (error, error.__cause__) if e)
+            raise UserError(f"{': '.join(reasons)}; see --help for what each setting takes.") from error
+    return _build(cls, composed)
+
+
+def none_as_null(cls: type, argument: str) -> str:
+    """name=none, as --help writes it, in Hydra's words."""
+    name, _, value = argument.partition("=")
+    is_setting = any(name in setting_names(cls, field) for field in settings.FIELDS)
+    return f"{name}=null" if value == "none" and is_setting else argument
+
+
+def _build(cls: type, composed: Any) -> Any:
+    if "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene") and composed.dataset.root:
+        composed.dataset.scene = Path(composed.dataset.root).name
+    try:
+        values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise UserError(
+            f"{str(error).splitlines()[0]}; give it as name=value, for example dataset.scene=lego."
+        ) from error
+    values.pop("experiment", None)
+    return settings.build(cls, values)
+
+
+def _folder_of_resumed(arguments: list[str]) -> list[str]:
+    """A resumed run goes on in its own folder: Hydra shall make no other."""
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name == "resume" and Path(value).is_dir():
+            return [f"hydra.run.dir={value}"]
+    return []
 
 
 def _fail(message: object) -> None:
@@ -65,18 +114,21 @@ def _fail(message: object) -> None:
 
 
 def _register(config_name: str, cls: type) -> None:
-    store = ConfigStore.instance()
-    store.store(name=f"{config_name}_settings", node=cls)
-    store.store(group="dataset", name="blender_settings", node=settings.DatasetConfig)
-    for name, node in settings.FIELDS.items():
-        store.store(group="field", name=f"{name}_settings", node=node)
+    store, node = ConfigStore.instance(), cls()
+    if hasattr(node, "dataset"):  # configs/dataset and configs/field fill these in
+        node.dataset.scene = MISSING  # dataset=blender alone names none
+        node.field = settings.FieldConfig()
+    store.store(name=f"{config_name}_settings", node=node)
+    store.store(group="dataset", name="blender_settings", node=settings.DatasetConfig(scene=MISSING))
+    for name, field in settings.FIELDS.items():
+        store.store(group="field", name=f"{name}_settings", node=field)
 
 
 def _check_overrides(cls: type, overrides: list[str]) -> None:
     """Answers a mistyped name or choice before Hydra does, with the nearest right one."""
     groups = {g for g in GROUPS if any(f.name == g for f in dataclasses.fields(cls))} | {"experiment"}
     chosen = dict(o.split("=", 1) for o in overrides if "=" in o)
-    known = setting_names(cls, chosen.get("field", "auto")) + sorted(groups)
+    known = setting_names(cls, chosen.get("field", "")) + sorted(groups)
     for override in overrides:
         name, equals, value = override.partition("=")
         name = name.lstrip("+~")
@@ -89,15 +141,18 @@ def _check_overrides(cls: type, overrides: list[str]) -> None:
                 hint = f" Did you mean {name}={near[0]}?" if near else ""
                 raise UserError(f"{override}: there is no such {name}; choose one of {', '.join(options)}.{hint}")
         elif not name.startswith("hydra.") and name not in known:
-            raise UserError(settings.unknown_setting(name, known))
+            of_fields = {n: field for field in settings.FIELDS for n in setting_names(cls, field)}
+            if name in of_fields:
+                raise UserError(f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too.")
+            raise UserError(settings.unknown_setting(name, [*known, *of_fields]))
 
 
 def _leaves(cls: type, field_name: str, prefix: str = "") -> list[tuple[str, dataclasses.Field]]:
     result = []
     for f in dataclasses.fields(cls):
         node = f.default_factory if f.default is dataclasses.MISSING else None
-        if node is settings.FieldConfig:
-            node = settings.FIELDS.get(field_name, settings.FieldConfig)
+        if isinstance(node, type) and issubclass(node, settings.FieldConfig):
+            node = settings.FIELDS.get(field_name, node)
         if dataclasses.is_dataclass(node):
             result += _leaves(node, field_name, f"{prefix}{f.name}.")
         else:
@@ -106,7 +161,7 @@ def _leaves(cls: type, field_name: str, prefix: str = "") -> list[tuple[str, dat
 
 
 def setting_names(cls: type, field_name: str) -> list[str]:
-    """Every setting of a script, as it is written on the command line."""
+    """Every setting of a script, as it is written on the command line; without a field's name, of its own field."""
     return [name for name, _ in _leaves(cls, field_name)]
 
 

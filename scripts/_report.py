@@ -47,12 +47,15 @@ def save_config(folder: Path, config: Config) -> None:
 
 def commit() -> str:
     """The commit of the code that runs: of the checkout, else from NERF_COMMIT, else 'unknown'."""
+    elsewhere = os.environ.get("NERF_COMMIT", "unknown")
+    if not (ROOT / ".git").exists():  # a repository around the unpacked sources is not theirs
+        return elsewhere
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        return os.environ.get("NERF_COMMIT", "unknown")
-    return result.stdout.strip() if result.returncode == 0 else os.environ.get("NERF_COMMIT", "unknown")
+        return elsewhere
+    return result.stdout.strip() if result.returncode == 0 else elsewhere
 
 
 class StopOnInterrupt:

@@ -15,9 +15,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from _hydra import run  # before torch
+from _hydra import CONFIGS, run  # before torch
 
 from _report import RunReport, StopOnInterrupt, load_split, progress_bar, save_config
+from omegaconf import OmegaConf
 
 from nerf import checkpoint
 from nerf.config import Config, setting
@@ -26,7 +27,7 @@ from nerf.ops.backend import select
 from nerf.training import NonFiniteLoss, prepare, resolve, train
 
 # Overrides that leave the result of a resumed run as it is.
-RESUME_FREE = ("resume", "hydra.", "evaluation.", "dataset.root", "train.log_every", "train.save_every")
+RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.log_every", "train.save_every")
 
 
 @dataclass
@@ -39,8 +40,8 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.resume is None:
         config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
     else:
+        content = checkpoint.load(Path(given.resume))
         folder = Path(given.resume)
-        content = checkpoint.load(folder)
         config = _resumed_config(given, checkpoint.restore_config(content), overrides)
     backend = select(config.backend, config.device)
     config = resolve(config, backend)
@@ -76,21 +77,23 @@ def _resumed_config(given: Config, saved: Config, overrides: list[str]) -> Confi
     """The saved config with the overrides that do not change the result. Raises UserError naming those that do."""
     refused = []
     for override in overrides:
-        name = override.partition("=")[0]
-        if name.startswith(RESUME_FREE):
-            continue
-        if _lookup(given, name) != _lookup(saved, name):
-            refused.append(f"{override} (the run has {_lookup(saved, name)})")
+        for name in _names(override):
+            if not name.startswith(RESUME_FREE) and _lookup(given, name) != _lookup(saved, name):
+                refused.append(f"{override} (of this run: {name}={_lookup(saved, name)})")
+            elif name.startswith(("evaluation.", "dataset.", "train.")):
+                _set(saved, name, _lookup(given, name))
     if refused:
         raise UserError(f"a resumed run keeps its settings, so that it ends as if never stopped; drop {', '.join(refused)}.")
-    for name in (override.partition("=")[0] for override in overrides):
-        if name.startswith(RESUME_FREE) and not name.startswith(("resume", "hydra.")):
-            *path, leaf = name.split(".")
-            target, source = saved, given
-            for part in path:
-                target, source = getattr(target, part), getattr(source, part)
-            setattr(target, leaf, getattr(source, leaf))
     return saved
+
+
+def _names(override: str) -> list[str]:
+    """The settings that an override sets: one, or those in the file of an experiment."""
+    name, _, value = override.lstrip("+").partition("=")
+    if name != "experiment":
+        return [name]
+    groups = OmegaConf.to_container(OmegaConf.load(CONFIGS / name / f"{value}.yaml"))
+    return [f"{group}.{leaf}" for group, leaves in groups.items() for leaf in leaves]
 
 
 def _lookup(config: Config, name: str) -> object:
@@ -98,6 +101,11 @@ def _lookup(config: Config, name: str) -> object:
     for part in name.split("."):
         value = getattr(value, part, None)
     return value.scene if name == "dataset" else value.name if name == "field" else value
+
+
+def _set(config: Config, name: str, value: object) -> None:
+    group, leaf = name.split(".")
+    setattr(getattr(config, group), leaf, value)
 
 
 if __name__ == "__main__":

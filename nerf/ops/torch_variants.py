@@ -16,9 +16,9 @@ from torch.nn import functional
 from nerf.ops import reference
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variant:
-    """One way to write the operations in PyTorch."""
+    """One way to write the operations in PyTorch, equal to itself alone."""
 
     label: str
     ops: SimpleNamespace  # the same functions with the same arguments as reference.py

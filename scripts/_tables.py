@@ -1,0 +1,96 @@
+"""Tables in Markdown from measured results: dictionaries as ablate.py and train.py write them."""
+
+GIB = 2**30
+STAGES = ("march", "look", "interpolate", "composite", "backward", "adam", "rest")
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """A table with padded columns: numbers on the right, text on the left."""
+    columns = [(max(map(len, column)), all(map(_is_number, column[1:]))) for column in zip(header, *rows, strict=True)]
+    rule = ["-" * (width - 1) + ":" if right else "-" * width for width, right in columns]
+    lines = []
+    for line in (header, rule, *rows):
+        cells = [c.rjust(w) if right else c.ljust(w) for c, (w, right) in zip(line, columns, strict=True)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def ablation_table(result: dict) -> str:
+    """The rows of one ablation.json, the speed-ups and the PSNR after equal training."""
+    native = {row["device"]: row for row in result["rows"] if row["label"] == "native"}
+    header = ["device", "row", "steps", *STAGES, "operations", "step", "operations x", "step x", "GiB"]
+    lines = []
+    for row in result["rows"]:
+        if row["missing"] is not None:
+            lines.append([row["device"], row["label"], *["-"] * (len(header) - 2)])
+            continue
+        base = native[row["device"]]
+        stages = [_ms(row["stages_ms"].get(stage)) for stage in STAGES]
+        lines.append([
+            row["device"],
+            row["label"] + ("" if row["agrees"] else " WRONG"),
+            str(row["steps"]),
+            *stages,
+            _ms(row["operations_ms"]),
+            _ms(row["step_ms"]),
+            _ratio(row["operations_ms"], base["operations_ms"]),
+            _ratio(row["step_ms"], base["step_ms"]),
+            f"{row['peak_memory_bytes'] / GIB:.2f}" if row["peak_memory_bytes"] else "-",
+        ])
+    resolution = " x ".join(str(n) for n in result["resolution"])
+    rays = {row["device"]: row["rays_per_step"] for row in result["rows"]}
+    machines = "; ".join(f"{d}: {name}, {rays[d]} rays a step" for d, name in result["devices"].items())
+    notes = [
+        f"{result['scene']}, {result['field']}, {resolution} vertices. {machines}. torch {result['torch']}, commit "
+        f"{result['commit']}, {result['date'][:10]}.",
+        "Milliseconds, the median of the steps. operations = march + interpolate + composite + backward; look = the "
+        "density that finds the samples worth a colour; x = times the native row.",
+    ]
+    for device, found in result["speedups"].items():
+        parts = [f"{n.replace('_', ' ')} {s['ratio']:.2f}x ({s['best_torch']})" for n, s in found.items()]
+        notes.append(f"Native against the best PyTorch row on {device}: {', '.join(parts)}.")
+    if result["trainings"]:
+        parts = [f"{t['backend']} {t['psnr']['mean']:.2f} dB in {t['train_seconds']:.1f} s" for t in result["trainings"]]
+        first, second = (t["psnr"]["mean"] for t in result["trainings"])
+        notes.append(
+            f"{result['trainings'][0]['steps']} equal steps from scratch on {result['trainings'][0]['device']}: "
+            f"{', '.join(parts)}, difference {first - second:+.3f} dB."
+        )
+    notes += [f"{row['label']} on {row['device']}: {row['missing']}." for row in result["rows"] if row["missing"]]
+    return "\n\n".join([markdown_table(header, lines), *notes])
+
+
+def training_table(runs: list[dict]) -> str:
+    """One line for each metrics.json."""
+    header = ["scene", "field", "views", "device", "PSNR dB", "SSIM", "training s", "memory GiB", "ms/frame", "commit"]
+    lines = [
+        [
+            run["scene"],
+            run["field"],
+            str(len(run["psnr"]["per_view"])),
+            run["device"],
+            f"{run['psnr']['mean']:.2f}",
+            f"{run['ssim']['mean']:.4f}",
+            f"{run['train_seconds']:.1f}",
+            f"{run['peak_memory_bytes'] / GIB:.2f}",
+            f"{1e3 * run['render_seconds_per_view']:.1f}",
+            run["commit"],
+        ]
+        for run in runs
+    ]
+    return markdown_table(header, lines)
+
+
+def _ms(summary: dict | None) -> str:
+    if summary is None:
+        return "-"
+    value = summary["median"]
+    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _ratio(summary: dict | None, base: dict) -> str:
+    return "-" if summary is None else f"{summary['median'] / base['median']:.2f}"
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell.replace(".", "", 1).isdigit()

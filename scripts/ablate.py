@@ -1,0 +1,87 @@
+"""Compare the native operations with PyTorch: time per stage, memory and PSNR, on the GPU and on the CPU.
+
+    python scripts/ablate.py dataset=lego                     every device that is here
+    python scripts/ablate.py dataset=lego device=cpu ablation.equal_steps=0
+
+A short training makes one state. From it every row, a backend on a device, takes the same rays, samples and Adam. The
+run folder gets ablation.json, and ablation.png where matplotlib is installed. The exit status is 1 if the loss or the
+gradients of a row differ from the native ones. Without further settings the grid has 160^3 voxels of voxel_sh, and
+every fifth test view is scored.
+"""
+
+import dataclasses
+import datetime
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from _hydra import run  # before torch
+
+import torch
+from _plot import plot_ablation
+from _report import background, commit, load_split
+from _tables import ablation_table
+
+from nerf.ablation import AblationConfig, equal_trainings, make_start, measure_rows, speedups
+from nerf.config import Config, FieldConfig, VoxelShConfig
+from nerf.errors import UserError
+from nerf.ops.backend import device_name, select
+
+
+@dataclass
+class AblateScriptConfig(Config):
+    field: FieldConfig = dataclasses.field(default_factory=VoxelShConfig)
+    ablation: AblationConfig = dataclasses.field(default_factory=AblationConfig)
+
+
+def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
+    if given.backend != "auto":
+        raise UserError(f"backend={given.backend} has no meaning here: an ablation measures them all; leave it out.")
+    config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+    settings = given.ablation
+    native = select("native", config.device)
+    natives = [native]
+    if native.device.type == "cuda" and config.device == "auto":
+        natives.append(select("native", "cpu"))
+    images = load_split(config.dataset, "train")
+    _say(f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; training the common start")
+    start = make_start(config, settings, images, native)
+    rows = [row for backend in natives for row in measure_rows(start, settings, backend, config.train.rays_per_step, _say)]
+    trainings = []
+    equal_steps = {"cuda": 3000, "cpu": 200}[native.device.type] if settings.equal_steps is None else settings.equal_steps
+    if equal_steps:
+        views, color = load_split(config.dataset, config.evaluation.split), background(config, native.device)
+        trainings = equal_trainings(config, equal_steps, images, views, native, rows, color, _say)
+    result = {
+        "scene": config.dataset.scene,
+        "field": start.config.field.name,
+        "resolution": list(start.field["resolution"]),
+        "devices": {backend.device.type: device_name(backend.device) for backend in natives},
+        "rows": rows,
+        "speedups": speedups(rows),
+        "trainings": trainings,
+        "settings": asdict(start.config) | {"ablation": asdict(settings)},
+        "torch": torch.__version__,
+        "commit": commit(),
+        "command": " ".join(["python", *sys.argv]),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "ablation.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"\n{ablation_table(result)}\n\n{path}")
+    picture = folder / "ablation.png"
+    print(picture if plot_ablation(result, picture) else "no plot: matplotlib is missing; pip install matplotlib")
+    wrong = [f"{row['label']} on {row['device']}" for row in rows if row["missing"] is None and not row["agrees"]]
+    if wrong:
+        print(f"error: loss or gradients differ from the native ones: {', '.join(wrong)}.", file=sys.stderr)
+        sys.exit(1)
+
+
+def _say(what: str) -> None:
+    print(f"ablation: {what}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    run("ablate", AblateScriptConfig, main, __doc__)

@@ -1,0 +1,71 @@
+"""Write the tables of README.md anew from docs/results.
+
+    python scripts/tables.py             between <!-- table:NAME --> and <!-- end:NAME -->, for NAME ablation and training
+    python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from _tables import ablation_table, training_table
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- table:(\w+) -->\n)(.*?)(<!-- end:\2 -->)", re.DOTALL)
+MARK = re.compile(r"<!-- (?:table|end):\w+ -->")
+TABLES: dict[str, Callable[[list[dict]], str]] = {
+    "ablation": lambda results: "\n\n".join(ablation_table(result) for result in results),
+    "training": training_table,
+}
+
+
+def with_tables(readme: str, results: Path) -> str:
+    """The text with every marked table made anew from the files results/NAME_*.json.
+
+    Raises ValueError for a mark without its partner, an unknown NAME, no such file or one without a key.
+    """
+
+    def block(match: re.Match[str]) -> str:
+        opening, name, _, closing = match.groups()
+        if name not in TABLES:
+            raise ValueError(f"{opening.strip()} names no table; choose one of {', '.join(TABLES)}.")
+        paths = sorted(results.glob(f"{name}_*.json"))
+        if not paths:
+            raise ValueError(f"{results}/{name}_*.json: no such file, expected one at least for {opening.strip()}.")
+        try:
+            table = TABLES[name]([json.loads(path.read_text()) for path in paths])
+        except (KeyError, json.JSONDecodeError) as error:
+            names = ", ".join(path.name for path in paths)
+            raise ValueError(f"one of {names} is no {name} result ({type(error).__name__} {error}).") from error
+        return f"{opening}\n{table}\n\n{closing}"
+
+    if len(MARK.findall(readme)) != 2 * len(BLOCK.findall(readme)):
+        raise ValueError("a table's mark has no partner; expected <!-- table:NAME --> and <!-- end:NAME -->.")
+    return BLOCK.sub(block, readme)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing, say whether the tables are up to date")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="the file with the tables")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results", help="the folder with the results")
+    given = parser.parse_args()
+    try:
+        before = given.readme.read_text()
+        after = with_tables(before, given.results)
+    except (OSError, ValueError) as error:
+        print(f"error: {given.readme}: {error}", file=sys.stderr)
+        sys.exit(2)
+    if given.check:
+        if before != after:
+            print(f"{given.readme} is out of date; run python scripts/tables.py", file=sys.stderr)
+            sys.exit(1)
+    else:
+        given.readme.write_text(after)
+
+
+if __name__ == "__main__":
+    main()
