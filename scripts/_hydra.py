@@ -41,13 +41,17 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         print(help_text(cls, doc))
         return
     arguments = [none_as_null(cls, a) for a in sys.argv[1:]]
-    if not any(a in ("--multirun", "-m") for a in arguments):  # a sweep is many configs, checked one by one
+    sys.argv[1:] = arguments
+    if any(a in ("--multirun", "-m") for a in arguments):  # a sweep is many configs, checked one by one
+        _register(config_name, cls)
+    else:
         try:
-            compose(config_name, cls, [a for a in arguments if not a.startswith("-")])
+            given = compose(config_name, cls, [a for a in arguments if not a.startswith("-")])
         except UserError as error:
             _fail(error)
-    _register(config_name, cls)
-    sys.argv[1:] = [*arguments, *_folder_of_resumed(arguments)]
+        resumed = getattr(given, "resume", None)
+        if resumed and Path(resumed).is_dir():  # goes on in its own folder: Hydra shall make no other
+            sys.argv.append(f"hydra.run.dir='{resumed}'")
 
     @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
     def task(composed: Any) -> None:
@@ -97,15 +101,6 @@ def _build(cls: type, composed: Any) -> Any:
         ) from error
     values.pop("experiment", None)
     return settings.build(cls, values)
-
-
-def _folder_of_resumed(arguments: list[str]) -> list[str]:
-    """A resumed run goes on in its own folder: Hydra shall make no other."""
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        if name == "resume" and Path(value).is_dir():
-            return [f"hydra.run.dir={value}"]
-    return []
 
 
 def _fail(message: object) -> None:

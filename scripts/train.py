@@ -40,8 +40,10 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.resume is None:
         config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
     else:
-        content = checkpoint.load(Path(given.resume))
         folder = Path(given.resume)
+        content = checkpoint.load(folder)
+        if not folder.is_dir():
+            raise UserError(f"resume={folder} is a file, expected the folder of a run; give resume={folder.parent}.")
         config = _resumed_config(given, checkpoint.restore_config(content), overrides)
     backend = select(config.backend, config.device)
     config = resolve(config, backend)
@@ -73,10 +75,12 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     report.finish(state, images.cameras, peak_memory)
 
 
-def _resumed_config(given: Config, saved: Config, overrides: list[str]) -> Config:
+def _resumed_config(given: TrainScriptConfig, saved: Config, overrides: list[str]) -> Config:
     """The saved config with the overrides that do not change the result. Raises UserError naming those that do."""
     refused = []
     for override in overrides:
+        if override.startswith("hydra.run.dir=") and override != f"hydra.run.dir={given.resume}":
+            refused.append(f"{override} (it goes on in {given.resume})")
         for name in _names(override):
             if not name.startswith(RESUME_FREE) and _lookup(given, name) != _lookup(saved, name):
                 refused.append(f"{override} (of this run: {name}={_lookup(saved, name)})")
@@ -92,8 +96,9 @@ def _names(override: str) -> list[str]:
     name, _, value = override.lstrip("+").partition("=")
     if name != "experiment":
         return [name]
-    groups = OmegaConf.to_container(OmegaConf.load(CONFIGS / name / f"{value}.yaml"))
-    return [f"{group}.{leaf}" for group, leaves in groups.items() for leaf in leaves]
+    content = OmegaConf.to_container(OmegaConf.load(CONFIGS / name / f"{value}.yaml"))
+    groups = {group: leaves for group, leaves in content.items() if isinstance(leaves, dict)}
+    return [f"{group}.{leaf}" for group in groups for leaf in groups[group]] + sorted(content.keys() - groups.keys())
 
 
 def _lookup(config: Config, name: str) -> object:
