@@ -171,7 +171,7 @@ def build(force: bool = False, announce: bool = True) -> Path:
         command = [*_find_ninja(), "-C", str(folder)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
-            raise BuildError(f"the native library did not compile ({' '.join(command)}):\n{result.stdout[-4000:]}")
+            raise BuildError(f"the native library did not compile ({' '.join(command)}):\n{result.stdout[:4000]}")
         LIBRARY.parent.mkdir(parents=True, exist_ok=True)
         partial = LIBRARY.with_suffix(f".{os.getpid()}")
         shutil.copyfile(unfinished, partial)

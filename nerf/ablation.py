@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 class AblationConfig:
     warm_steps: int | None = setting(None, "training steps before all rows; none = 3000 on a GPU, 300 on a CPU", low=1)
     timed_steps: int = setting(200, "timed steps of a row", low=1)
-    cpu_row_seconds: float = setting(10.0, "a row on the CPU ends after this time, with fewer steps", low=0)
+    cpu_row_seconds: float = setting(5.0, "a row on the CPU ends after this time, with fewer steps", low=0)
     num_batches: int = setting(8, "batches of rays that the timed steps go round", low=1)
     compile: bool = setting(True, "rows with torch.compile too; they take longest to start")
     equal_steps: int | None = setting(

@@ -6,7 +6,9 @@ run that is killed at any moment leaves the last whole checkpoint.
 
 import os
 import pickle
+import struct
 import zipfile
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,11 @@ from nerf.training import TrainState
 FILE_NAME = "checkpoint.pt"
 FORMAT = "nerf-voxel-checkpoint"
 VERSION = 1
+# What reading a file that somebody else wrote, or half a file, can raise.
+UNREADABLE = (
+    OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
+    pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> Path:
@@ -85,8 +92,12 @@ def load(run: Path) -> dict[str, Any]:
         raise UserError(f"{path} does not exist; expected the folder of a training run with a {FILE_NAME} in it.")
     remedy = "Train again, or name another run."
     try:
+        with zipfile.ZipFile(path) as archive:  # torch.load does not look at the checksums
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, zipfile.BadZipFile, pickle.UnpicklingError, KeyError, ValueError) as error:
+    except UNREADABLE as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise UserError(f"{path} is damaged or no checkpoint of this program ({reason}). {remedy}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -118,7 +129,17 @@ def restore_cameras(content: dict[str, Any]) -> Cameras:
 
 
 def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:
-    """The training state, so that the run goes on as if it had never stopped."""
+    """The training state, so that the run goes on as if it had never stopped.
+
+    Raises UserError where the images are not those that the run was trained on.
+    """
+    trained, cameras = restore_cameras(content), images.cameras
+    same_size = (trained.width, trained.height, len(trained)) == (cameras.width, cameras.height, len(cameras))
+    if not (same_size and torch.equal(trained.c2w, cameras.c2w)):
+        raise UserError(
+            f"the run was trained on {len(trained)} views {trained.width}x{trained.height}; found {len(cameras)} views "
+            f"{cameras.width}x{cameras.height} or other poses. Set dataset.root to the folder of its scene."
+        )
     field, occupancy = restore_field(content, config, backend)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend)
     optimizer.load_state_dict(content["optimizer"])

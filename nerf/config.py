@@ -88,7 +88,9 @@ class LossConfig:
     tv_density: float = setting(0.0, "weight of the total variation of raw density", low=0)
     tv_color: float = setting(0.0, "weight of the total variation of colour or features", low=0)
     tv_until: float = setting(0.5, "share of the run during which total variation counts", low=0, high=1)
-    opacity_entropy: float = setting(1e-3, "weight of the entropy of each ray's opacity", low=0)
+    opacity_entropy: float | None = setting(
+        None, "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp, 0.005 for voxel_sh", low=0
+    )
 
 
 @dataclass

@@ -29,6 +29,7 @@ DEFAULT_SECONDS_CPU = 90.0
 DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 80**3}
 DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
 DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
+DEFAULT_OPACITY_ENTROPY = {"voxel_mlp": 0.001, "voxel_sh": 0.005}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
 
@@ -75,9 +76,11 @@ def resolve(config: Config, backend: Backend) -> Config:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
     name = DEFAULT_FIELDS[device] if config.field.name == "auto" else config.field.name
     field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
+    entropy = config.loss.opacity_entropy
     return replace(
         config,
         field=FIELDS[name](**field),
+        loss=replace(config.loss, opacity_entropy=DEFAULT_OPACITY_ENTROPY[name] if entropy is None else entropy),
         train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or DEFAULT_RAYS[device]),
     )
 
@@ -88,7 +91,7 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.start()
     if config.dataset.aabb is not None:
-        box = SceneBox(torch.tensor(config.dataset.aabb, device=backend.device).view(2, 3))
+        box = _given_box(config.dataset.aabb, backend.device)
     else:
         box = visual_hull.find_box(images, backend.device)
     finest = box.resolution(_finest_voxels(config, images, box))
@@ -106,6 +109,12 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     clock.read()
     clock.stop()
     return state
+
+
+def _given_box(aabb: list[float], device: torch.device) -> SceneBox:
+    if len(aabb) != 6 or not all(-math.inf < low < high < math.inf for low, high in zip(aabb, aabb[3:])):
+        raise UserError(f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1.")
+    return SceneBox(torch.tensor(aabb, device=device).view(2, 3))
 
 
 def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
@@ -179,19 +188,21 @@ def background_color(name: str, num_rays: int, generator: torch.Generator, devic
 def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
     """Trains to the end of the schedule, yielding a Report at each look.
 
-    Raises NonFiniteLoss at the first look after a loss that is not finite.
+    Raises NonFiniteLoss at the first look after a loss or a parameter that is not finite.
     """
     clock, device = state.clock, state.field.backend.device
     monitor = torch.zeros(4, device=device)
     last_step, last_seconds = clock.step, clock.elapsed
     runner = StepRunner(config, state, monitor, training_step)
     clock.start()
-    while not clock.finished and not should_stop():
+    stopping = should_stop()
+    while not clock.finished and not stopping:
         advance_schedule(config, state, runner)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
         runner.step()
         clock.tick()
-        looking = clock.step in (1, 10) or clock.step % config.train.log_every == 0 or should_stop()
+        stopping = should_stop()  # asked once a step: the last step of a run is always looked at
+        looking = clock.step in (1, 10) or clock.step % config.train.log_every == 0 or stopping
         saving = config.train.save_every and clock.step % config.train.save_every == 0
         if looking or saving or clock.finished or device.type == "cpu":
             seconds = _read_clock(clock, device)
@@ -201,6 +212,8 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             monitor.zero_()
             if bad:
                 raise NonFiniteLoss(f"the loss was not finite in {int(bad)} of the {count} steps up to step {clock.step}")
+            if not _parameters_finite(state.field):  # density that is NaN weighs nothing and shows in no loss
+                raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             rays = count * config.train.rays_per_step
             psnr = -10 * math.log10(max(error / count, 1e-12))
             rate = rays / max(seconds - last_seconds, 1e-9)
@@ -211,6 +224,12 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             clock.start()
             last_step, last_seconds = clock.step, seconds
     clock.stop()
+
+
+def _parameters_finite(field: Field) -> bool:
+    """One pass without a copy: minimum and maximum are NaN where anything is."""
+    extremes = [extreme for p in field.parameters() for extreme in p.detach().aminmax()]
+    return bool(torch.stack(extremes).isfinite().all())
 
 
 def _read_clock(clock: RunClock, device: torch.device) -> float:
@@ -240,9 +259,9 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
     if looks > state.num_refreshes or (changed and looks):
         state.num_refreshes = looks
         sampler = make_sampler(config, state)
-        state.occupancy.occupied = prune(
-            state.field, sampler, state.batches, occupancy.alpha_threshold, occupancy.min_weight
-        )
+        kept = prune(state.field, sampler, state.batches, occupancy.alpha_threshold, occupancy.min_weight)
+        if kept.any():  # else it is too early: nothing has become dense, and an empty grid would stay empty
+            state.occupancy.occupied = kept
         changed = True
     if changed:
         plan_capacity(config, state)

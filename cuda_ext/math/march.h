@@ -61,6 +61,11 @@ HOST_DEVICE LatticeRay<T> clip_ray(const T* origin, const T* direction, T jitter
     ray.t_min = max2(ray.t_min, min2(at_lower, at_upper));
     ray.t_max = min2(ray.t_max, max2(at_lower, at_upper));
   }
+  // A ray with a NaN in it has no samples.
+  bool valid = near == near && far == far;
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
+    valid = valid && ray.origin[axis] == ray.origin[axis] && ray.direction[axis] == ray.direction[axis];
+  if (!valid) ray.t_max = T(-1), ray.t_min = T(0);
   return ray;
 }
 
@@ -70,7 +75,8 @@ template <class T, class Emit>
 HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occupancy, T k_begin, T k_end,
                              int64_t limit, Emit emit) {
   int64_t emitted = 0;
-  for (T k = k_begin; k < k_end && emitted < limit;) {
+  // Where k + 1 is no other number than k, the lattice is finer than T can tell, and the walk ends.
+  for (T k = k_begin; k < k_end && k + T(1) > k && emitted < limit;) {
     const T t_mid = ray.t(k + T(0.5));
     if (!(t_mid < ray.t_max)) break;
     int64_t cell[3];
