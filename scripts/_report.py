@@ -1,5 +1,6 @@
 """What a training run shows and leaves behind: progress bar, events, metrics, pictures; and how it loads its data."""
 
+import datetime
 import json
 import os
 import resource
@@ -138,12 +139,14 @@ class RunReport:
             "backend": self.backend.name,
             "device": device_name(device),
             "commit": commit(),
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
             "seed": config.seed,
             "field": config.field.name,
             "resolution": list(state.field.resolution),
             "voxel_size": state.field.voxel_size,
             "scene": config.dataset.scene,
             "split": config.evaluation.split,
+            "image_size": [views.cameras.width, views.cameras.height],
             "command": " ".join(["python", *sys.argv]),
             "torch": torch.__version__,
         }

@@ -62,12 +62,14 @@ def ablation_table(result: dict) -> str:
 
 def training_table(runs: list[dict]) -> str:
     """One line for each metrics.json."""
-    header = ["scene", "field", "views", "device", "PSNR dB", "SSIM", "training s", "memory GiB", "ms/frame", "commit"]
+    header = ["scene", "size", "field", "views", "seed", "device", "PSNR dB", "SSIM", "training s", "memory GiB", "ms/frame", "commit"]
     lines = [
         [
             run["scene"],
+            "x".join(map(str, run["image_size"])),
             run["field"],
             str(len(run["psnr"]["per_view"])),
+            str(run["seed"]),
             run["device"],
             f"{run['psnr']['mean']:.2f}",
             f"{run['ssim']['mean']:.4f}",

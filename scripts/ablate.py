@@ -13,6 +13,7 @@ import dataclasses
 import datetime
 import json
 import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from nerf.ablation import AblationConfig, equal_trainings, make_start, measure_r
 from nerf.config import Config, FieldConfig, VoxelShConfig
 from nerf.errors import UserError
 from nerf.ops.backend import device_name, select
+
+STARTED = time.perf_counter()
 
 
 @dataclass
@@ -47,12 +50,9 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     images = load_split(config.dataset, "train")
     _say(f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; training the common start")
     start = make_start(config, settings, images, native)
-    rows = [row for backend in natives for row in measure_rows(start, settings, backend, config.train.rays_per_step, _say)]
-    trainings = []
-    equal_steps = {"cuda": 3000, "cpu": 200}[native.device.type] if settings.equal_steps is None else settings.equal_steps
-    if equal_steps:
-        views, color = load_split(config.dataset, config.evaluation.split), background(config, native.device)
-        trainings = equal_trainings(config, equal_steps, images, views, native, rows, color, _say)
+    rows = []
+    for backend in natives:
+        rows += measure_rows(start, settings, backend, config.train.rays_per_step, _say)
     result = {
         "scene": config.dataset.scene,
         "field": start.config.field.name,
@@ -60,16 +60,19 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         "devices": {backend.device.type: device_name(backend.device) for backend in natives},
         "rows": rows,
         "speedups": speedups(rows),
-        "trainings": trainings,
+        "trainings": [],
         "settings": asdict(start.config) | {"ablation": asdict(settings)},
         "torch": torch.__version__,
         "commit": commit(),
         "command": " ".join(["python", *sys.argv]),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "ablation.json"
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    path = _write(folder, result)  # what has been measured is safe before the long trainings
+    equal_steps = {"cuda": 3000, "cpu": 200}[native.device.type] if settings.equal_steps is None else settings.equal_steps
+    if equal_steps:
+        views, color = load_split(config.dataset, config.evaluation.split), background(config, native.device)
+        result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, color, _say)
+        _write(folder, result)
     print(f"\n{ablation_table(result)}\n\n{path}")
     picture = folder / "ablation.png"
     print(picture if plot_ablation(result, picture) else "no plot: matplotlib is missing; pip install matplotlib")
@@ -79,8 +82,15 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         sys.exit(1)
 
 
+def _write(folder: Path, result: dict) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "ablation.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    return path
+
+
 def _say(what: str) -> None:
-    print(f"ablation: {what}", file=sys.stderr, flush=True)
+    print(f"{time.perf_counter() - STARTED:4.0f} s  {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

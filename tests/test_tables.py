@@ -1,0 +1,174 @@
+"""scripts/tables.py: README's tables follow from docs/results, and those from their own numbers."""
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+
+RUN = {
+    "scene": "lego",
+    "image_size": [800, 800],
+    "field": "voxel_sh",
+    "seed": 0,
+    "device": "NVIDIA H200",
+    "commit": "0123456789ab",
+    "psnr": {"mean": 31.25, "per_view": [31.0, 31.5]},
+    "ssim": {"mean": 0.97, "per_view": [0.96, 0.98]},
+    "train_seconds": 118.04,
+    "peak_memory_bytes": 3 * 2**29,
+    "render_seconds_per_view": 0.0123,
+}
+
+
+def row(label: str, milliseconds: float, **changed: object) -> dict:
+    stages = ("march", "look", "interpolate", "composite", "backward", "adam", "rest")
+    return {
+        "label": label,
+        "backend": "native" if label.startswith("native") else "torch",
+        "device": "cuda",
+        "rays_per_step": 8192,
+        "missing": None,
+        "agrees": True,
+        "steps": 200,
+        "stages_ms": {name: {"mean": milliseconds, "median": milliseconds} for name in stages},
+        "operations_ms": {"mean": 4 * milliseconds, "median": 4 * milliseconds},
+        "step_ms": {"mean": 7 * milliseconds, "median": 7 * milliseconds},
+        "peak_memory_bytes": 2**30,
+    } | changed
+
+
+ABLATION = {
+    "scene": "lego",
+    "field": "voxel_sh",
+    "resolution": [128, 224, 144],
+    "devices": {"cuda": "NVIDIA H200"},
+    "rows": [
+        row("native", 0.25),
+        row("native + CUDA graph", 0.2, stages_ms={}, operations_ms=None),
+        row("torch: gather", 2.0, agrees=False),
+        {"label": "torch: compile", "backend": "torch", "device": "cuda", "rays_per_step": 8192, "missing": "no gcc"},
+    ],
+    "speedups": {"cuda": {"operations": {"ratio": 8.0, "best_torch": "torch: gather"}}},
+    "trainings": [
+        {"backend": name, "device": "cuda", "steps": 3000, "train_seconds": 9.5, "psnr": {"mean": psnr}}
+        for name, psnr in (("native", 31.02), ("torch", 31.05))
+    ],
+    "torch": "2.11.0",
+    "commit": "0123456789ab",
+    "date": "2026-01-02T03:04:05+00:00",
+}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "training_lego.json").write_text(json.dumps(RUN))
+    (folder / "training_ship.json").write_text(json.dumps(RUN | {"scene": "ship"}))
+    (folder / "ablation_lego.json").write_text(json.dumps(ABLATION))
+    return folder
+
+
+def write_readme(folder: Path, *names: str) -> Path:
+    path = folder / "README.md"
+    blocks = [f"<!-- table:{name} -->\nold\n<!-- end:{name} -->\n" for name in names]
+    path.write_text("# Title\n\n" + "\ntext\n\n".join(blocks) + "\nend\n")
+    return path
+
+
+def tables(readme: Path, results: Path, *options: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "scripts" / "tables.py"), "--readme", str(readme), "--results", str(results)]
+    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
+
+
+def lines_with(readme: Path, text: str) -> list[list[str]]:
+    """Cells of every table line that has the text."""
+    lines = [line for line in readme.read_text().splitlines() if line.startswith("|") and text in line]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_training_table_has_a_line_for_each_run(tmp_path: Path, results: Path) -> None:
+    readme = write_readme(tmp_path, "training")
+    assert tables(readme, results).returncode == 0
+    assert lines_with(readme, "H200") == [
+        [scene, "800x800", "voxel_sh", "2", "0", "NVIDIA H200", "31.25", "0.9700", "118.0", "1.50", "12.3", "0123456789ab"]
+        for scene in ("lego", "ship")
+    ]
+    assert "old" not in readme.read_text()
+    assert readme.read_text().startswith("# Title\n") and readme.read_text().endswith("\nend\n")
+
+
+def test_ablation_table_shows_rows_ratios_and_reasons(tmp_path: Path, results: Path) -> None:
+    readme = write_readme(tmp_path, "ablation")
+    assert tables(readme, results).returncode == 0
+    native, graph, wrong, missing = lines_with(readme, "| cuda ")
+    assert native[1] == "native" and graph[1] == "native + CUDA graph"
+    assert native[2:] == ["200", *["0.250"] * 7, "1.00", "1.75", "1.00", "1.00", "1.00"]
+    assert graph[2:] == ["200", *["-"] * 8, "1.40", "-", "0.80", "1.00"]
+    assert wrong[1] == "torch: gather WRONG" and wrong[-3:] == ["8.00", "8.00", "1.00"]
+    assert set(missing[2:]) == {"-"}
+    text = readme.read_text()
+    assert "torch: compile on cuda: no gcc." in text
+    assert "operations 8.00x (torch: gather)" in text
+    assert "difference -0.030 dB" in text
+
+
+def test_check_changes_nothing_and_tells_by_its_status(tmp_path: Path, results: Path) -> None:
+    readme = write_readme(tmp_path, "training", "ablation")
+    before = readme.read_text()
+    assert tables(readme, results, "--check").returncode == 1
+    assert readme.read_text() == before
+    assert tables(readme, results).returncode == 0
+    assert tables(readme, results, "--check").returncode == 0
+    after = readme.read_text()
+    assert tables(readme, results).returncode == 0
+    assert readme.read_text() == after
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training"),
+        ("<!-- table:training -->\n", "no partner"),
+        ("<!-- table:training -->\n<!-- end:ablation -->\n", "no partner"),
+    ],
+)
+def test_bad_marks_are_named(tmp_path: Path, results: Path, text: str, message: str) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(text)
+    run = tables(readme, results)
+    assert run.returncode == 2
+    assert run.stderr.startswith("error: ") and message in run.stderr and "Traceback" not in run.stderr
+    assert readme.read_text() == text
+
+
+def test_missing_and_foreign_results_are_named(tmp_path: Path, results: Path) -> None:
+    readme = write_readme(tmp_path, "training")
+    assert "no such file" in tables(readme, tmp_path / "nowhere").stderr
+    (results / "training_ship.json").write_text("{}")
+    run = tables(readme, results)
+    assert run.returncode == 2 and "KeyError" in run.stderr and "training_ship.json" in run.stderr
+
+
+def test_readme_is_up_to_date() -> None:
+    readme = ROOT / "README.md"
+    if not readme.is_file() or "<!-- table:" not in readme.read_text():
+        pytest.skip("README.md has no tables yet")
+    run = tables(readme, RESULTS, "--check")
+    assert run.returncode == 0, run.stderr
+
+
+def test_means_are_the_means_of_the_views() -> None:
+    paths = sorted(RESULTS.glob("training_*.json"))
+    if not paths:
+        pytest.skip("docs/results has no training results yet")
+    for path in paths:
+        run = json.loads(path.read_text())
+        for name in ("psnr", "ssim"):
+            assert run[name]["mean"] == pytest.approx(statistics.fmean(run[name]["per_view"]), rel=1e-9), path.name
