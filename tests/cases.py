@@ -1,8 +1,8 @@
-"""Named inputs of every operation, shared by all proofs: CASES[operation][case](dtype, device) gives its arguments.
+"""Named inputs of every operation, shared by all proofs: CASES[operation][case](dtype, device) are arguments.
 
-Numbers are drawn in float64 from a fixed seed and rounded to dtype, so float32 and float64 see the same case. A case of
-a backward operation is a forward case with gradients for its outputs. Sizes are small: what matters is which branch of
-the code a case enters.
+Numbers are drawn in float64 from a fixed seed and rounded to dtype, so both dtypes see the same case. A case of
+a backward operation is a forward case with gradients for its outputs. Sizes are small: what counts is which
+branch of the code a case enters.
 """
 
 import math
@@ -26,18 +26,24 @@ def numbers(*shape: int, low: float = 0.0, high: float = 1.0, seed: int = 0) -> 
     return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
-def _case(make: Callable[..., tuple], gaps: bool | tuple[int, ...] = False, **options: object) -> Case:
-    """make(**options) as a case. float64 becomes dtype; gaps makes all arguments, or these, non-contiguous."""
+def _case(make: Callable[..., tuple], **options: object) -> Case:
+    """make(**options) as a case: float64 becomes dtype."""
+
+    def place(x: object, dtype: torch.dtype, device: str) -> object:
+        return x.to(device, dtype if x.dtype == torch.float64 else x.dtype) if isinstance(x, Tensor) else x
+
+    return lambda dtype, device: tuple(place(x, dtype, device) for x in make(**options))
+
+
+def _with_gaps(case: Case, first: int = 0) -> Case:
+    """The same numbers with a gap in memory after each, from the first argument on that may have gaps."""
+
+    def spread(x: object) -> object:
+        return torch.stack([x, x], dim=-1)[..., 0] if isinstance(x, Tensor) else x
 
     def build(dtype: torch.dtype, device: str) -> tuple:
-        arguments = []
-        for index, value in enumerate(make(**options)):
-            if isinstance(value, Tensor):
-                value = value.to(device=device, dtype=dtype if value.dtype == torch.float64 else value.dtype)
-                if gaps is True or (gaps and index in gaps):
-                    value = torch.stack([value, value], dim=-1)[..., 0]
-            arguments.append(value)
-        return tuple(arguments)
+        arguments = case(dtype, device)
+        return *arguments[:first], *map(spread, arguments[first:])
 
     return build
 
@@ -64,14 +70,13 @@ def _march(
 
 
 def _march_axis_parallel() -> tuple:
-    """Directions with zeros, from a lattice of origins before, on and behind the faces of the grid."""
-    cells = (4, 3, 5)
+    """Directions with zeros, origins before, on and behind the faces; midpoints lie on walls of cells."""
+    cells = (9, 5, 13)
     origins = torch.cartesian_prod(*(torch.tensor([-1.0, 0.0, 1.5, n, n + 1.0]).double() for n in cells))
     directions = [[1.0, 0.0, 0.0], [0.0, -0.5, 0.0], [0.0, 0.0, 2.0], [-1.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
     near = torch.zeros(len(origins)).double()
     directions = torch.tensor(directions).double().repeat(len(origins) // 5, 1)
-    occupied = numbers(*cells, seed=4) < 0.6
-    return origins, directions, near - 0.5, occupied, near, near + 9, 0.25, 0
+    return origins, directions, near - 0.5, numbers(*cells, seed=4) < 0.1, near, near + 9, 0.25, 0
 
 
 def _points(
@@ -102,8 +107,7 @@ def _packed(
     offsets = torch.tensor([0, *counts]).cumsum(0)
     starts = 1.0 + 0.11 * torch.arange(samples).double()
     ends = starts + numbers(samples, low=0.05, high=0.15, seed=9)
-    zeros = torch.zeros(tail).double()
-    starts, ends = torch.cat([starts, zeros]), torch.cat([ends, zeros])
+    starts, ends = (torch.nn.functional.pad(x, (0, tail)) for x in (starts, ends))
     densities, values = density * numbers(len(starts), seed=10), numbers(len(starts), channels, seed=11)
     return densities, 2 * values - 1, starts, ends, offsets, min_transmittance
 
@@ -118,8 +122,7 @@ def _pixels(rays: int = 20, channels: int = 3, shape: tuple[int, int, int] = (2,
     count = math.prod(shape)
     images = (256 * numbers(*shape, channels, seed=12)).to(torch.uint8)
     indices = (count * numbers(rays, seed=13)).long()
-    if rays > 1:
-        indices[0], indices[1] = 0, count - 1
+    indices[:2] = torch.tensor([0, count - 1])[:rays]
     return images, indices
 
 
@@ -182,7 +185,7 @@ CASES: dict[str, dict[str, Case]] = {
         "capacity_one": _case(_march, capacity=1),
         "capacity_empty": _case(_march, rays=0, capacity=5),
         "many_rays": _case(_march, rays=2500, cells=(3, 3, 3), step=1.1, capacity=1000),
-        "non_contiguous": _case(_march, gaps=True),
+        "non_contiguous": _with_gaps(_case(_march, inside=True, far=1.5)),
     },
     "interpolate_trilinear": {
         "typical": _case(_points),
@@ -192,7 +195,7 @@ CASES: dict[str, dict[str, Case]] = {
         "one_axis_single": _case(_points, resolution=(1, 4, 3)),
         "all_axes_single": _case(_points, resolution=(1, 1, 1), low=-1.0),
         "many_points_per_cell": _case(_points, resolution=(2, 3, 2), points=300),
-        "non_contiguous": _case(_points, gaps=True),
+        "non_contiguous": _with_gaps(_case(_points)),
         **{f"channels_{c}": _case(_points, channels=c) for c in CHANNELS},
     },
     "composite_rays": {
@@ -207,14 +210,14 @@ CASES: dict[str, dict[str, Case]] = {
         "early_termination": _case(_halving, min_transmittance=0.1),
         "late_termination": _case(_halving, min_transmittance=0.7 * 2**-33),
         "capacity_tail": _case(_packed, tail=6),
-        "non_contiguous": _case(_packed, gaps=True),
+        "non_contiguous": _with_gaps(_case(_packed)),
         **{f"channels_{c}": _case(_packed, channels=c) for c in CHANNELS},
     },
     "sample_images": {
         "typical": _case(_pixels),
         "empty": _case(_pixels, rays=0),
         "one_pixel": _case(_pixels, shape=(1, 1, 1), rays=1),
-        "non_contiguous": _case(_pixels, gaps=True),
+        "non_contiguous": _with_gaps(_case(_pixels)),
         **{f"channels_{c}": _case(_pixels, channels=c) for c in (1, 3, 4)},
     },
     "total_variation_grad": {
@@ -224,7 +227,7 @@ CASES: dict[str, dict[str, Case]] = {
         "rough": _case(_variation, span=1e6),
         "one_axis_single": _case(_variation, shape=(1, 4, 3)),
         "all_axes_single": _case(_variation, shape=(1, 1, 1)),
-        "non_contiguous": _case(_variation, gaps=(1,)),
+        "non_contiguous": _with_gaps(_case(_variation), first=1),
         **{f"channels_{c}": _case(_variation, channels=c) for c in CHANNELS},
     },
     "adam_step": {
@@ -237,11 +240,11 @@ CASES: dict[str, dict[str, Case]] = {
         "all_untouched": _case(_adam, zeros=1.0),
         "rate_per_channel": _case(_adam, shape=(9, 3, 28), rates=28, zeros=0.3),
         "huge_gradient": _case(_adam, scale=1e10),
-        "tiny_gradient": _case(_adam, scale=1e-15),
-        "non_contiguous": _case(_adam, shape=(6, 5), rates=5, gaps=(3, 4)),
+        "non_contiguous": _with_gaps(_case(_adam, rates=5), first=3),
         **{f"channels_{c}": _case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
     },
 }
 _BACKWARD = {"interpolate_trilinear": _trilinear_backward, "composite_rays": _composite_backward}
 for _name, _backward in _BACKWARD.items():
-    CASES[f"{_name}_backward"] = {case: partial(_backward, make) for case, make in CASES[_name].items()}
+    _cases = {case: partial(_backward, make) for case, make in CASES[_name].items()}
+    CASES[f"{_name}_backward"] = {**_cases, "non_contiguous": _with_gaps(_cases["typical"])}

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the devices, with the one marker and the one skip condition of GPU tests, and the seed."""
+"""Fixtures of all tests: devices, with the one marker and skip condition of GPU tests, and the seed."""
 
 import pytest
 import torch

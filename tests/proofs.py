@@ -45,7 +45,7 @@ def written(name: str) -> list[str]:
 
 
 def outcome(name: str, ops: ModuleType, arguments: tuple) -> dict[str, Tensor]:
-    """All that a call yields: outputs or arguments written in place, then gradients of all outputs together."""
+    """All that a call yields: outputs or arguments written in place, and gradients from all outputs."""
     named = dict(zip(argument_names(name), arguments, strict=True))
     named |= {key: named[key].clone() for key in written(name)}
     named |= {key: named[key].detach().requires_grad_() for key in DIFFERENTIABLE.get(name, ())}
@@ -77,9 +77,9 @@ def _on_cpu(x: object) -> object:
 def assert_as_accurate(name: str, arguments: tuple) -> None:
     """Native errs at most twice as much as the reference of the same dtype does, both against float64.
 
-    Twice, because the order of a sum is free. To that comes a floor for outputs that the reference happens to hit
-    exactly: two roundings of the largest number. No wider type measures the reference in float64; there the floor is
-    all, twenty roundings, which is what sums of this length collect.
+    Twice, because the order of a sum is free. To that comes a floor for outputs that the reference happens to
+    hit exactly: two roundings of the largest number. No wider type measures the reference in float64; there
+    the floor is all, twenty roundings, which is what sums of this length collect.
     """
     exact = exact_outcome(name, arguments)
     theirs, ours = outcome(name, reference, arguments), outcome(name, native, arguments)

@@ -98,7 +98,7 @@ def test_each_channel_has_its_own_rate(ops, device):
 
 @BOTH
 def test_autograd_notices_the_change(ops, device):
-    """Parameters are changed under no_grad; a graph that saved one of the tensors must not use it any more."""
+    """A graph that saved one of the tensors must not use it any more."""
     for index in range(3):
         arguments = list(CASES[NAME]["typical"](torch.float32, device))
         leaf = torch.ones_like(arguments[index], requires_grad=True)

@@ -28,6 +28,12 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
+@pytest.fixture(autouse=True)
+def same_matmul_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """select() sets it for the whole process where it takes a GPU; later tests keep what they had."""
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
+
+
 # The choice.
 
 
@@ -83,7 +89,6 @@ def test_a_missing_library_is_refused_by_name_and_told_by_auto(monkeypatch):
 def test_a_library_without_cuda_code_is_refused_by_name_and_told_by_auto(monkeypatch):
     monkeypatch.setattr(backend, "_choose_device", lambda device: (torch.device("cuda"), "as asked"))
     monkeypatch.setattr(backend, "has_cuda_code", lambda: False)
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
     with pytest.raises(UserError, match="built without CUDA code.* pip install .*nvcc"):
         backend.select("native", "cuda")
     assert "without CUDA code" in backend.select("auto", "cuda").reason

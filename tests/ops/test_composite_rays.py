@@ -37,7 +37,7 @@ def constant(value: float, samples: int, device: str) -> Tensor:
 @BOTH
 @pytest.mark.parametrize("samples", [1, 7, 32, 33, 200])
 def test_constant_density_has_a_closed_form(ops, samples, device):
-    """opacity = 1 - exp(-density * length), whatever the number of samples; a constant colour is scaled by it."""
+    """opacity = 1 - exp(-density * length) for any number of samples; a constant colour is scaled by it."""
     density, length = 1.7, 0.9
     t_starts, t_ends, offsets = intervals(samples, length, device)
     values = torch.tensor([[0.2, 0.5, 1.0]], dtype=torch.float64, device=device).expand(samples, 3)
@@ -52,7 +52,7 @@ def test_constant_density_has_a_closed_form(ops, samples, device):
 
 @BOTH
 def test_depth_approaches_the_mean_free_path(ops, device):
-    """Light in an endless fog of density 5 gets 1/5 far on average; samples 1/1000 wide err by less than 1e-6."""
+    """Light in an endless fog of density 5 gets 1/5 far on average; samples of 1/1000 err below 1e-6."""
     t_starts, t_ends, offsets = intervals(10_000, 10.0, device)
     values = constant(1.0, 10_000, device)[:, None]
     _, _, depth, _ = ops.composite_rays(constant(5.0, 10_000, device), values, t_starts, t_ends, offsets)
@@ -68,8 +68,8 @@ def test_halving_samples_weigh_the_powers_of_two(ops, dtype, samples, device):
     offsets = torch.tensor([0, samples], device=device)
     _, opacity, _, weights = ops.composite_rays(density, density[:, None], t_starts, t_starts + 1, offsets)
     powers = 0.5 ** torch.arange(1, samples + 1, device=device).to(dtype)
-    # Up to `samples` optical depths are added, and each sum, up to `samples` itself, is rounded: the exponential turns
-    # its absolute error into a relative one.
+    # Up to `samples` optical depths are added and each sum, up to `samples` itself, is rounded; the exponential
+    # turns that absolute error into a relative one.
     torch.testing.assert_close(weights, powers, rtol=samples**2 * torch.finfo(dtype).eps, atol=0)
     torch.testing.assert_close(opacity, 1 - powers[-1:])
 
@@ -106,7 +106,7 @@ def test_samples_behind_the_limit_weigh_nothing(ops, device):
 
 @BOTH
 def test_rays_do_not_mix(ops, device):
-    """Each ray alone gives what it gives in the batch; a ray without samples gives zeros, so does the tail."""
+    """Each ray gives alone what it gives in the batch; no samples give zeros, and so does the tail."""
     density, values, t_starts, t_ends, offsets, limit = CASES[NAME]["capacity_tail"](torch.float64, device)
     together = ops.composite_rays(density, values, t_starts, t_ends, offsets, limit)
     for ray, (begin, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):

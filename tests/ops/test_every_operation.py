@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import CASES
-from proofs import DIFFERENTIABLE, FLOATS, operation, written
+from proofs import DIFFERENTIABLE, FLOATS, argument_names, operation, written
 from torch import Tensor
 
 from nerf.ops import native  # noqa: F401  loads the library
@@ -53,6 +53,20 @@ def test_every_case_has_the_dtype_and_device_asked_for_and_runs(name, dtype, dev
         assert name == "sample_images" or any(x.dtype == dtype for x in tensors), case
         assert (case == "non_contiguous") == any(not x.is_contiguous() for x in tensors), case
         operation(name)(*arguments)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gaps_in_memory_change_nothing(name, device):
+    """Results, and arguments written in place, are as with contiguous arguments."""
+    results = []
+    for copy in (False, True):
+        arguments = CASES[name]["non_contiguous"](torch.float64, device)
+        if copy:
+            arguments = [x.contiguous() if isinstance(x, Tensor) else x for x in arguments]
+        found = operation(name)(*arguments)
+        named = dict(zip(argument_names(name), arguments, strict=True))
+        results.append([named[key] for key in written(name)] or found)
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -83,7 +83,7 @@ def test_matches_grid_sample(ops, device):
     theirs, ours = theirs[0, :, 0, 0].T, ops.interpolate_trilinear(grid, coords)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     weights = numbers(*ours.shape, seed=1).to(device)
-    # Points on a face itself are left out: grid_sample gives them no slope, the formula of the inside is ours.
+    # Points on a face itself are left out: grid_sample gives them no slope, ours is that of the inside.
     rows = ((coords != 0) & (coords != last)).all(-1)
     gradients = [torch.autograd.grad((out * weights)[rows].sum(), (grid, coords)) for out in (ours, theirs)]
     for our, their in zip(*gradients, strict=True):

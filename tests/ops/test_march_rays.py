@@ -71,6 +71,17 @@ def test_jitter_near_and_far_move_the_lattice(ops, device):
 
 
 @BOTH
+@pytest.mark.parametrize("cell", [1, 4, 8, 10])
+@pytest.mark.parametrize("start, direction", [(0.0, 1.0), (12.0, -1.0)])
+def test_midpoints_on_walls_belong_to_the_upper_cell(ops, cell, start, direction, device):
+    """Midpoints at every quarter, many of them on walls of the 4 x 4 x 4 bricks that the walk may skip."""
+    row = row_of_cells(cell, length=12)
+    arguments = one_ray(row, [start, 0.5, 0.5], [direction, 0.0, 0.0], device, jitter=-0.5)
+    t_mid = ops.march_rays(*arguments)[2] + 0.125
+    assert sorted((start + direction * t_mid).tolist()) == [cell, cell + 0.25, cell + 0.5, cell + 0.75]
+
+
+@BOTH
 def test_rays_that_miss_have_no_samples(ops, device):
     everywhere = torch.ones(4, 4, 4, dtype=torch.bool)
     misses = (

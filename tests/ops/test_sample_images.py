@@ -19,7 +19,7 @@ BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch
 
 @BOTH
 def test_every_byte_becomes_its_share_of_255(ops, device):
-    """Native rounds the quotient once; PyTorch on a GPU multiplies by a rounded 1 / 255, a second rounding."""
+    """Native rounds the quotient once; PyTorch on a GPU multiplies by 1 / 255, which is rounded too."""
     every = torch.arange(256, device=device)
     colors = ops.sample_images(every.to(torch.uint8).view(1, 16, 16, 1), every)[:, 0]
     exact = torch.arange(256, device=device).double() / 255

@@ -1,4 +1,4 @@
-"""total_variation_grad: the Huber function by hand, autograd and finite differences, native against the reference."""
+"""total_variation_grad: Huber by hand, autograd and finite differences, native against the reference."""
 
 import pytest
 import torch

@@ -1,0 +1,100 @@
+"""Cameras: pixels to rays and back, pixel centres, OpenGL axes."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from nerf.cameras import Cameras, focal_from_fov
+
+WIDTH, HEIGHT = 8, 6
+
+
+def random_cameras(count: int = 3, dtype: torch.dtype = torch.float64) -> Cameras:
+    """Cameras in any pose, with focal lengths and centres of their own on each axis."""
+    rotations = torch.linalg.qr(torch.randn(count, 3, 3, dtype=dtype)).Q
+    rotations = rotations * torch.linalg.det(rotations)[:, None, None]
+    c2w = torch.cat([rotations, torch.randn(count, 3, 1, dtype=dtype)], dim=-1)
+    intrinsics = torch.tensor([7.0, 9.0, 3.5, 2.75], dtype=dtype) + torch.rand(count, 4, dtype=dtype)
+    return Cameras(c2w, intrinsics, WIDTH, HEIGHT)
+
+
+def identity_camera() -> Cameras:
+    """At the origin, looking along -z; the principal point is the centre of pixel (4, 2)."""
+    c2w = torch.eye(4)[:3][None]
+    return Cameras(c2w, torch.tensor([[10.0, 20.0, 4.5, 2.5]]), WIDTH, HEIGHT)
+
+
+def all_pixels(cameras: Cameras) -> Tensor:
+    return torch.arange(len(cameras) * WIDTH * HEIGHT)
+
+
+def test_projecting_a_point_on_a_ray_gives_its_pixel_centre():
+    cameras = random_cameras()
+    rays = cameras.rays_through(all_pixels(cameras))
+    distance = 0.5 + 4 * torch.rand(len(rays), 1, dtype=torch.float64)
+    points = (rays.origins + distance * rays.directions).reshape(len(cameras), -1, 3)
+    row, column = torch.meshgrid(torch.arange(HEIGHT), torch.arange(WIDTH), indexing="ij")
+    centres = torch.stack([column, row], dim=-1).reshape(-1, 2).double() + 0.5
+    for image in range(len(cameras)):
+        pixels, z = cameras.project(image, points[image])
+        torch.testing.assert_close(pixels, centres)
+        assert (z > 0).all() and (z <= distance.reshape(len(cameras), -1)[image]).all()
+
+
+def test_rays_start_at_the_camera_and_have_length_one():
+    cameras = random_cameras()
+    rays = cameras.rays_through(all_pixels(cameras))
+    torch.testing.assert_close(rays.directions.norm(dim=-1), torch.ones(len(rays)).double())
+    owner = all_pixels(cameras) // (WIDTH * HEIGHT)
+    assert torch.equal(rays.origins, cameras.centers[owner])
+
+
+def test_the_pixel_at_the_principal_point_looks_along_minus_z():
+    rays = identity_camera().image_rays(0)
+    centre = rays.directions.view(HEIGHT, WIDTH, 3)[2, 4]
+    assert centre.tolist() == [0.0, 0.0, -1.0]
+
+
+def test_columns_run_right_and_rows_run_down():
+    """One pixel to the right adds 1 / fx, one pixel down subtracts 1 / fy."""
+    directions = identity_camera().image_rays(0).directions.view(HEIGHT, WIDTH, 3)
+    slopes = directions / -directions[..., 2:]
+    torch.testing.assert_close(slopes[2, 5], torch.tensor([0.1, 0.0, -1.0]))
+    torch.testing.assert_close(slopes[3, 4], torch.tensor([0.0, -0.05, -1.0]))
+
+
+def test_depth_is_measured_along_the_axis_and_negative_behind():
+    cameras = identity_camera()
+    _, z = cameras.project(0, torch.tensor([[1.0, 2.0, -3.0], [0.0, 0.0, 4.0], [5.0, 5.0, 0.0]]))
+    assert z.tolist() == [3.0, -4.0, 0.0]
+
+
+def test_points_that_cannot_be_projected_stay_finite():
+    pixels, _ = identity_camera().project(0, torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 2.0]]))
+    assert pixels.isfinite().all()
+
+
+def test_one_camera_of_many_keeps_its_rays():
+    cameras = random_cameras()
+    for index in range(len(cameras)):
+        alone, among = cameras[index].image_rays(0), cameras.image_rays(index)
+        assert torch.equal(alone.origins, among.origins) and torch.equal(alone.directions, among.directions)
+    assert len(cameras[1:]) == 2 and len(cameras[2]) == 1
+
+
+def test_no_pixels_give_no_rays():
+    rays = random_cameras().rays_through(torch.zeros(0, dtype=torch.int64))
+    assert len(rays) == 0 and rays.directions.shape == (0, 3)
+
+
+@pytest.mark.parametrize("size, fov", [(800, 0.6911), (64, math.pi / 2)])
+def test_focal_length_spans_the_field_of_view(size, fov):
+    assert 2 * math.atan(0.5 * size / focal_from_fov(size, fov)) == pytest.approx(fov)
+
+
+def test_cameras_move_to_another_device(device):
+    cameras = random_cameras().to(device)
+    rays = cameras.image_rays(1)
+    assert rays.directions.device.type == cameras.centers.device.type == device
