@@ -1,0 +1,168 @@
+"""A run that was stopped and resumed ends as one that never stopped, and only as such a run."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from script_runs import script_caller, start_script
+from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_images, tiny_state, write_tiny_scene
+
+from nerf import checkpoint
+from nerf.config import Config
+from nerf.ops.backend import select
+from nerf.training import TrainState
+
+# Stops after the first doubling (8) and pruning (10) and before the next (24, 18): in the middle of everything.
+MIDDLE = 14
+
+
+def stop_and_restore(folder: Path, config: Config, state: TrainState) -> tuple[Config, TrainState]:
+    """What a later process has of a run: its checkpoint and its images."""
+    checkpoint.save(folder, config, state, tiny_images().cameras)
+    content = checkpoint.load(folder)
+    config = checkpoint.restore_config(content)
+    return config, checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
+
+
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp"])
+def test_resumed_equals_never_stopped_to_the_last_bit(tmp_path: Path, field: str) -> None:
+    config, never_stopped = tiny_state(tiny_config(field))
+    run_to(config, never_stopped, STEPS)
+
+    config, state = tiny_state(tiny_config(field))
+    run_to(config, state, MIDDLE)
+    before = (state.num_upsamplings, state.num_refreshes)
+    torch.rand(7)  # another process' global random numbers are others
+    config, state = stop_and_restore(tmp_path, config, state)
+    run_to(config, state, STEPS)
+    after = (state.num_upsamplings, state.num_refreshes)
+
+    assert before[0] == 1 and before[1] >= 1 and after[0] == 2 and after[1] > before[1]
+    assert differing(facts(never_stopped), facts(state)) == []
+    draws = [run.batches.draw(50) for run in (never_stopped, state)]
+    assert torch.equal(draws[0].rays.directions, draws[1].rays.directions)
+    assert torch.equal(draws[0].rgba, draws[1].rgba) and torch.equal(draws[0].jitter, draws[1].jitter)
+
+
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp"])
+def test_a_run_stopped_at_every_event_is_the_same_too(tmp_path: Path, field: str) -> None:
+    config, never_stopped = tiny_state(tiny_config(field))
+    run_to(config, never_stopped, STEPS)
+    config, state = tiny_state(tiny_config(field))
+    for step in (1, 8, 9, 10, 24, 25, STEPS):
+        run_to(config, state, step)
+        assert state.clock.step == step
+        config, state = stop_and_restore(tmp_path, config, state)
+    assert differing(facts(never_stopped), facts(state)) == []
+
+
+def test_time_that_has_passed_counts_after_a_stop(tmp_path: Path) -> None:
+    config, state = tiny_state(replace(tiny_config(steps=None, max_seconds=0.4, log_every=1)))
+    first = run_to(config, state, 3)[-1]
+    config, state = stop_and_restore(tmp_path, config, state)
+    assert state.clock.elapsed == pytest.approx(first.seconds, abs=0.1)
+    last = run_to(config, state, 10**9)[-1]
+    assert last.progress == 1 and last.seconds == pytest.approx(0.4, abs=0.2)
+
+
+# Which overrides a resumed run takes. The script is asked up to the point where it would train.
+
+
+@pytest.fixture
+def call_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    return script_caller(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """The folder of a tiny run that the script can resume."""
+    write_tiny_scene(tmp_path / "scene")
+    config, state = tiny_state(tiny_config())
+    config.dataset.root = str(tmp_path / "scene")
+    run_to(config, state, MIDDLE)
+    (tmp_path / "run").mkdir()
+    checkpoint.save(tmp_path / "run", config, state, tiny_images().cameras)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("override", "saved"),
+    [
+        ("train.steps=7", "train.steps=40"),
+        ("++train.steps=7", "train.steps=40"),
+        ("train.max_seconds=5", "train.max_seconds=None"),
+        ("seed=3", "seed=0"),
+        ("field=voxel_mlp", "field=voxel_sh"),
+        ("field.lr_density=0.1", "field.lr_density=0.5"),
+        ("dataset=lego", "dataset=sphere"),
+        ("dataset.downscale=2", "dataset.downscale=1"),
+        ("loss.opacity_entropy=0", "loss.opacity_entropy=0.005"),
+        ("backend=torch", "backend=auto"),
+        ("experiment=smoke", "train.steps=40"),
+        ("hydra.run.dir=elsewhere", "goes on in"),
+    ],
+)
+def test_overrides_that_change_the_result_are_refused_by_name(
+    stopped: Path,
+    call_script: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    override: str,
+    saved: str,
+) -> None:
+    assert call_script("train", f"resume={stopped}", override) == 2
+    message = capsys.readouterr().err
+    assert "keeps its settings" in message and override in message and saved in message
+    assert [path.name for path in stopped.iterdir()] == ["checkpoint.pt"]
+    assert not any(Path.cwd().iterdir())
+
+
+def test_overrides_that_leave_the_result_alone_are_taken(
+    stopped: Path, call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, never_stopped = tiny_state(tiny_config())
+    run_to(config, never_stopped, STEPS)
+    moved = stopped.parent / "moved"
+    (stopped.parent / "scene").rename(moved)
+    free = ("train.log_every=7", "train.save_every=11", "evaluation.every=5", f"dataset.root={moved}")
+    same = ("train.steps=40", "field=voxel_sh", "seed=0")
+    assert call_script("train", f"resume={stopped}", *free, *same) == 0
+    content = checkpoint.load(stopped)
+    config = checkpoint.restore_config(content)
+    assert (config.train.log_every, config.train.save_every, config.evaluation.every) == (7, 11, 5)
+    state = checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
+    assert differing(facts(never_stopped), facts(state)) == []
+    assert (stopped / "metrics.json").is_file()
+    assert not any(Path.cwd().iterdir()), "a resumed run made a folder beside its own"
+
+
+def test_resume_names_a_folder(
+    stopped: Path, call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call_script("train", f"resume={stopped}/checkpoint.pt") == 2
+    assert f"give resume={stopped}" in capsys.readouterr().err
+    assert call_script("train", "resume=nowhere") == 2
+    assert "nowhere does not exist; expected the folder of a training run" in capsys.readouterr().err
+    assert not Path("nowhere").exists()
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start_script("train", "experiment=smoke", "train.steps=3000", f"hydra.run.dir={run}", cwd=tmp_path)
+    for line in process.stderr:  # the progress bar redraws its line: universal newlines make each a line
+        if "step 10/3000" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    content = checkpoint.load(run)
+    assert 10 <= content["step"] < 3000
+    assert f"Stopped at step {content['step']}" in output
+    assert f"python scripts/train.py resume={run}" in output
+    assert not (run / "metrics.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

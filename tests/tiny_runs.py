@@ -1,0 +1,93 @@
+"""Training runs of a second or two on a CPU, in which all happens that happens in a long one; shared by the tests."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+from fixtures import write_sphere_scene
+
+from nerf.config import FIELDS, Config, DatasetConfig, LossConfig, OccupancyConfig, TrainConfig
+from nerf.datasets.blender import load_blender
+from nerf.datasets.posed_images import PosedImages
+from nerf.ops.backend import Backend, select
+from nerf.training import Report, TrainState, prepare, resolve, train
+
+STEPS = 40
+UPSAMPLE_STEPS = (8, 24)
+PRUNE_STEPS = (10, 18, 26, 34)  # and at every doubling from the first of them on
+
+
+def write_tiny_scene(folder: Path) -> None:
+    """The scene of the tiny runs: the unit sphere in its own colours."""
+    write_sphere_scene(folder, views=8, size=20, with_depth=True)
+
+
+@cache
+def tiny_images(split: str = "train") -> PosedImages:
+    """The views of the tiny scene."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_tiny_scene(Path(folder))
+        return load_blender(Path(folder), split)
+
+
+def tiny_config(field: str = "voxel_sh", **train_settings: object) -> Config:
+    """A run of STEPS steps: two doublings, several prunings, total variation, random backgrounds."""
+    shares = [step / STEPS for step in UPSAMPLE_STEPS]
+    first, second = PRUNE_STEPS[:2]
+    return Config(
+        dataset=DatasetConfig(scene="sphere", background="random"),
+        field=FIELDS[field](
+            num_voxels=12**3, min_level_steps=4, upsample_at=shares, initial_alpha=0.01, lr_density=0.5
+        ),
+        occupancy=OccupancyConfig(start=first / STEPS, min_steps=first, every=(second - first) / STEPS),
+        loss=LossConfig(tv_density=1e-6, tv_color=1e-6),
+        train=TrainConfig(**{"steps": STEPS, "rays_per_step": 128, "log_every": 10, **train_settings}),
+    )
+
+
+def tiny_state(config: Config, backend: Backend | None = None) -> tuple[Config, TrainState]:
+    """The resolved config and a state before the first step."""
+    backend = backend or select("native", "cpu")
+    config = resolve(config, backend)
+    return config, prepare(config, tiny_images(), backend)
+
+
+def run_to(config: Config, state: TrainState, step: int) -> list[Report]:
+    """Trains until so many steps are done."""
+    return list(train(config, state, lambda: state.clock.step >= step))
+
+
+def watch(state: TrainState, config: Config, look: Callable[[TrainState], object]) -> list[object]:
+    """Trains to the end; what look says before the first step and after each one."""
+    seen = [look(state)]
+    seen += [look(state) for _ in train(replace(config, train=replace(config.train, log_every=1)), state)]
+    return seen
+
+
+def facts(state: TrainState) -> dict[str, torch.Tensor]:
+    """Every tensor and number that decides how a run goes on, by name."""
+    numbers = {
+        "step": state.clock.step,
+        "upsamplings": state.num_upsamplings,
+        "refreshes": state.num_refreshes,
+        "finest voxel": state.finest_voxel,
+        "resolution": list(state.field.resolution),
+    }
+    return {
+        **{f"field: {name}": value.clone() for name, value in state.field.state_dict().items()},
+        **{f"Adam: {name}": value.clone() for name, value in state.optimizer.state_dict().items()},
+        **{name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()},
+        "box": state.field.box.aabb,
+        "occupied": state.occupancy.occupied.clone(),
+        "pool": state.batches.pool,
+        "generator": state.batches.generator.get_state(),
+    }
+
+
+def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
+    """Names under which two lists of facts are not equal to the last bit."""
+    assert one.keys() == other.keys()
+    return [name for name in one if not torch.equal(one[name], other[name])]
