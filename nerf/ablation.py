@@ -1,10 +1,11 @@
 """Native against PyTorch, stage by stage: the rows of scripts/ablate.py, their proof and their speed-ups.
 
-Every row starts from one state and takes the same rays, jitter, samples and Adam. Before a row is timed, loss and
-gradients of its first step are held against those of the native row of its device.
+Every row starts from one state and takes the same rays, jitter, samples and Adam. Before a row is timed, loss
+and gradients of its first step are held against those of the native row of its device.
 """
 
 import gc
+import math
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from nerf.training import DEFAULT_RAYS, background_color, make_sampler, prepare,
 
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # relative, float32
 NATIVE, NATIVE_GRAPH = "native", "native + CUDA graph"
+NATIVE_AGAIN = "native, again"  # the last row: how far the machine has drifted since the first
 # torch.compile fails with any of these where a compiler, Triton or Python's headers are missing.
 COMPILE_ERRORS = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)
 
@@ -32,7 +34,9 @@ Say = Callable[[str], None]
 
 @dataclass
 class AblationConfig:
-    warm_steps: int | None = setting(None, "training steps before all rows; none = 3000 on a GPU, 300 on a CPU", low=1)
+    warm_steps: int | None = setting(
+        None, "training steps before all rows; none = 3000 on a GPU, 300 on a CPU", low=1
+    )
     timed_steps: int = setting(200, "timed steps of a row", low=1)
     cpu_row_seconds: float = setting(5.0, "a row on the CPU ends after this time, with fewer steps", low=0)
     num_batches: int = setting(8, "batches of rays that the timed steps go round", low=1)
@@ -49,7 +53,9 @@ def shortened(config: Config, steps: int) -> Config:
         config,
         field=replace(field, min_level_steps=min(field.min_level_steps, steps // (5 * max(1, shares)))),
         occupancy=replace(
-            occupancy, min_steps=min(occupancy.min_steps, steps // 3), every=max(occupancy.every, min(1.0, 60 / steps))
+            occupancy,
+            min_steps=min(occupancy.min_steps, steps // 3),
+            every=max(occupancy.every, min(1.0, 60 / steps)),
         ),
         train=replace(config.train, steps=steps, max_seconds=None),
     )
@@ -105,14 +111,16 @@ def measure_rows(
         row = make_row()
         first = row.first_step()
         if first.num_visible == 0:
-            raise UserError("no sample weighs anything after the common training; give more ablation.warm_steps.")
+            raise UserError(
+                "no sample weighs anything after the common training; give more ablation.warm_steps."
+            )
         expected = expected or first
         loss, gradients = first.difference(expected)
         return _head(label, backend, rays) | {
             "agrees": loss <= LOSS_TOLERANCE and (gradients is None or gradients <= GRADIENT_TOLERANCE),
-            "loss": first.loss,
-            "loss_difference": loss,
-            "gradient_difference": gradients,
+            "loss": _finite(first.loss),
+            "loss_difference": _finite(loss),
+            "gradient_difference": _finite(gradients),
             "samples_per_step": first.num_samples,
             "visible_samples_per_step": first.num_visible,
             **measure(row, settings.timed_steps, settings.cpu_row_seconds),
@@ -120,7 +128,9 @@ def measure_rows(
 
     def measured_variant(variant: Variant) -> Figures:
         backend = _backend(variant, native)
-        return measured(f"torch: {variant.label}", backend, lambda: Row(start, backend, rays, variant.channels_first))
+        return measured(
+            f"torch: {variant.label}", backend, lambda: Row(start, backend, rays, variant.channels_first)
+        )
 
     rows = [measured(NATIVE, native, lambda: Row(start, native, rays))]
     if device.type == "cuda":
@@ -136,12 +146,26 @@ def measure_rows(
                 rows.append(measured_variant(optimized))
             except COMPILE_ERRORS as error:
                 reason = f"torch.compile fails here: {type(error).__name__}: {error}".splitlines()[0][:300]
-                rows.append(_head(f"torch: {optimized.label}", _backend(optimized, native), rays) | {"missing": reason})
-    return rows
+                rows.append(
+                    _head(f"torch: {optimized.label}", _backend(optimized, native), rays)
+                    | {"missing": reason}
+                )
+    return [*rows, measured(NATIVE_AGAIN, native, lambda: Row(start, native, rays))]
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON knows no NaN."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _head(label: str, backend: Backend, rays: int) -> Figures:
-    return {"label": label, "backend": backend.name, "device": backend.device.type, "rays_per_step": rays, "missing": None}
+    return {
+        "label": label,
+        "backend": backend.name,
+        "device": backend.device.type,
+        "rays_per_step": rays,
+        "missing": None,
+    }
 
 
 def _backend(variant: Variant, native: Backend) -> Backend:
@@ -151,12 +175,16 @@ def _backend(variant: Variant, native: Backend) -> Backend:
 def speedups(rows: list[Figures]) -> Figures:
     """By device: how many times the native step is as fast as the best PyTorch row's, by the median.
 
-    operations: march + interpolate + composite + backward. step: the whole of it, graph: replayed as a CUDA graph.
-    Rows that disagree count for nothing.
+    operations: march + interpolate + composite + backward. step: the whole of it. step_with_graph: the native
+    one replayed as a CUDA graph. Rows that disagree count for nothing.
     """
     result: Figures = {}
     for device in dict.fromkeys(row["device"] for row in rows):
-        good = {row["label"]: row for row in rows if row["device"] == device and row["missing"] is None and row["agrees"]}
+        good = {
+            row["label"]: row
+            for row in rows
+            if row["device"] == device and row["missing"] is None and row["agrees"]
+        }
         rivals = [row for row in good.values() if row["backend"] == "torch"]
         if NATIVE not in good or not rivals:
             continue

@@ -1,6 +1,6 @@
-"""One row of the ablation: a state on one backend, its step with a mark at the end of each stage, and its figures.
+"""One row of the ablation: a state on one backend, its step with a mark behind each stage, and its figures.
 
-The step is training_step written out; tests/test_ablation.py holds the two together. Legend: R rays, M samples.
+The step is training_step written out; tests/test_ablation.py holds the two together. Legend: R rays.
 """
 
 import statistics
@@ -38,11 +38,19 @@ class Batch:
     background: Tensor  # [R,3]
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return self.rays.rays.origins, self.rays.rays.directions, self.rays.rgba, self.rays.jitter, self.background
+        return (
+            self.rays.rays.origins,
+            self.rays.rays.directions,
+            self.rays.rgba,
+            self.rays.jitter,
+            self.background,
+        )
 
     def to(self, device: torch.device, num_rays: int) -> "Batch":
         """A copy of its first rays on that device."""
-        origins, directions, rgba, jitter, background = (x[:num_rays].to(device, copy=True) for x in self.tensors())
+        origins, directions, rgba, jitter, background = (
+            x[:num_rays].to(device, copy=True) for x in self.tensors()
+        )
         return Batch(RayBatch(Rays(origins, directions), rgba, jitter), background)
 
 
@@ -70,8 +78,11 @@ class FirstStep:
     num_visible: int
 
     def difference(self, other: "FirstStep") -> tuple[float, float | None]:
-        """Relative differences from another: of the loss, and of the gradients' worst, as the norm of what differs."""
-        norms = [float((g - other.gradients[n]).norm() / other.gradients[n].norm()) for n, g in self.gradients.items()]
+        """Relative differences from another: of the loss, and of the gradient that differs most, by norms."""
+        norms = [
+            float((g - other.gradients[n]).norm() / other.gradients[n].norm())
+            for n, g in self.gradients.items()
+        ]
         return abs(self.loss - other.loss) / abs(other.loss), max(norms, default=None)
 
 
@@ -89,7 +100,9 @@ class Row:
                 grid.data = grid.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
         optimizer = MaskedAdam(field, train.beta1, train.beta2, timed)
         optimizer.decay.fill_(train.lr_decay)  # the start is the end of a schedule
-        self.state = TrainState(field, occupancy, optimizer, start.source, start.clock, float(start.field["finest_voxel"]))
+        self.state = TrainState(
+            field, occupancy, optimizer, start.source, start.clock, float(start.field["finest_voxel"])
+        )
         if self.device.type == "cuda":
             self.state.capacity, self.state.visible_capacity = start.capacity, start.visible_capacity
         self.batches = [batch.to(self.device, num_rays) for batch in start.batches]
@@ -101,7 +114,7 @@ class Row:
         self.state.optimizer.load_state_dict(self.start.optimizer)
 
     def backward(self, batch: Batch) -> tuple[Tensor, RaySamples, RaySamples]:
-        """The first part of a step: loss (detached), all samples, visible samples; gradients are left in the field."""
+        """The first part of a step: loss (detached), samples, visible samples. The field has its gradients."""
         config, state, clock = self.start.config, self.state, self.clock
         alpha = batch.rays.rgba[:, 3:]
         truth = alpha * batch.rays.rgba[:, :3] + (1 - alpha) * batch.background
@@ -156,7 +169,9 @@ class GraphRow(Row):
         self.update()
 
     def step(self, index: int) -> None:
-        for target, source in zip(self._batch.tensors(), self.batches[index % len(self.batches)].tensors(), strict=True):
+        for target, source in zip(
+            self._batch.tensors(), self.batches[index % len(self.batches)].tensors(), strict=True
+        ):
             target.copy_(source)
         self.clock.start()
         self._runner.step()

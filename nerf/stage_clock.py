@@ -1,4 +1,4 @@
-"""Times the stages of a step: by CUDA events on a GPU, which it is not made to wait for, by the host's clock on a CPU."""
+"""Times the stages of a step: by CUDA events on a GPU, which need not be waited for, else by the host's clock."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ class StageClock:
 
 
 def timed_ops(ops: Any, clock: StageClock) -> SimpleNamespace:
-    """The operations with the time of each call of the three written to the clock; what lies between is 'rest'."""
+    """The operations, the three of them writing their time to the clock; what lies between is 'rest'."""
 
     def timed(operation: Callable[..., Any], stage: str) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -71,4 +71,6 @@ def timed_ops(ops: Any, clock: StageClock) -> SimpleNamespace:
 
         return call
 
-    return SimpleNamespace(**vars(ops) | {name: timed(getattr(ops, name), s) for name, s in STAGE_OF_OP.items()})
+    return SimpleNamespace(
+        **vars(ops) | {name: timed(getattr(ops, name), s) for name, s in STAGE_OF_OP.items()}
+    )

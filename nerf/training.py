@@ -114,7 +114,7 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
 def _given_box(aabb: list[float], device: torch.device) -> SceneBox:
     if len(aabb) != 6 or not all(-math.inf < low < high < math.inf for low, high in zip(aabb, aabb[3:])):
         raise UserError(f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1.")
-    return SceneBox(torch.tensor(aabb, device=device).view(2, 3))
+    return SceneBox(torch.tensor(aabb, dtype=torch.float32, device=device).view(2, 3))
 
 
 def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:

@@ -31,17 +31,23 @@ def plot_ablation(result: dict, path: Path) -> bool:
             left = [a + b for a, b in zip(left, width, strict=True)]
         whole = [0.0 if row["stages_ms"] else row["step_ms"]["median"] for row in rows]
         if any(whole):
-            panel.barh(range(len(rows)), whole, left=left, color="#505050", label="whole step as one CUDA graph")
+            panel.barh(
+                range(len(rows)), whole, left=left, color="#505050", label="whole step as one CUDA graph"
+            )
         for y, row in enumerate(rows):
             panel.text(left[y] + whole[y], y, f" {row['step_ms']['median']:.2f}", va="center", fontsize=8)
-        panel.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=8)
+        labels = [row["label"] + ("" if row["agrees"] else " WRONG") for row in rows]
+        panel.set_yticks(range(len(rows)), labels, fontsize=8)
         panel.invert_yaxis()
-        panel.margins(x=0.08)
+        panel.set_xlim(right=1.08 * max((a + b for a, b in zip(left, whole, strict=True)), default=1.0))
         panel.set_xlabel("median milliseconds of a training step")
         panel.set_title(f"{name}, {rows[0]['rays_per_step']} rays a step" if rows else name, fontsize=10)
         panel.legend(fontsize=8, ncols=2, loc="lower right")
     resolution = " x ".join(str(n) for n in result["resolution"])
-    figure.suptitle(f"{result['scene']}, {result['field']}, {resolution} vertices, torch {result['torch']}, "
-                    f"commit {result['commit']}", fontsize=10)
+    figure.suptitle(
+        f"{result['scene']}, {result['field']}, {resolution} vertices, torch {result['torch']}, "
+        f"commit {result['commit']}",
+        fontsize=10,
+    )
     figure.savefig(path, dpi=120)
     return True

@@ -3,10 +3,10 @@
     python scripts/ablate.py dataset=lego                     every device that is here
     python scripts/ablate.py dataset=lego device=cpu ablation.equal_steps=0
 
-A short training makes one state. From it every row, a backend on a device, takes the same rays, samples and Adam. The
-run folder gets ablation.json, and ablation.png where matplotlib is installed. The exit status is 1 if the loss or the
-gradients of a row differ from the native ones. Without further settings the grid has 160^3 voxels of voxel_sh, and
-every fifth test view is scored.
+A short training makes one state. From it every row, a backend on a device, takes the same rays, samples and
+Adam. The run folder gets ablation.json, and ablation.png where matplotlib is installed. The exit status is 1 if
+loss or gradients of a row differ from the native ones. Without further settings the grid has 160^3 voxels of
+voxel_sh, and every fifth test view is scored.
 """
 
 import dataclasses
@@ -40,7 +40,9 @@ class AblateScriptConfig(Config):
 
 def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.backend != "auto":
-        raise UserError(f"backend={given.backend} has no meaning here: an ablation measures them all; leave it out.")
+        raise UserError(
+            f"backend={given.backend} has no meaning here: an ablation measures them all; leave it out."
+        )
     config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
     settings = given.ablation
     native = select("native", config.device)
@@ -48,7 +50,9 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if native.device.type == "cuda" and config.device == "auto":
         natives.append(select("native", "cpu"))
     images = load_split(config.dataset, "train")
-    _say(f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; training the common start")
+    _say(
+        f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; training the start of all rows"
+    )
     start = make_start(config, settings, images, native)
     rows = []
     for backend in natives:
@@ -68,15 +72,25 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
     path = _write(folder, result)  # what has been measured is safe before the long trainings
-    equal_steps = {"cuda": 3000, "cpu": 200}[native.device.type] if settings.equal_steps is None else settings.equal_steps
+    equal_steps = (
+        {"cuda": 3000, "cpu": 200}[native.device.type]
+        if settings.equal_steps is None
+        else settings.equal_steps
+    )
     if equal_steps:
         views, color = load_split(config.dataset, config.evaluation.split), background(config, native.device)
         result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, color, _say)
         _write(folder, result)
     print(f"\n{ablation_table(result)}\n\n{path}")
     picture = folder / "ablation.png"
-    print(picture if plot_ablation(result, picture) else "no plot: matplotlib is missing; pip install matplotlib")
-    wrong = [f"{row['label']} on {row['device']}" for row in rows if row["missing"] is None and not row["agrees"]]
+    print(
+        picture
+        if plot_ablation(result, picture)
+        else "no plot: matplotlib is missing; pip install matplotlib"
+    )
+    wrong = [
+        f"{row['label']} on {row['device']}" for row in rows if row["missing"] is None and not row["agrees"]
+    ]
     if wrong:
         print(f"error: loss or gradients differ from the native ones: {', '.join(wrong)}.", file=sys.stderr)
         sys.exit(1)

@@ -1,7 +1,7 @@
 """Write the tables of README.md anew from docs/results.
 
-    python scripts/tables.py             between <!-- table:NAME --> and <!-- end:NAME -->, for NAME ablation and training
-    python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
+python scripts/tables.py             between <!-- table:NAME --> and <!-- end:NAME -->, for NAME ablation and training
+python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 """
 
 import argparse
@@ -34,12 +34,16 @@ def with_tables(readme: str, results: Path) -> str:
             raise ValueError(f"{opening.strip()} names no table; choose one of {', '.join(TABLES)}.")
         paths = sorted(results.glob(f"{name}_*.json"))
         if not paths:
-            raise ValueError(f"{results}/{name}_*.json: no such file, expected one at least for {opening.strip()}.")
+            raise ValueError(
+                f"{results}/{name}_*.json: no such file, expected one at least for {opening.strip()}."
+            )
         try:
             table = TABLES[name]([json.loads(path.read_text()) for path in paths])
         except (KeyError, json.JSONDecodeError) as error:
             names = ", ".join(path.name for path in paths)
-            raise ValueError(f"one of {names} is no {name} result ({type(error).__name__} {error}).") from error
+            raise ValueError(
+                f"one of {names} is no {name} result ({type(error).__name__} {error})."
+            ) from error
         return f"{opening}\n{table}\n\n{closing}"
 
     if len(MARK.findall(readme)) != 2 * len(BLOCK.findall(readme)):
@@ -48,10 +52,16 @@ def with_tables(readme: str, results: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing, say whether the tables are up to date")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing, say whether the tables are up to date"
+    )
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="the file with the tables")
-    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results", help="the folder with the results")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "docs" / "results", help="the folder with the results"
+    )
     given = parser.parse_args()
     try:
         before = given.readme.read_text()

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the scripts do
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
 from tiny_runs import tiny_config, tiny_images, tiny_state  # noqa: E402
@@ -25,8 +26,8 @@ STEPS = 2000  # more than are ever done: the run does not end by itself
 
 def config_of_run() -> Config:
     config = tiny_config(steps=STEPS, save_every=1, rays_per_step=64)
-    occupancy = replace(config.occupancy, start=10 / STEPS, every=40 / STEPS)
-    return replace(config, field=replace(config.field, upsample_at=[6 / STEPS, 14 / STEPS]), occupancy=occupancy)
+    occupancy = replace(config.occupancy, start=10 / STEPS, every=9 / STEPS)
+    return replace(config, field=replace(config.field, upsample_at=[6 / STEPS, 12 / STEPS]), occupancy=occupancy)
 
 
 def open_or_begin(folder: Path) -> tuple[Config, TrainState]:

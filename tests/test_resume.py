@@ -15,7 +15,7 @@ from nerf.config import Config
 from nerf.ops.backend import select
 from nerf.training import TrainState
 
-# Stops after the first doubling (8) and pruning (10) and before the next (24, 18): in the middle of everything.
+# Stops after the first doubling (8) and pruning (10) and before the next ones (24, 15).
 MIDDLE = 14
 
 

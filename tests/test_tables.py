@@ -52,7 +52,13 @@ ABLATION = {
         row("native", 0.25),
         row("native + CUDA graph", 0.2, stages_ms={}, operations_ms=None),
         row("torch: gather", 2.0, agrees=False),
-        {"label": "torch: compile", "backend": "torch", "device": "cuda", "rays_per_step": 8192, "missing": "no gcc"},
+        {
+            "label": "torch: compile",
+            "backend": "torch",
+            "device": "cuda",
+            "rays_per_step": 8192,
+            "missing": "no gcc",
+        },
     ],
     "speedups": {"cuda": {"operations": {"ratio": 8.0, "best_torch": "torch: gather"}}},
     "trainings": [
@@ -83,7 +89,14 @@ def write_readme(folder: Path, *names: str) -> Path:
 
 
 def tables(readme: Path, results: Path, *options: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "scripts" / "tables.py"), "--readme", str(readme), "--results", str(results)]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "tables.py"),
+        "--readme",
+        str(readme),
+        "--results",
+        str(results),
+    ]
     return subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
 
 
@@ -97,7 +110,21 @@ def test_training_table_has_a_line_for_each_run(tmp_path: Path, results: Path) -
     readme = write_readme(tmp_path, "training")
     assert tables(readme, results).returncode == 0
     assert lines_with(readme, "H200") == [
-        [scene, "800x800", "voxel_sh", "2", "0", "NVIDIA H200", "31.25", "0.9700", "118.0", "1.50", "12.3", "0123456789ab"]
+        [
+            scene,
+            "800x800",
+            "voxel_sh",
+            "2",
+            "0",
+            "NVIDIA H200",
+            "31.25",
+            "-",
+            "0.9700",
+            "118.0",
+            "1.50",
+            "12.3",
+            "0123456789ab",
+        ]
         for scene in ("lego", "ship")
     ]
     assert "old" not in readme.read_text()
@@ -171,4 +198,6 @@ def test_means_are_the_means_of_the_views() -> None:
     for path in paths:
         run = json.loads(path.read_text())
         for name in ("psnr", "ssim"):
-            assert run[name]["mean"] == pytest.approx(statistics.fmean(run[name]["per_view"]), rel=1e-9), path.name
+            assert run[name]["mean"] == pytest.approx(statistics.fmean(run[name]["per_view"]), rel=1e-9), (
+                path.name
+            )

@@ -17,7 +17,7 @@ from nerf.training import Report, TrainState, prepare, resolve, train
 
 STEPS = 40
 UPSAMPLE_STEPS = (8, 24)
-PRUNE_STEPS = (10, 18, 26, 34)  # and at every doubling from the first of them on
+PRUNE_STEPS = (10, 15, 20, 25, 30, 35)  # eighths of the run, so that no rounding moves them; and at doublings from then on
 
 
 def write_tiny_scene(folder: Path) -> None:

@@ -1,8 +1,8 @@
-"""PyTorch's best chance: the reference's operations in the forms in which PyTorch may be faster, for the ablation.
+"""PyTorch's best chance, for the ablation: the reference's operations as PyTorch may do them faster.
 
-A variant is a namespace with the functions of reference.py, some of them written otherwise; the mathematics is the
-same, and march_rays always is the reference's own, so that the samples stay bit-equal. Legend: R rays, M samples,
-N points, C channels, X Y Z grid vertices.
+A variant is a namespace with the functions of reference.py, some of them written otherwise. The mathematics is the
+same, and march_rays is always the reference's own, so that the samples stay bit-equal.
+Legend: R rays, M samples, N points, C channels, X Y Z grid vertices.
 """
 
 import inspect
@@ -38,11 +38,13 @@ def gather_once(grid: Tensor, coords: Tensor) -> Tensor:
 def embedding_bag(grid: Tensor, coords: Tensor) -> Tensor:
     """See reference.interpolate_trilinear; gather and weighted sum in one call, meant for word vectors."""
     rows, weights = _corners(grid, coords)
-    return functional.embedding_bag(rows, grid.reshape(-1, grid.shape[3]), per_sample_weights=weights, mode="sum")
+    return functional.embedding_bag(
+        rows, grid.reshape(-1, grid.shape[3]), per_sample_weights=weights, mode="sum"
+    )
 
 
 def grid_sample(grid: Tensor, coords: Tensor) -> Tensor:
-    """See reference.interpolate_trilinear; through F.grid_sample, which wants x last and the grid in [-1,1]."""
+    """See reference.interpolate_trilinear; through F.grid_sample, which takes z, y, x within [-1,1]."""
     unit = [coords[:, axis] * (2 / (grid.shape[axis] - 1)) - 1 for axis in (2, 1, 0)]
     points = torch.stack(unit, -1).view(1, 1, 1, -1, 3)
     volume = grid.permute(3, 0, 1, 2)[None]
@@ -73,17 +75,39 @@ def composite_packed(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See reference.composite_rays; without its dense matrix and without its two reads from the device.
 
-    One sum runs over all rays, in float64 because it grows so large; each ray subtracts what came before it. There is
-    one ray at least.
+    There is one ray at least.
     """
-    num_rays, num_samples = len(ray_offsets) - 1, len(density)
+    along = _along_rays(density, t_starts, t_ends, ray_offsets)
+    return _weigh(values, t_starts, t_ends, len(ray_offsets) - 1, min_transmittance, *along)
+
+
+def _along_rays(density: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offsets: Tensor) -> tuple[Tensor, ...]:
+    """Of every sample [M]: its ray, its optical depth, and what lies before it on its ray.
+
+    One sum runs over all rays, in float64 because it grows so large; each ray subtracts what came before it.
+    """
+    num_samples = len(density)
     sample = torch.arange(num_samples, device=density.device)
     # Rows behind the last ray have length 0, so it does not matter to which ray they are counted.
-    ray = torch.searchsorted(ray_offsets[1:], sample, right=True).clamp(max=num_rays - 1)
+    ray = torch.searchsorted(ray_offsets[1:], sample, right=True).clamp(max=len(ray_offsets) - 2)
     optical_depth = density * (t_ends - t_starts)
-    before = optical_depth.double().cumsum(0) - optical_depth
+    total = optical_depth.double().cumsum(0) - optical_depth
     first = ray_offsets.index_select(0, ray).clamp(max=num_samples - 1)
-    transmittance = torch.exp(before.index_select(0, first) - before).to(density.dtype)
+    return ray, optical_depth, (total - total.index_select(0, first)).to(density.dtype)
+
+
+def _weigh(
+    values: Tensor,
+    t_starts: Tensor,
+    t_ends: Tensor,
+    num_rays: int,
+    min_transmittance: float,
+    ray: Tensor,
+    optical_depth: Tensor,
+    before: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The outputs of composite_rays from the optical depth of every sample and before it."""
+    transmittance = torch.exp(-before)
     weights = transmittance * -torch.expm1(-optical_depth)
     weights = torch.where(transmittance < min_transmittance, torch.zeros_like(weights), weights)
 
@@ -115,12 +139,18 @@ EAGER = (
 def compiled(variant: Variant, device: torch.device) -> Variant:
     """The variant through torch.compile, Adam included; march_rays stays as it is.
 
-    Compiling happens at the first calls and raises what torch.compile raises.
+    So does _along_rays: compiled with the rest it gave NaN on a GPU (PyTorch 2.11), and took longer. Compiling
+    happens at the first calls and raises what torch.compile raises.
     """
     torch.compiler.reset()  # the limit of recompilations counts per function, over all rows
     dynamic = device.type == "cpu"  # a step has fixed shapes on a GPU, and others at each batch on a CPU
-    ops = SimpleNamespace(**vars(variant.ops))
+    weigh = torch.compile(_weigh, dynamic=dynamic)
+
+    def composite_rays(density, values, t_starts, t_ends, ray_offsets, min_transmittance=0.0):
+        along = _along_rays(density, t_starts, t_ends, ray_offsets)
+        return weigh(values, t_starts, t_ends, len(ray_offsets) - 1, min_transmittance, *along)
+
+    ops = SimpleNamespace(**vars(variant.ops) | {"composite_rays": composite_rays})
     ops.interpolate_trilinear = torch.compile(ops.interpolate_trilinear, dynamic=dynamic)
-    ops.composite_rays = torch.compile(ops.composite_rays, dynamic=dynamic)
     ops.adam_step = torch.compile(ops.adam_step, dynamic=False)
     return Variant(f"compile of {variant.label}", ops, variant.channels_first)

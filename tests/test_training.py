@@ -1,0 +1,225 @@
+"""A training step: its first losses against golden ones, the operations it calls, and what stops a run.
+
+    PYTHONPATH=. python tests/test_training.py
+
+writes the golden losses anew. A change that moves them on purpose says so in its commit.
+"""
+
+import importlib
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from script_runs import SCRIPTS, script_caller
+from tiny_runs import run_to, tiny_config, tiny_images, tiny_state
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nerf import checkpoint, losses
+from nerf.config import Config, LossConfig
+from nerf.datasets.blender import load_blender
+from nerf.errors import UserError
+from nerf.ops.backend import select
+from nerf.training import NonFiniteLoss, TrainState, prepare, resolve, train, training_step
+
+FIELDS = ("voxel_sh", "voxel_mlp")
+BACKENDS = ("native", "torch")
+GOLDEN_STEPS = 10
+BRICKS = Path(__file__).parents[1] / "data" / "bricks"
+
+
+# Golden losses
+
+
+def golden_file(field: str) -> Path:
+    return Path(__file__).with_name("golden") / f"losses_smoke_{field.removeprefix('voxel_')}.txt"
+
+
+def first_losses(field: str, backend_name: str) -> list[float]:
+    """Squared error of the first steps of experiment=smoke on the bundled scene."""
+    sys.path.insert(0, str(SCRIPTS))
+    script, compose = importlib.import_module("train"), importlib.import_module("_hydra").compose
+    config = compose("train", script.TrainScriptConfig, ["experiment=smoke", f"field={field}", "train.log_every=1"])
+    backend = select(backend_name, "cpu")
+    config = resolve(config, backend)
+    state = prepare(config, load_blender(BRICKS, "train", config.dataset.downscale), backend)
+    return [10 ** (-look.psnr / 10) for look in train(config, state, lambda: state.clock.step >= GOLDEN_STEPS)]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize(("backend", "tolerance"), [("native", 1e-4), ("torch", 1e-3)])
+def test_first_losses_are_the_golden_ones(field: str, backend: str, tolerance: float) -> None:
+    lines = golden_file(field).read_text().splitlines()
+    golden = [float(line.split()[1]) for line in lines]
+    assert len(golden) == GOLDEN_STEPS and golden[-1] < golden[0]
+    assert first_losses(field, backend) == pytest.approx(golden, rel=tolerance)
+
+
+# Which operations run
+
+
+class OpCounter(TorchDispatchMode):
+    """Counts the operations that reach PyTorch's dispatcher, forward and backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls[func._schema.name] += 1
+        return func(*args, **(kwargs or {}))
+
+    def ours(self) -> dict[str, int]:
+        return {name.removeprefix("nerf::"): n for name, n in self.calls.items() if name.startswith("nerf::")}
+
+
+def operations_of_a_step(config: Config, backend_name: str) -> dict[str, int]:
+    """Our operations that one training step calls, with their number."""
+    config, state = tiny_state(config, select(backend_name, "cpu"))
+    with OpCounter() as counter:
+        training_step(config, state, torch.zeros(4))
+    assert counter.calls["aten::mul"] + counter.calls["aten::mul.Tensor"] > 0  # the counter counts
+    assert state.optimizer.step_number == 1
+    return counter.ours()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("variation", [0.0, 1e-6])
+def test_native_calls_our_operations_for_all_that_they_do(field: str, variation: float) -> None:
+    config = replace(tiny_config(field), loss=LossConfig(tv_density=variation, tv_color=variation))
+    parameters = 2 if field == "voxel_sh" else 2 + 6  # grids; weights and biases of three layers
+    expected = {
+        "sample_images": 1,
+        "march_rays": 1,
+        "interpolate_trilinear": 3,  # density to see what is visible; then density and colour
+        "interpolate_trilinear_backward": 2,
+        "composite_rays": 2,
+        "composite_rays_backward": 1,
+        "adam_step": parameters,
+    }
+    if variation:
+        expected["total_variation_grad"] = 2
+    assert operations_of_a_step(config, "native") == expected
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_torch_calls_none_of_them(field: str) -> None:
+    assert operations_of_a_step(tiny_config(field), "torch") == {}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_both_backends_take_the_same_step(field: str) -> None:
+    """One step from one state: the same loss, and parameters that have moved alike."""
+    moved, monitors = [], []
+    for name in BACKENDS:
+        config, state = tiny_state(tiny_config(field), select(name, "cpu"))
+        monitors.append(torch.zeros(4))
+        training_step(config, state, monitors[-1])
+        moved.append(dict(state.field.named_parameters()))
+    torch.testing.assert_close(*monitors, rtol=1e-5, atol=0)
+    for name, parameter in moved[0].items():
+        # Adam's first step has the size of the rate whatever the gradient's: only where it is tiny may signs differ.
+        same = torch.isclose(parameter, moved[1][name], rtol=1e-3, atol=1e-5)
+        assert same.double().mean() > 0.999, name
+
+
+# What stops a run
+
+
+@pytest.mark.parametrize("name", ["density_grid", "sh_grid"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_parameter_that_is_not_finite_stops_training(name: str, value: float) -> None:
+    config, state = tiny_state(tiny_config())
+    run_to(config, state, 12)
+    with torch.no_grad():
+        getattr(state.field, name)[4:8, 4:8, 4:8] = value
+    with pytest.raises(NonFiniteLoss, match="not finite"):
+        run_to(config, state, 100)
+    assert state.clock.step == 20  # the first look
+
+
+def test_a_loss_that_is_not_finite_stops_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, state = tiny_state(tiny_config())
+    run_to(config, state, 12)
+    break_loss_after(2, monkeypatch)
+    with pytest.raises(NonFiniteLoss, match="loss was not finite in 6 of the 8 steps up to step 20"):
+        run_to(config, state, 100)
+
+
+def break_loss_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on the loss is infinite while everything else is as it was."""
+    calls, photometric = [], losses.photometric
+
+    def broken(rgb: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return photometric(rgb, truth) + (math.inf if len(calls) > steps else 0)
+
+    monkeypatch.setattr(losses, "photometric", broken)
+
+
+@pytest.mark.parametrize("good_steps", [3, 0])
+def test_the_script_keeps_and_names_the_last_good_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], good_steps: int
+) -> None:
+    call, run = script_caller(monkeypatch, tmp_path), tmp_path / "run"
+    break_loss_after(good_steps, monkeypatch)
+    arguments = ("experiment=smoke", "train.save_every=1", f"hydra.run.dir={run}")
+    assert call("train", *arguments) == 2
+    message = capsys.readouterr().err
+    assert f"loss was not finite in 1 of the 1 steps up to step {good_steps + 1}" in message
+    assert "Lower field.lr_density, or look for broken images" in message
+    if not good_steps:
+        assert "no checkpoint was saved yet" in message and not (run / "checkpoint.pt").exists()
+        return
+    assert f"the last good checkpoint is {run / 'checkpoint.pt'}" in message
+    content = checkpoint.load(run)
+    assert content["step"] == good_steps
+    assert all(value.isfinite().all() for value in content["field"].values())
+
+
+# The scene box
+
+
+def with_box(*aabb: float) -> tuple[Config, TrainState]:
+    config = tiny_config()
+    return tiny_state(replace(config, dataset=replace(config.dataset, aabb=list(aabb))))
+
+
+def test_a_box_that_is_given_is_taken() -> None:
+    _, state = with_box(-1.5, -1.0, -1.25, 1.5, 1.0, 1.25)
+    assert state.field.box.aabb.tolist() == [[-1.5, -1.0, -1.25], [1.5, 1.0, 1.25]]
+
+
+@pytest.mark.parametrize("aabb", [(), (1.0, 2.0), (0, 0, 0, 1, 1, 0.0), (1, 1, 1, 0, 0, 0), (-math.inf, 0, 0, 1, 1, 1)])
+def test_a_box_that_is_none_is_refused(aabb: tuple[float, ...]) -> None:
+    with pytest.raises(UserError, match="is no box, expected x0,y0,z0,x1,y1,z1"):
+        with_box(*aabb)
+
+
+def test_a_box_that_no_camera_sees_is_refused() -> None:
+    with pytest.raises(UserError, match="no training ray meets the scene box .*set dataset.aabb"):
+        with_box(50, 50, 50, 51, 51, 51)
+
+
+# Backgrounds
+
+
+def test_truth_is_the_image_over_the_background_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = tiny_images().images[..., 3].eq(0).double().mean().item()
+    for background, color, share in (("white", 1, empty), ("black", 0, empty), ("random", 1, 0), ("random", 0, 0)):
+        seen: list[torch.Tensor] = []
+        monkeypatch.setattr(losses, "photometric", lambda rgb, truth, seen=seen: seen.append(truth) or rgb.sum())
+        config = tiny_config()
+        config, state = tiny_state(replace(config, dataset=replace(config.dataset, background=background)))
+        training_step(config, state, torch.zeros(4))
+        assert (seen[0] == color).all(-1).double().mean().item() == pytest.approx(share, abs=0.12 * (share > 0))
+
+
+if __name__ == "__main__":
+    for name in FIELDS:
+        found = first_losses(name, "native")
+        golden_file(name).write_text("".join(f"{step} {loss:.8f}\n" for step, loss in enumerate(found, start=1)))
