@@ -114,7 +114,7 @@ class Row:
         self.state.optimizer.load_state_dict(self.start.optimizer)
 
     def backward(self, batch: Batch) -> tuple[Tensor, RaySamples, RaySamples]:
-        """The first part of a step: loss (detached), samples, visible samples. The field has its gradients."""
+        """The first part of a step: loss (detached), samples, visible ones. The field has its gradients."""
         config, state, clock = self.start.config, self.state, self.clock
         alpha = batch.rays.rgba[:, 3:]
         truth = alpha * batch.rays.rgba[:, :3] + (1 - alpha) * batch.background

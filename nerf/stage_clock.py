@@ -1,4 +1,4 @@
-"""Times the stages of a step: by CUDA events on a GPU, which need not be waited for, else by the host's clock."""
+"""Times the stages of a step: by CUDA events, which need not be waited for, or on a CPU by its clock."""
 
 import time
 from collections.abc import Callable, Iterator

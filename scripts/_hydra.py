@@ -164,7 +164,7 @@ def help_text(cls: type, doc: str) -> str:
     """What --help prints: the script's own words, then every setting with default and meaning."""
     lines = [doc.strip(), "", "Settings, given as name=value:"]
     rows = dict.fromkeys(
-        (name, _default(f), f.metadata["doc"])
+        (name, _default(f), ": ".join(filter(None, (f.metadata["doc"], ", ".join(f.metadata.get("choices", ()))))))
         for field_name in settings.FIELDS
         for name, f in _leaves(cls, field_name)
         if name != "field.name"

@@ -4,9 +4,9 @@
     python scripts/ablate.py dataset=lego device=cpu ablation.equal_steps=0
 
 A short training makes one state. From it every row, a backend on a device, takes the same rays, samples and
-Adam. The run folder gets ablation.json, and ablation.png where matplotlib is installed. The exit status is 1 if
-loss or gradients of a row differ from the native ones. Without further settings the grid has 160^3 voxels of
-voxel_sh, and every fifth test view is scored.
+Adam. The run folder gets ablation.json, and ablation.png where matplotlib is installed. The exit status is 1
+if loss or gradients of a row differ from the native ones. Without further settings the grid has 160^3 voxels
+of voxel_sh, and every fifth test view is scored.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         natives.append(select("native", "cpu"))
     images = load_split(config.dataset, "train")
     _say(
-        f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; training the start of all rows"
+        f"{len(images)} views {images.cameras.width}x{images.cameras.height}; training the start of all rows"
     )
     start = make_start(config, settings, images, native)
     rows = []

@@ -1,7 +1,9 @@
 """Write the tables of README.md anew from docs/results.
 
-python scripts/tables.py             between <!-- table:NAME --> and <!-- end:NAME -->, for NAME ablation and training
-python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
+    python scripts/tables.py
+    python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
+
+A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation or training.
 """
 
 import argparse

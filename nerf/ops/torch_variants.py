@@ -1,7 +1,7 @@
 """PyTorch's best chance, for the ablation: the reference's operations as PyTorch may do them faster.
 
-A variant is a namespace with the functions of reference.py, some of them written otherwise. The mathematics is the
-same, and march_rays is always the reference's own, so that the samples stay bit-equal.
+A variant is a namespace with the functions of reference.py, some of them written otherwise. The mathematics is
+the same, and march_rays is always the reference's own, so that the samples stay bit-equal.
 Legend: R rays, M samples, N points, C channels, X Y Z grid vertices.
 """
 
@@ -139,8 +139,8 @@ EAGER = (
 def compiled(variant: Variant, device: torch.device) -> Variant:
     """The variant through torch.compile, Adam included; march_rays stays as it is.
 
-    So does _along_rays: compiled with the rest it gave NaN on a GPU (PyTorch 2.11), and took longer. Compiling
-    happens at the first calls and raises what torch.compile raises.
+    So does _along_rays: compiled with the rest it gave NaN on a GPU (PyTorch 2.11), and took longer.
+    Compiling happens at the first calls and raises what torch.compile raises.
     """
     torch.compiler.reset()  # the limit of recompilations counts per function, over all rows
     dynamic = device.type == "cpu"  # a step has fixed shapes on a GPU, and others at each batch on a CPU
