@@ -79,7 +79,7 @@ def select(backend: str = "auto", device: str = "auto") -> Backend:
             return Backend("native", chosen, reason, native)
         problem = (
             "the native library was built without CUDA code, because no nvcc was found; get it with "
-            "pip install nvidia-cuda-nvcc, or set CUDA_HOME, and start again"
+            "pip install 'cuda-toolkit[nvcc]' (it holds nvidia-cuda-nvcc), or set CUDA_HOME, and start again"
         )
     except NativeUnavailable as error:
         problem = str(error)
