@@ -1,0 +1,139 @@
+"""Rendering against closed forms: a box of constant density, its colour over a background, and what is left out."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nerf import rendering
+from nerf.cameras import Cameras
+from nerf.config import SamplerConfig, VoxelShConfig
+from nerf.fields.voxel_sh import VoxelSh
+from nerf.occupancy import uniform
+from nerf.ops.backend import Backend, select
+from nerf.rays import Rays
+from nerf.rendering import render_image, render_samples, sample_weights, visible_samples
+from nerf.sampler import RaySampler
+from nerf.scene_box import SceneBox
+
+SIGMA = 0.9  # density of the box, per world unit
+COLOR = (0.8, 0.3, 0.5)
+DEGREE_0 = 0.28209479177387814  # the constant spherical harmonic
+RESOLUTION = (9, 9, 9)
+ALL_SAMPLES = SamplerConfig(min_transmittance=0.0, min_weight=0.0)
+
+
+@pytest.fixture(params=["native", "torch"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return select(request.param, "cpu")
+
+
+def constant_field(backend: Backend, sigma: float = SIGMA) -> VoxelSh:
+    """The same density and colour everywhere in the box [-1, 1]^3."""
+    box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
+    field = VoxelSh(VoxelShConfig(sh_degree=0), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
+    # Backwards through activation: density = softplus(raw + shift) * scale, rgb = sigmoid(coefficient * basis).
+    raw = math.log(math.expm1(sigma / field.density_scale)) - field.density_shift
+    with torch.no_grad():
+        field.density_grid.fill_(raw)
+        field.sh_grid[..., :3] = torch.tensor(COLOR).logit() / DEGREE_0
+    return field
+
+
+def sampler_of(field: VoxelSh, step_size: float, config: SamplerConfig = ALL_SAMPLES) -> RaySampler:
+    occupancy = uniform(RESOLUTION, torch.device("cpu"))
+    return RaySampler(field.backend, field.grid_map, occupancy, step_size, config)
+
+
+def rays_through_the_box() -> Rays:
+    """Straight along x, along a diagonal of the xy plane, one near an edge, and one that misses."""
+    half = math.sqrt(0.5)
+    origins = torch.tensor([[-3.0, 0.1, 0.2], [-2.0, -2.0, 0.3], [0.95, 4.0, 0.0], [-3.0, 1.5, 0.0]])
+    directions = torch.tensor([[1.0, 0.0, 0.0], [half, half, 0.0], [0.0, -1.0, 0.0], [1.0, 0.0, 0.0]])
+    return Rays(origins, directions)
+
+
+CHORDS = torch.tensor([2.0, 2 * math.sqrt(2), 2.0, 0.0])
+ENTRIES = torch.tensor([2.0, math.sqrt(2), 3.0, 0.0])
+
+
+def test_a_box_of_constant_density_has_its_closed_form(backend: Backend) -> None:
+    field, step = constant_field(backend), 0.01
+    samples = sampler_of(field, step).sample(rays_through_the_box())
+    white = torch.ones(3)
+    found = render_samples(field, sampler_of(field, step), samples, white)
+    opacity = -torch.expm1(-SIGMA * CHORDS)
+    # The samples cover each chord up to one step.
+    torch.testing.assert_close(found.opacity, opacity, rtol=0, atol=SIGMA * step)
+    color = opacity[:, None] * torch.tensor(COLOR) + (1 - opacity)[:, None]
+    torch.testing.assert_close(found.rgb, color, rtol=0, atol=SIGMA * step)
+    # Integral of t * sigma * exp(-sigma (t - entry)) over the chord.
+    depth = ENTRIES * opacity + opacity / SIGMA - CHORDS * torch.exp(-SIGMA * CHORDS)
+    torch.testing.assert_close(found.depth, depth, rtol=0, atol=5 * SIGMA * step)
+    assert found.opacity[3] == 0 and torch.equal(found.rgb[3], white)
+
+
+def test_background_is_one_colour_or_one_per_ray(backend: Backend) -> None:
+    field = constant_field(backend)
+    sampler = sampler_of(field, 0.1)
+    samples = sampler.sample(rays_through_the_box())
+    each = torch.rand(4, 3)
+    over_black = render_samples(field, sampler, samples, torch.zeros(3))
+    over_each = render_samples(field, sampler, samples, each)
+    light = (1 - over_black.opacity)[:, None]
+    torch.testing.assert_close(over_each.rgb, over_black.rgb + light * each)
+    one = render_samples(field, sampler, samples, each[0])
+    torch.testing.assert_close(one.rgb, over_black.rgb + light * each[0])
+
+
+def test_visible_samples_are_those_that_weigh_enough(backend: Backend) -> None:
+    field = constant_field(backend, sigma=4.0)
+    for least in (0.0, 1e-3, 0.02, 0.5):
+        sampler = sampler_of(field, 0.05, replace(ALL_SAMPLES, min_weight=least))
+        samples = sampler.sample(rays_through_the_box())
+        weights = sample_weights(field, sampler, samples)
+        expected = -torch.expm1(torch.tensor(-4.0 * 0.05)) * torch.exp(-4.0 * 0.05 * torch.arange(30))
+        torch.testing.assert_close(weights[:30], expected, rtol=1e-3, atol=1e-6)
+        visible = visible_samples(field, sampler, samples)
+        assert torch.equal(visible.t_starts, samples.t_starts[weights >= least])
+        roomy = visible_samples(field, sampler, samples, capacity=len(samples.t_starts) + 5)
+        assert torch.equal(roomy.ray_offsets, visible.ray_offsets)
+        # What is left out would have changed a pixel by no more than its weight.
+        white = torch.ones(3)
+        whole, part = (render_samples(field, sampler, s, white) for s in (samples, visible))
+        lost = torch.zeros(4).index_add(0, samples.ray_indices, weights * (weights < least))
+        assert ((whole.rgb - part.rgb).abs().amax(-1) <= lost + 0.02 * (least > 0)).all()
+    assert len(visible.t_starts) == 0  # nothing weighs half a pixel
+
+
+def test_samples_behind_a_wall_weigh_nothing(backend: Backend) -> None:
+    field = constant_field(backend, sigma=40.0)
+    sampler = sampler_of(field, 0.05, replace(ALL_SAMPLES, min_transmittance=1e-3))
+    samples = sampler.sample(rays_through_the_box())
+    weights = sample_weights(field, sampler, samples)[:40]
+    light = torch.exp(-40.0 * 0.05 * torch.arange(40))
+    assert torch.equal(weights > 0, light >= 1e-3)
+
+
+def test_gradients_reach_density_and_colour(backend: Backend) -> None:
+    field = constant_field(backend)
+    sampler = sampler_of(field, 0.1)
+    found = render_samples(field, sampler, sampler.sample(rays_through_the_box()), torch.zeros(3))
+    (found.rgb.sum() + found.depth.sum()).backward()
+    assert field.density_grid.grad.abs().sum() > 0 and field.sh_grid.grad[..., :3].abs().sum() > 0
+    assert not field.sh_grid.grad[..., 3:].any()  # padding
+
+
+def test_an_image_does_not_depend_on_its_pieces(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    field = constant_field(backend)
+    sampler = sampler_of(field, 0.1, SamplerConfig())
+    pose = torch.tensor([[[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 3]]])
+    cameras = Cameras(pose, torch.tensor([[10.0, 10.0, 5.5, 4.0]]), 11, 8)
+    whole = render_image(field, sampler, cameras, 0, torch.ones(3))
+    assert whole.rgb.shape == (8, 11, 3) and whole.opacity.shape == whole.depth.shape == (8, 11)
+    monkeypatch.setitem(rendering.RAYS_PER_CHUNK, "cpu", 7)
+    pieces = render_image(field, sampler, cameras, 0, torch.ones(3))
+    torch.testing.assert_close(pieces.rgb, whole.rgb)  # vector code ends elsewhere in a row of another length
+    torch.testing.assert_close(pieces.depth, whole.depth)
+    assert whole.opacity[4, 5] > 0.8 and whole.opacity[0, 0] < 0.1  # the box is in the middle
