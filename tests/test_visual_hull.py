@@ -1,0 +1,125 @@
+"""The scene's box and first occupancy: nothing of the scene is cut away, and little else is kept."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from fixtures import write_sphere_scene
+from tiny_runs import tiny_images
+from torch import Tensor
+
+from nerf import visual_hull
+from nerf.datasets.blender import load_blender
+from nerf.datasets.bricks import bricks_cameras, scene_parts
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.solids import nearest_hits
+from nerf.errors import UserError
+from nerf.rays import Rays
+from nerf.scene_box import SceneBox
+
+BRICKS = Path(__file__).parents[1] / "data" / "bricks"
+CPU = torch.device("cpu")
+
+
+@cache
+def bricks(downscale: int) -> PosedImages:
+    return load_blender(BRICKS, "train", downscale)
+
+
+@cache
+def bricks_box(downscale: int) -> SceneBox:
+    return visual_hull.find_box(bricks(downscale), CPU)
+
+
+def true_bounds() -> Tensor:
+    """Bounding box [2,3] of the analytic geometry."""
+    bounds = torch.tensor([part.body.bounds() for part in scene_parts()])
+    return torch.stack([bounds[:, 0].amin(0), bounds[:, 1].amax(0)])
+
+
+@cache
+def surface_points() -> Tensor:
+    """Points on the analytic surface, exact, as seen from above and from all sides."""
+    cameras = bricks_cameras("train", 40, 60, seed=5)
+    rays = [cameras.image_rays(view) for view in range(len(cameras))]
+    rays = Rays(torch.cat([r.origins for r in rays]), torch.cat([r.directions for r in rays]))
+    hits = nearest_hits(scene_parts(), rays)
+    hit = hits.parts >= 0
+    assert hit.sum() > 20_000
+    return (rays.origins + hits.t[:, None].float() * rays.directions)[hit]
+
+
+def share_inside(points: Tensor, box: SceneBox, images: PosedImages, voxels: float) -> tuple[float, float]:
+    """Share of the points in occupied cells of the hull, and the hull's share of all cells."""
+    resolution = box.resolution(voxels)
+    hull = visual_hull.carve(images, box, resolution)
+    cells = box.grid_map(resolution).to_grid(points).floor().long()
+    cells = torch.minimum(cells.clamp(min=0), torch.tensor(hull.occupied.shape) - 1)
+    return hull.occupied[cells.unbind(-1)].double().mean().item(), hull.share
+
+
+@pytest.mark.parametrize("downscale", [2, 8])
+def test_the_box_holds_the_scene_and_is_tight(downscale: int) -> None:
+    lower, upper = bricks_box(downscale).aabb
+    true_lower, true_upper = true_bounds()
+    assert (lower <= true_lower).all() and (upper >= true_upper).all()
+    # A pixel is 0.015 * downscale wide there, and no camera looks from below.
+    slack = torch.cat([true_lower - lower, upper - true_upper])
+    assert slack[[0, 1, 3, 4, 5]].max() < 0.08 + 0.02 * downscale and slack[2] < 0.5
+
+
+@pytest.mark.parametrize(("downscale", "voxels"), [(2, 64**3), (8, 64**3), (8, 20**3)])
+def test_the_hull_contains_every_surface_and_leaves_much_out(downscale: int, voxels: float) -> None:
+    inside, share = share_inside(surface_points(), bricks_box(downscale), bricks(downscale), voxels)
+    assert inside == 1
+    assert share < 0.75
+
+
+def test_the_hull_of_a_sphere_contains_the_sphere_and_what_no_camera_can_tell_from_it(
+    tmp_path: Path,
+) -> None:
+    write_sphere_scene(tmp_path, views=12, size=80)
+    images = load_blender(tmp_path, "train")
+    box = SceneBox(torch.tensor([[-1.4, -1.4, -1.4], [1.4, 1.4, 1.4]]))
+    resolution = (29, 29, 29)
+    hull, grid_map = visual_hull.carve(images, box, resolution), box.grid_map(resolution)
+    centers = grid_map.to_world(torch.cartesian_prod(*[torch.arange(28.0)] * 3) + 0.5)
+    kept = hull.occupied.flatten()
+    radius, side = centers.norm(dim=-1), centers[:, :2].norm(dim=-1)
+    assert kept[radius < 1].all()
+    # The cameras look half a radian downwards: sideways they see the outline itself, to a pixel and a cell.
+    assert not kept[(side > 1.3) & (centers[:, 2].abs() < 0.2)].any()
+    # Above the sphere their lines of sight along its outline meet at 1 / cos(0.5) = 1.14.
+    assert kept[(side < 0.05) & (centers[:, 2] > 0) & (centers[:, 2] < 1.1)].all()
+
+
+def test_images_without_alpha_leave_everything_in_doubt() -> None:
+    images = replace(tiny_images(), has_alpha=False)
+    box = visual_hull.find_box(images, CPU)
+    assert visual_hull.carve(images, box, (9, 9, 9)).occupied.all()
+    # What the cameras look at: the origin, from a distance of 4 with slope tan(0.4).
+    expected = 4 * torch.tan(torch.tensor(0.4))
+    torch.testing.assert_close(box.aabb, expected * torch.tensor([[-1.0] * 3, [1.0] * 3]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_cell_that_no_view_contains_stays() -> None:
+    """A camera decides only over what it sees: a grid far beside the images is left as it is."""
+    box = SceneBox(torch.tensor([[20.0, 20.0, 20.0], [21.0, 21.0, 21.0]]))
+    assert visual_hull.carve(tiny_images(), box, (5, 5, 5)).occupied.all()
+
+
+def test_empty_images_are_answered() -> None:
+    empty = replace(bricks(8), images=torch.zeros_like(bricks(8).images))
+    with pytest.raises(UserError, match="no part of space is inside every training image's silhouette"):
+        visual_hull.find_box(empty, CPU)
+
+
+def test_cameras_that_look_the_same_way_are_answered() -> None:
+    images = tiny_images()
+    cameras = images.cameras
+    poses = cameras.c2w[:1].expand(len(cameras), 3, 4).clone()
+    poses[:, :, 3] += torch.randn(len(cameras), 3)
+    with pytest.raises(UserError, match="scene box cannot be found from the cameras: .*; set dataset.aabb"):
+        visual_hull.find_box(replace(images, cameras=replace(cameras, c2w=poses)), CPU)
