@@ -9,7 +9,6 @@ import importlib
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
