@@ -10,6 +10,7 @@ STABLE_TORCH_LIBRARY(nerf, m) {
   m.def(
       "interpolate_trilinear_backward(Tensor grad_out, Tensor grid, Tensor coords, bool needs_grid, "
       "bool needs_coords) -> (Tensor grad_grid, Tensor grad_coords)");
+  m.def("interpolate_trilinear_grad(Tensor(a!) grad, Tensor grad_out, Tensor coords) -> ()");
   m.def(
       "composite_rays(Tensor density, Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, "
       "float min_transmittance) -> (Tensor values, Tensor opacity, Tensor depth, Tensor weights)");
@@ -20,14 +21,15 @@ STABLE_TORCH_LIBRARY(nerf, m) {
   m.def("sample_images(Tensor images, Tensor pixel_indices) -> Tensor");
   m.def("total_variation_grad(Tensor(a!) grad, Tensor grid, float weight, bool touched_only) -> ()");
   m.def(
-      "adam_step(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor grad, Tensor lr, Tensor step, "
-      "float beta1, float beta2, float eps) -> ()");
+      "adam_step(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor(d!) grad, Tensor lr, "
+      "Tensor step, Tensor? rows, float beta1, float beta2, float eps) -> ()");
 }
 
 #define NERF_IMPLEMENT(m)                                                                     \
   m.impl("march_rays", TORCH_BOX(&nerf::march_rays));                                         \
   m.impl("interpolate_trilinear", TORCH_BOX(&nerf::interpolate_trilinear));                   \
   m.impl("interpolate_trilinear_backward", TORCH_BOX(&nerf::interpolate_trilinear_backward)); \
+  m.impl("interpolate_trilinear_grad", TORCH_BOX(&nerf::interpolate_trilinear_grad));         \
   m.impl("composite_rays", TORCH_BOX(&nerf::composite_rays));                                 \
   m.impl("composite_rays_backward", TORCH_BOX(&nerf::composite_rays_backward));               \
   m.impl("sample_images", TORCH_BOX(&nerf::sample_images));                                   \

@@ -37,6 +37,6 @@ class VoxelSh(Field):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [
-            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,)),
-            ParameterGroup("sh_grid", self.sh_grid, (self.config.lr_color,)),
+            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True),
+            ParameterGroup("sh_grid", self.sh_grid, (self.config.lr_color,), on_vertices=True),
         ]

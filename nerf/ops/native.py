@@ -28,9 +28,17 @@ def march_rays(
     return _ops.march_rays(o, d, j, occupied, near, far, step_size, capacity)
 
 
-def interpolate_trilinear(grid: Tensor, coords: Tensor) -> Tensor:
-    """See reference.interpolate_trilinear."""
-    return _ops.interpolate_trilinear(grid, coords)
+def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
+    """See reference.interpolate_trilinear. The backward pass adds to grad and hands no gradient of the grid to autograd."""
+    if grad is None or coords.requires_grad or not torch.is_grad_enabled():
+        return _ops.interpolate_trilinear(grid, coords)
+    return _InterpolateInto.apply(grid, coords, grad)
+
+
+def interpolate_trilinear_grad(grad: Tensor, grad_out: Tensor, coords: Tensor) -> None:
+    """See reference.interpolate_trilinear_grad."""
+    _ops.interpolate_trilinear_grad(grad, grad_out, coords)
+    torch.autograd.graph.increment_version(grad)
 
 
 def composite_rays(
@@ -63,13 +71,14 @@ def adam_step(
     grad: Tensor,
     lr: Tensor,
     step: Tensor,
+    rows: Tensor | None,
     beta1: float,
     beta2: float,
     eps: float,
 ) -> None:
     """See reference.adam_step."""
-    _ops.adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, beta1, beta2, eps)
-    torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq])
+    _ops.adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps)
+    torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq, grad])
 
 
 # Fake kernels.
@@ -101,6 +110,11 @@ def _(grad_out, grid, coords, needs_grid, needs_coords):
     )
 
 
+@torch.library.register_fake("nerf::interpolate_trilinear_grad")
+def _(grad, grad_out, coords):
+    return None
+
+
 @torch.library.register_fake("nerf::composite_rays")
 def _(density, values, t_starts, t_ends, ray_offsets, min_transmittance):
     rays = ray_offsets.shape[0] - 1
@@ -128,7 +142,7 @@ def _(grad, grid, weight, touched_only):
 
 
 @torch.library.register_fake("nerf::adam_step")
-def _(param, exp_avg, exp_avg_sq, grad, lr, step, beta1, beta2, eps):
+def _(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps):
     return None
 
 
@@ -144,6 +158,22 @@ def _trilinear_backward(ctx, grad_out):
     needs_grid, needs_coords = ctx.needs_input_grad
     grad_grid, grad_coords = _ops.interpolate_trilinear_backward(grad_out, grid, coords, needs_grid, needs_coords)
     return grad_grid if needs_grid else None, grad_coords if needs_coords else None
+
+
+class _InterpolateInto(torch.autograd.Function):
+    """Interpolation whose backward pass adds to a gradient that is there."""
+
+    @staticmethod
+    def forward(ctx, grid, coords, grad):
+        ctx.save_for_backward(coords)
+        ctx.grad = grad
+        return _ops.interpolate_trilinear(grid, coords)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_out):
+        interpolate_trilinear_grad(ctx.grad, grad_out, *ctx.saved_tensors)
+        return None, None, None
 
 
 def _save_composite(ctx, inputs, output):
