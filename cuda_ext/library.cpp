@@ -18,6 +18,8 @@ STABLE_TORCH_LIBRARY(nerf, m) {
       "composite_rays_backward(Tensor grad_values, Tensor grad_opacity, Tensor grad_depth, Tensor grad_weights, "
       "Tensor density, Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, Tensor weights, "
       "float min_transmittance) -> (Tensor grad_density, Tensor grad_of_values)");
+  m.def("contract_basis(Tensor values, Tensor basis, Tensor ray_indices) -> Tensor");
+  m.def("contract_basis_backward(Tensor grad_out, Tensor basis, Tensor ray_indices, int channels) -> Tensor");
   m.def("sample_images(Tensor images, Tensor pixel_indices) -> Tensor");
   m.def("total_variation_grad(Tensor(a!) grad, Tensor grid, float weight, bool touched_only) -> ()");
   m.def(
@@ -32,6 +34,8 @@ STABLE_TORCH_LIBRARY(nerf, m) {
   m.impl("interpolate_trilinear_grad", TORCH_BOX(&nerf::interpolate_trilinear_grad));         \
   m.impl("composite_rays", TORCH_BOX(&nerf::composite_rays));                                 \
   m.impl("composite_rays_backward", TORCH_BOX(&nerf::composite_rays_backward));               \
+  m.impl("contract_basis", TORCH_BOX(&nerf::contract_basis));                                 \
+  m.impl("contract_basis_backward", TORCH_BOX(&nerf::contract_basis_backward));               \
   m.impl("sample_images", TORCH_BOX(&nerf::sample_images));                                   \
   m.impl("total_variation_grad", TORCH_BOX(&nerf::total_variation_grad));                     \
   m.impl("adam_step", TORCH_BOX(&nerf::adam_step));

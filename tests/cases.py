@@ -126,6 +126,15 @@ def _pixels(rays: int = 20, channels: int = 3, shape: tuple[int, int, int] = (2,
     return images, indices
 
 
+def _coefficients(samples: int = 30, rays: int = 7, basis: int = 4, channels: int | None = None) -> tuple:
+    channels = 3 * basis if channels is None else channels
+    return (
+        numbers(samples, channels, low=-1, seed=31),
+        numbers(rays, basis, low=-1, seed=32),
+        (rays * numbers(samples, seed=33)).long(),
+    )
+
+
 def _variation(
     shape: tuple[int, int, int] = (4, 3, 5), channels: int = 3, span: float = 2.0, touched_only: bool = False
 ) -> tuple:
@@ -166,6 +175,11 @@ def _trilinear_grad(forward: Case, dtype: torch.dtype, device: str) -> tuple:
     """The gradient that is there before is a grid like any other."""
     grid, coords = forward(dtype, device)
     return torch.sin(grid).contiguous(), cotangent(reference.interpolate_trilinear(grid, coords)), coords
+
+
+def _basis_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
+    values, basis, rays = forward(dtype, device)
+    return cotangent(reference.contract_basis(values, basis, rays)), basis, rays, values.shape[1]
 
 
 def _composite_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
@@ -225,6 +239,14 @@ CASES: dict[str, dict[str, Case]] = {
         "non_contiguous": _with_gaps(_case(_packed)),
         **{f"channels_{c}": _case(_packed, channels=c) for c in CHANNELS},
     },
+    "contract_basis": {
+        "typical": _case(_coefficients),
+        "empty": _case(_coefficients, samples=0),
+        "one_ray": _case(_coefficients, rays=1),
+        "padded": _case(_coefficients, basis=9, channels=28),
+        "non_contiguous": _with_gaps(_case(_coefficients)),
+        **{f"basis_{k}": _case(_coefficients, basis=k) for k in (1, 2, 9, 16)},
+    },
     "sample_images": {
         "typical": _case(_pixels),
         "empty": _case(_pixels, rays=0),
@@ -263,7 +285,11 @@ CASES["interpolate_trilinear_grad"] = {
 }
 _into = CASES["interpolate_trilinear_grad"]
 _into["non_contiguous"] = _with_gaps(_into["typical"], first=1)
-_BACKWARD = {"interpolate_trilinear": _trilinear_backward, "composite_rays": _composite_backward}
+_BACKWARD = {
+    "interpolate_trilinear": _trilinear_backward,
+    "composite_rays": _composite_backward,
+    "contract_basis": _basis_backward,
+}
 for _name, _backward in _BACKWARD.items():
     _cases = {case: partial(_backward, make) for case, make in CASES[_name].items()}
     CASES[f"{_name}_backward"] = {**_cases, "non_contiguous": _with_gaps(_cases["typical"])}

@@ -15,9 +15,10 @@ __global__ void __launch_bounds__(kThreads) adam_kernel(AdamArgs<T> a) {
   const int64_t channels = kChannels ? kChannels : a.channels, count = a.num_rows * channels;
   const int64_t stride = int64_t(gridDim.x) * kThreads;
   for (int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x; k < count; k += stride) {
-    const int64_t n = k / channels, c = k - n * channels, row = a.rows ? a.rows[n] : n, i = row * channels + c;
+    const Place p = place(k, channels);
+    const int64_t row = a.rows ? a.rows[p.row] : p.row, i = row * channels + p.column;
     if (row < 0 || row >= a.all_rows) continue;
-    if (a.grad[i] != T(0)) adam_update(a, scale, i, T(a.lr[a.lr_count == 1 ? 0 : c]));
+    if (a.grad[i] != T(0)) adam_update(a, scale, i, T(a.lr[a.lr_count == 1 ? 0 : p.column]));
   }
 }
 

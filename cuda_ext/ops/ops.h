@@ -28,6 +28,10 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
                                                    const Tensor& ray_offsets, const Tensor& weights,
                                                    double min_transmittance);
 
+Tensor contract_basis(const Tensor& values, const Tensor& basis, const Tensor& ray_indices);
+Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, const Tensor& ray_indices,
+                               int64_t channels);
+
 Tensor sample_images(const Tensor& images, const Tensor& pixel_indices);
 
 void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only);

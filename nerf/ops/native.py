@@ -53,6 +53,11 @@ def composite_rays(
     return _ops.composite_rays(density, values, t_starts, t_ends, ray_offsets, min_transmittance)
 
 
+def contract_basis(values: Tensor, basis: Tensor, ray_indices: Tensor) -> Tensor:
+    """See reference.contract_basis. A ray index outside the basis reads NaN; the basis has no derivative here."""
+    return _ops.contract_basis(values, basis, ray_indices)
+
+
 def sample_images(images: Tensor, pixel_indices: Tensor) -> Tensor:
     """See reference.sample_images. An index outside the images reads NaN."""
     return _ops.sample_images(images, pixel_indices)
@@ -131,6 +136,16 @@ def _(grad_values, grad_opacity, grad_depth, grad_weights, density, values, *res
     return density.new_empty(density.shape), density.new_empty(values.shape)
 
 
+@torch.library.register_fake("nerf::contract_basis")
+def _(values, basis, ray_indices):
+    return values.new_empty(values.shape[0], 3)
+
+
+@torch.library.register_fake("nerf::contract_basis_backward")
+def _(grad_out, basis, ray_indices, channels):
+    return grad_out.new_empty(grad_out.shape[0], channels)
+
+
 @torch.library.register_fake("nerf::sample_images")
 def _(images, pixel_indices):
     return images.new_empty(pixel_indices.shape[0], images.shape[3], dtype=torch.float32)
@@ -192,6 +207,18 @@ def _composite_backward(ctx, *grads):
     return grad_density, grad_values, None, None, None, None
 
 
+def _save_basis(ctx, inputs, output):
+    values, basis, ray_indices = inputs
+    ctx.channels = values.shape[1]
+    ctx.save_for_backward(basis, ray_indices)
+
+
+def _basis_backward(ctx, grad_out):
+    if ctx.needs_input_grad[1]:
+        raise RuntimeError("contract_basis has no derivative with respect to basis; use backend=torch where one is needed")
+    return _ops.contract_basis_backward(grad_out, *ctx.saved_tensors, ctx.channels), None, None
+
+
 def _no_second_derivative(name: str):
     def backward(ctx, *grads):
         raise RuntimeError(f"{name} has no second derivative; use backend=torch where one is needed")
@@ -201,5 +228,6 @@ def _no_second_derivative(name: str):
 
 torch.library.register_autograd("nerf::interpolate_trilinear", _trilinear_backward, setup_context=_save_trilinear)
 torch.library.register_autograd("nerf::composite_rays", _composite_backward, setup_context=_save_composite)
-for _name in ("interpolate_trilinear", "composite_rays"):
+torch.library.register_autograd("nerf::contract_basis", _basis_backward, setup_context=_save_basis)
+for _name in ("interpolate_trilinear", "composite_rays", "contract_basis"):
     torch.library.register_autograd(f"nerf::{_name}_backward", _no_second_derivative(_name))

@@ -150,6 +150,17 @@ def composite_rays(
     return rows, per_ray(weights), per_ray(weights * t_mid), padded
 
 
+def contract_basis(values: Tensor, basis: Tensor, ray_indices: Tensor) -> Tensor:
+    """Three colours of every sample: sums of coefficients times basis functions of its ray (Yu et al. 2021, eq. 1).
+
+    values [N,C]: K coefficients of the first colour, of the second, of the third, then padding. basis [R,K].
+    ray_indices [N] int64. Returns [N,3]. Differentiable in values, here in basis too.
+    """
+    count = basis.shape[1]
+    coefficients = values[:, : 3 * count].reshape(-1, 3, count)
+    return (coefficients * basis.index_select(0, ray_indices)[:, None, :]).sum(-1)
+
+
 def sample_images(images: Tensor, pixel_indices: Tensor) -> Tensor:
     """Colours of single pixels.
 

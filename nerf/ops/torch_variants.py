@@ -152,5 +152,6 @@ def compiled(variant: Variant, device: torch.device) -> Variant:
 
     ops = SimpleNamespace(**vars(variant.ops) | {"composite_rays": composite_rays})
     ops.interpolate_trilinear = torch.compile(ops.interpolate_trilinear, dynamic=dynamic)
+    ops.contract_basis = torch.compile(ops.contract_basis, dynamic=dynamic)
     ops.adam_step = torch.compile(ops.adam_step, dynamic=False)
     return Variant(f"compile of {variant.label}", ops, variant.channels_first)
