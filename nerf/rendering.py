@@ -43,12 +43,13 @@ def visible_samples(field: Field, sampler: RaySampler, samples: RaySamples, capa
 
 def render_samples(field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor) -> Rendering:
     """Renders packed samples. background: [3] or [R,3]. Differentiable in the field's parameters."""
-    density, rgb = field(samples.positions(), samples.rays.directions, samples.ray_indices)
+    density, values = field(samples.positions(), samples.rays.directions, samples.ray_indices)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
     values, opacity, depth, _ = sampler.backend.ops.composite_rays(
-        density, rgb, *intervals, sampler.config.min_transmittance
+        density, values, *intervals, sampler.config.min_transmittance
     )
-    return Rendering(values + (1 - opacity)[:, None] * background, opacity, depth)
+    light = field.shade(values, opacity, samples.rays.directions)
+    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
 
 
 @torch.no_grad()

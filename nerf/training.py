@@ -29,7 +29,7 @@ DEFAULT_SECONDS_CPU = 90.0
 DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 80**3}
 DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
 DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
-DEFAULT_OPACITY_ENTROPY = {"voxel_mlp": 0.001, "voxel_sh": 0.005}
+DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.001, "voxel_mlp": 0.001, "voxel_sh": 0.005}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
 
