@@ -142,6 +142,33 @@ def _looking_inwards(cameras: Cameras, ring: _Viewpoints, offsets: Tensor) -> Ca
     return Cameras(poses.to(cameras.c2w), intrinsics, cameras.width, cameras.height)
 
 
+def tour(cameras: Cameras, count: int) -> list[int]:
+    """Up to count of the cameras, by their index, for a path around the scene without long ways across it.
+
+    They are spread evenly over all cameras in the order of their azimuth around what they look at, and begin after the widest
+    gap. Cameras that look at nothing together, as those of a walk, keep the order of the list. count: at least 1.
+    """
+    order = torch.arange(len(cameras))
+    if looks_at_something(cameras):
+        ring = _viewpoints(cameras, views=1)
+        east = normalize(ring.horizontal[ring.horizontal.norm(dim=1).argmax()], dim=0)
+        azimuth = torch.atan2(ring.horizontal @ cross(ring.up, east), ring.horizontal @ east)
+        azimuth, order = azimuth.sort()
+        gaps = torch.remainder(azimuth - azimuth.roll(1), 2 * math.pi)  # in front of each camera
+        order = order.roll(-int(gaps.argmax()))
+    steps = torch.linspace(0, len(order) - 1, min(count, len(order))).round().long()
+    return order[steps].tolist()
+
+
+def looks_at_something(cameras: Cameras) -> bool:
+    """Whether the cameras surround a target that they look at, as orbit and spiral need it."""
+    try:
+        estimate_target(cameras.c2w.double().cpu())
+    except ValueError:
+        return False
+    return True
+
+
 def estimate_target(c2w: Tensor) -> Tensor:
     """The point [3] with the least sum of squared distances to the optical axes of c2w [I,3,4].
 

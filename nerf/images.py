@@ -5,6 +5,8 @@ is written. Files appear whole or not at all: they are written under a temporary
 reader never meets half a file and an interrupted run leaves the older one in place.
 """
 
+import errno
+import io
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -56,8 +58,10 @@ def save_floats(path: str | Path, values: Tensor) -> None:
     Raises ValueError for another dtype and UserError where path cannot be written.
     """
     check_float("values", values, (None,) * values.dim())
-    with replacing(Path(path)) as partial, partial.open("wb") as file:
-        np.save(file, values.detach().float().cpu().numpy())
+    content = io.BytesIO()  # given a file, NumPy would write it past Python and not say what went wrong
+    np.save(content, values.detach().float().cpu().numpy())
+    with replacing(Path(path)) as partial:
+        partial.write_bytes(content.getbuffer())
 
 
 def color_depth(depth: Tensor, opacity: Tensor, near: float, far: float) -> Tensor:
@@ -133,8 +137,8 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
     or column is repeated: yuv420p, the one pixel format that every player reads, stores colour at half the
     resolution. Missing folders are created.
 
-    Raises RuntimeError if imageio-ffmpeg is missing, and ValueError if there are no frames, one is not a
-    float image, or sizes differ.
+    Raises RuntimeError if imageio-ffmpeg is missing, ValueError if there are no frames, one is not a float
+    image, or sizes differ, and UserError where path cannot be written.
     """
     try:
         import imageio_ffmpeg  # noqa: F401  (asked for before the first frame is rendered)
@@ -148,15 +152,27 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
     check_float("frame 0", first, IMAGE)
     # By default imageio would scale frames to multiples of 16 pixels.
     encoding = dict(codec="libx264", pixelformat="yuv420p", quality=VIDEO_QUALITY, macro_block_size=1)
-    with (
-        replacing(Path(path)) as partial,
+    with replacing(Path(path)) as partial:
+        count = 1
         # closing() because an imageio writer's own context leaves ffmpeg running after an exception.
-        closing(imageio.get_writer(partial, format="FFMPEG", mode="I", fps=fps, **encoding)) as writer,
-    ):
-        writer.append_data(_pad_to_even(_to_bytes(first)))
-        for number, frame in enumerate(remaining, start=1):
-            check_float(f"frame {number}", frame, first.shape)
-            writer.append_data(_pad_to_even(_to_bytes(frame)))
+        with closing(imageio.get_writer(partial, format="FFMPEG", mode="I", fps=fps, **encoding)) as writer:
+            writer.append_data(_pad_to_even(_to_bytes(first)))
+            for count, frame in enumerate(remaining, start=2):
+                check_float(f"frame {count - 1}", frame, first.shape)
+                writer.append_data(_pad_to_even(_to_bytes(frame)))
+        _check_video(partial, count)
+
+
+def _check_video(path: Path, frames: int) -> None:
+    """Raises OSError unless the video holds so many frames: imageio hears nothing of it when ffmpeg fails at the end."""
+    import imageio_ffmpeg
+
+    try:
+        found, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
+    except RuntimeError as error:  # what imageio-ffmpeg makes of a file that it cannot read
+        raise OSError(errno.EIO, "the encoder left a damaged video, as on a full disk") from error
+    if found != frames:
+        raise OSError(errno.EIO, f"the encoder stored {found} of {frames} frames, as on a full disk")
 
 
 def _apply_ramp(values: Tensor) -> Tensor:

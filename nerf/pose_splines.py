@@ -163,13 +163,3 @@ def _exp(half: Tensor) -> Tensor:
     """Unit quaternions [N,4] of half rotation vectors [N,3]."""
     angle = half.norm(dim=-1, keepdim=True)
     return torch.cat([torch.cos(angle), half * torch.sinc(angle / torch.pi)], dim=-1)
-
-
-def key_cameras(cameras: Cameras, count: int) -> list[int]:
-    """Up to count camera indices, spread evenly over the list and put into a short tour: each time the nearest one left."""
-    left = sorted({round(i * (len(cameras) - 1) / max(1, count - 1)) for i in range(count)})
-    tour, centers = [left.pop(0)], cameras.centers.double().cpu()
-    while left:
-        distances = (centers[left] - centers[tour[-1]]).norm(dim=1)
-        tour.append(left.pop(int(distances.argmin())))
-    return tour
