@@ -4,8 +4,8 @@
      "camera_path": [{"camera_to_world": [16 numbers, row by row], "fov": 50, "aspect": 1.333}, ...]}
 
 camera_to_world has OpenGL axes (x right, y up, looking along -z), as ours do. Its world is taken to be the data set's:
-nerfstudio moves and scales a scene before it trains, so a path made in its viewer fits only where that was switched off.
-fov is the vertical angle of view in degrees, pixels are square, the principal point is the middle of the picture.
+nerfstudio moves and scales a scene before it trains, so a path made in its viewer fits only where that was switched
+off. fov is the vertical angle of view in degrees, pixels are square, the principal point is the middle.
 """
 
 import json
@@ -34,8 +34,12 @@ class CameraPath:
 
 
 def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
-    """Writes cameras as a path file. The format holds the vertical angle of view alone: of intrinsics that are not those
-    of square pixels around the middle of the picture, fx, cx and cy are lost. Raises UserError where path cannot be written."""
+    """Writes cameras as a path file; missing folders are created.
+
+    Of the intrinsics, the format holds the vertical angle of view alone: where pixels are not square or the principal
+    point is not the middle, fx, cx and cy are lost. fps: frames per second. Raises UserError where path cannot be
+    written.
+    """
     last_row = [0.0, 0.0, 0.0, 1.0]
     entries = [
         {
@@ -60,9 +64,9 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
 def read_camera_path(path: Path) -> CameraPath:
     """Reads a path file: float32 cameras on the CPU, and the frame rate.
 
-    The frame rate is fps, or else the number of frames by seconds. A scale in camera_to_world is taken out. Raises UserError,
-    naming file and entry, for a file that is missing or not JSON, for missing keys, wrong counts, numbers that are not finite,
-    poses that are no poses, angles out of range, and cameras other than perspective ones.
+    The frame rate is fps, or else the number of frames by seconds. A scale in camera_to_world is taken out. Raises
+    UserError, naming file and entry, for a file that is missing or not JSON, for missing keys, wrong counts, numbers
+    that are not finite, matrices that are no poses, angles out of range, and cameras other than perspective ones.
     """
     content = _read_json(path)
     kind = content.get("camera_type", "perspective")
@@ -82,9 +86,10 @@ def read_camera_path(path: Path) -> CameraPath:
     for index, entry in enumerate(entries):
         where = f"{path}: camera_path[{index}]"
         if not isinstance(entry, dict):
-            raise UserError(f"{where} is {_shown(entry)}, expected an object with camera_to_world and fov; export it again.")
+            raise UserError(f"{where} is {_shown(entry)}, expected an object with camera_to_world and fov; correct it.")
         poses.append(_pose(where, entry))
-        focal = focal_from_fov(height, math.radians(_number(where, entry, "fov", 0, 180, "the vertical angle in degrees")))
+        fov = _number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
+        focal = focal_from_fov(height, math.radians(fov))
         _check_aspect(where, entry, width, height)
         intrinsics.append([focal, focal, width / 2, height / 2])
     cameras = Cameras(torch.stack(poses).float(), torch.tensor(intrinsics), width, height)
@@ -93,9 +98,12 @@ def read_camera_path(path: Path) -> CameraPath:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_int=float)  # one test for float covers every number
+        # parse_int: so that one test for float covers every number.
+        content = json.loads(path.read_text(encoding="utf-8"), parse_int=float)
     except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file, expected a camera path in nerfstudio's JSON format; correct path=.") from error
+        raise UserError(
+            f"{path}: no such file, expected a camera path in nerfstudio's JSON format; correct path=."
+        ) from error
     except json.JSONDecodeError as error:
         raise UserError(
             f"{path}: not valid JSON at line {error.lineno}, column {error.colno} ({error.msg}); export the path again."
@@ -104,7 +112,9 @@ def _read_json(path: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read ({reason}), expected JSON in UTF-8; export the path again.") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path}: holds {_shown(content)}, expected an object with the key 'camera_path'; export it again.")
+        raise UserError(
+            f"{path}: holds {_shown(content)}, expected an object with the key 'camera_path'; export the path again."
+        )
     return content
 
 
@@ -151,7 +161,9 @@ def _pose(where: str, entry: dict[str, Any]) -> torch.Tensor:
     values = entry.get("camera_to_world")
     if not isinstance(values, list) or len(values) != 16:
         found = f"a list of {len(values)}" if isinstance(values, list) else _shown(values)
-        raise UserError(f"{where}: camera_to_world is {found}, expected 16 numbers, a 4x4 matrix row by row; correct it.")
+        raise UserError(
+            f"{where}: camera_to_world is {found}, expected 16 numbers, a 4x4 matrix row by row; correct it."
+        )
     for value in values:
         if not isinstance(value, float) or not math.isfinite(value):
             raise UserError(f"{where}: camera_to_world holds {_shown(value)}, expected finite numbers; correct it.")

@@ -31,7 +31,8 @@ SPIRAL_BREATH = 0.15
 SPIRAL_SWING = 0.35
 SPIRAL_MAX_ELEVATION = math.radians(75)
 
-# Cameras whose directions around the up axis have a mean at least this long (1 = all agree) stand on one side of the scene.
+# Cameras whose directions, seen along the up axis, have a mean at least this long (1 = all agree) stand on one side of
+# the scene.
 MIN_AGREEMENT = 0.5
 
 
@@ -81,10 +82,10 @@ def spiral(cameras: Cameras, views: int) -> Cameras:
     """A closed spiral of views around the mean training camera, all looking at what the training cameras look at.
 
     The camera swings on an ellipse across the mean viewing direction, as wide as 90 percent of the training cameras
-    spread there but not beyond SPIRAL_SWING of the distance, for SPIRAL_TURNS turns while that distance grows and shrinks
-    once by SPIRAL_BREATH (Mildenhall et al. 2019, Local Light Field Fusion, whose paths these resemble). Cameras all
-    around the scene have no mean direction worth the name: then it is that of the one farthest from the up axis, raised
-    to their median elevation.
+    spread there but not beyond SPIRAL_SWING of the distance, for SPIRAL_TURNS turns, while that distance grows and
+    shrinks once by SPIRAL_BREATH (as the paths of Mildenhall et al. 2019, Local Light Field Fusion). Cameras all around
+    the scene have no mean direction worth the name: then it is that of the one farthest from the up axis, at their
+    median elevation.
 
     views, result and errors: see orbit.
     """
@@ -92,9 +93,10 @@ def spiral(cameras: Cameras, views: int) -> Cameras:
     middle = _mean_direction(ring)
     right = normalize(cross(ring.up, middle), dim=0)
     upward = cross(middle, right)
-    spread = [(ring.offsets @ axis).abs().quantile(0.9).clamp(max=SPIRAL_SWING * ring.radius) for axis in (right, upward)]
+    widest = SPIRAL_SWING * ring.radius
+    across, along = ((ring.offsets @ axis).abs().quantile(0.9).clamp(max=widest) for axis in (right, upward))
     turn = torch.arange(views, dtype=torch.float64)[:, None] * (2 * math.pi / views)
-    swing = spread[0] * torch.cos(SPIRAL_TURNS * turn) * right + spread[1] * torch.sin(SPIRAL_TURNS * turn) * upward
+    swing = across * torch.cos(SPIRAL_TURNS * turn) * right + along * torch.sin(SPIRAL_TURNS * turn) * upward
     distance = ring.radius * (1 + SPIRAL_BREATH * torch.sin(turn))
     return _looking_inwards(cameras, ring, distance * normalize(ring.radius * middle + swing, dim=1))
 
@@ -145,8 +147,9 @@ def _looking_inwards(cameras: Cameras, ring: _Viewpoints, offsets: Tensor) -> Ca
 def tour(cameras: Cameras, count: int) -> list[int]:
     """Up to count of the cameras, by their index, for a path around the scene without long ways across it.
 
-    They are spread evenly over all cameras in the order of their azimuth around what they look at, and begin after the widest
-    gap. Cameras that look at nothing together, as those of a walk, keep the order of the list. count: at least 1.
+    They are spread evenly over all cameras in the order of their azimuth around what they look at, and begin after the
+    widest gap. Cameras that look at nothing together, as those of a walk, keep the order of the list.
+    count: at least 1.
     """
     order = torch.arange(len(cameras))
     if looks_at_something(cameras):

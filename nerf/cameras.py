@@ -61,7 +61,7 @@ class Cameras:
         return self.pixel_range_rays(index, 0, self.width * self.height)
 
     def pixel_range_rays(self, index: int, first: int, end: int) -> Rays:
-        """Rays of one image through its pixels first to end - 1, counted row by row; cut off at the image's last pixel."""
+        """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels."""
         pixels = self.width * self.height
         bounds = (index * pixels + first, index * pixels + min(end, pixels))
         return self.rays_through(torch.arange(*bounds, device=self.c2w.device))
@@ -75,7 +75,7 @@ class Cameras:
         """
         if scale is not None:
             if width is not None or height is not None:
-                raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone or none")
+                raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone")
             width, height = max(1, round(scale * self.width)), max(1, round(scale * self.height))
         elif height is None:
             height = self.height if width is None else max(1, round(width * self.height / self.width))

@@ -12,7 +12,7 @@ from nerf.errors import UserError
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside path that takes its place on success and is removed on failure.
 
-    Missing folders are created. Raises UserError, naming path, where the disk is full or does not let itself be written.
+    Missing folders are created. Raises UserError, naming path, where the disk is full or cannot be written.
     """
     partial = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")  # ffmpeg goes by the suffix
     try:

@@ -83,7 +83,7 @@ def color_depth(depth: Tensor, opacity: Tensor, near: float, far: float) -> Tens
 
 
 def color_normals(normals: Tensor, opacity: Tensor) -> Tensor:
-    """Normals as a picture, float [H,W,3]: red, green and blue are (n + 1) / 2 along world x, y and z; empty space is white.
+    """Normals as a picture, float [H,W,3]: (n + 1) / 2, so red is world x, green y and blue z; empty space is white.
 
     normals: float [H,W,3], unit or zero; opacity: float [H,W]. Raises ValueError for other shapes or dtypes.
     """
@@ -164,7 +164,7 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
 
 
 def _check_video(path: Path, frames: int) -> None:
-    """Raises OSError unless the video holds so many frames: imageio hears nothing of it when ffmpeg fails at the end."""
+    """Raises OSError unless the video holds so many frames: imageio does not hear when ffmpeg fails at its end."""
     import imageio_ffmpeg
 
     try:

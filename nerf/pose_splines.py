@@ -20,8 +20,8 @@ TURNING_SHARE = 0.25
 def interpolate(cameras: Cameras, views: int) -> Cameras:
     """A path of views cameras through all given ones, in their order, at an even speed; it ends on the first and last.
 
-    Intrinsics change in proportion between the key cameras. Returns views cameras with the size, dtype and device of cameras.
-    Raises ValueError for views below 2 and fewer than 2 cameras.
+    Intrinsics change in proportion between the key cameras. Returns views cameras with the size, dtype and device of
+    cameras. Raises ValueError for views below 2 and fewer than 2 cameras.
     """
     for name, count in (("views", views), ("cameras", len(cameras))):
         if count < 2:
@@ -29,7 +29,8 @@ def interpolate(cameras: Cameras, views: int) -> Cameras:
     c2w = cameras.c2w.double().cpu()
     u = even_speed(c2w, views)
     first, share = _segment(u, len(cameras))
-    intrinsics = torch.lerp(cameras.intrinsics[first].cpu().double(), cameras.intrinsics[first + 1].cpu().double(), share)
+    keys = cameras.intrinsics.double().cpu()
+    intrinsics = torch.lerp(keys[first], keys[first + 1], share)
     return Cameras(
         interpolate_poses(c2w, u).to(cameras.c2w), intrinsics.to(cameras.intrinsics), cameras.width, cameras.height
     )
@@ -68,8 +69,8 @@ def _segment(u: Tensor, keys: int) -> tuple[Tensor, Tensor]:
 def _catmull_rom(points: Tensor, u: Tensor) -> Tensor:
     """Centripetal Catmull-Rom spline [N,3] through points [K,3] (Catmull and Rom 1974; Yuksel et al. 2011).
 
-    The time between two points is the square root of their distance: no loops and no overshoot where one pair is close and
-    the next far apart. At the ends the neighbour that is missing is the last but one, mirrored.
+    The time between two points is the square root of their distance: no loops and no overshoot where one pair is close
+    and the next far apart. At the ends the neighbour that is missing is the last but one, mirrored.
     """
     points = torch.cat([2 * points[:1] - points[1:2], points, 2 * points[-1:] - points[-2:-1]])
     times = points.diff(dim=0).norm(dim=1).sqrt()
@@ -110,8 +111,8 @@ def slerp(start: Tensor, end: Tensor, share: Tensor) -> Tensor:
 def quaternion_from_rotation(rotations: Tensor) -> Tensor:
     """Quaternions [N,4] of rotation matrices [N,3,3].
 
-    The quaternion is the eigenvector of the largest eigenvalue of a symmetric matrix (Bar-Itzhack 2000), so that matrices
-    that are rotations only up to rounding give the nearest one, with no special case for half turns.
+    The quaternion is the eigenvector of the largest eigenvalue of a symmetric matrix (Bar-Itzhack 2000): matrices that
+    are rotations only up to rounding give the nearest one, with no special case for half turns.
     """
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in rotations.unbind(-2))
     rows = [

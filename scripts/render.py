@@ -4,7 +4,7 @@
     python scripts/render.py run=outputs/RUN path=spiral          swings around the mean training camera, in and out
     python scripts/render.py path=interpolate 'cameras=[0,5,9]'   flies through these training cameras
     python scripts/render.py path=test scale=0.5                  the test views, at half their size
-    python scripts/render.py path=camera_path.json floats=true    a path from a file (nerfstudio's format), exact numbers
+    python scripts/render.py path=camera_path.json floats=true    a path file (nerfstudio's format), exact numbers
 
 The last lines printed name the folder of the result. It holds one file per frame in each of rgb/, depth/, opacity/ and
 normals/, the video PATH.mp4, and camera_path.json: the path itself, to edit and to give as path= again.
@@ -55,7 +55,7 @@ DEFAULT_FPS = 30.0
 class RenderConfig(RunConfig):
     path: str = setting("orbit", f"which cameras: {', '.join(PATHS)}, or FILE.json with a camera path")
     cameras: list[int] | None = setting(
-        None, f"path=interpolate: numbers of training cameras to fly through; none = {KEY_CAMERAS} on a tour around the scene"
+        None, f"path=interpolate: numbers of training cameras to pass through; none = {KEY_CAMERAS} around the scene"
     )
     frames: int = setting(60, "views of path=orbit, spiral and interpolate; others have their own number", low=1)
     fps: float | None = setting(

@@ -123,7 +123,7 @@ def test_resizing_keeps_the_vertical_field_of_view_and_square_pixels_square(size
 def test_resized_refuses_no_pixels_and_two_wishes():
     with pytest.raises(ValueError, match="width: found 0, expected at least 1"):
         identity_camera().resized(width=0, height=5)
-    with pytest.raises(ValueError, match="scale, width, height: found 2.0, 5, None, expected scale alone or none"):
+    with pytest.raises(ValueError, match="scale, width, height: found 2.0, 5, None, expected scale alone"):
         identity_camera().resized(width=5, scale=2.0)
 
 

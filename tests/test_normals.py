@@ -16,6 +16,7 @@ from nerf.fields.registry import build_field
 from nerf.normals import facing_normals, falling_density
 from nerf.occupancy import uniform
 from nerf.ops.backend import Backend, select
+from nerf.rays import Rays
 from nerf.rendering import render_image, render_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
@@ -127,8 +128,13 @@ def test_an_image_with_normals_does_not_depend_on_its_pieces(backend: Backend, m
     whole = render_image(field, sampler_of(field), cameras, 1, background, True)
     made: list[int] = []
     original = Cameras.rays_through
+
+    def counted(cameras: Cameras, pixels: Tensor) -> Rays:
+        made.append(len(pixels))
+        return original(cameras, pixels)
+
     monkeypatch.setitem(rendering.RAYS_PER_CHUNK, backend.device.type, 25)
-    monkeypatch.setattr(Cameras, "rays_through", lambda self, pixels: (made.append(len(pixels)), original(self, pixels))[1])
+    monkeypatch.setattr(Cameras, "rays_through", counted)
     pieces = render_image(field, sampler_of(field), cameras, 1, background, True)
     assert made == [25] * 5 + [19], "no more rays at a time than a chunk holds"
     torch.testing.assert_close(pieces.normals, whole.normals, atol=1e-3, rtol=0)
