@@ -174,8 +174,8 @@ def _pose(where: str, entry: dict[str, Any]) -> torch.Tensor:
         hint = "; it is written column by column, transpose it." if transposed else "; correct it."
         raise UserError(f"{where}: camera_to_world ends with {matrix[3].tolist()}, expected the row 0, 0, 0, 1{hint}")
     volume = torch.linalg.det(matrix[:3, :3])
-    rotation = matrix[:3, :3] / volume.clamp(min=1e-30) ** (1 / 3)
-    if volume <= 0 or (rotation.T @ rotation - torch.eye(3)).abs().max() > RIGID_TOLERANCE:
+    rotation = matrix[:3, :3] / volume.clamp(min=1e-30) ** (1 / 3)  # huge where it mirrors
+    if (rotation.T @ rotation - torch.eye(3)).abs().max() > RIGID_TOLERANCE:
         raise UserError(
             f"{where}: camera_to_world is not a rotation, a scale and a shift (it mirrors or shears, determinant "
             f"{volume.item():.3g}); expected a camera's pose; export it again."

@@ -87,11 +87,10 @@ def _catmull_rom(points: Tensor, u: Tensor) -> Tensor:
 
 
 def _squad(keys: Tensor, u: Tensor) -> Tensor:
-    """Quaternion spline [N,4] through keys [K,4]: spherical quadrangle interpolation (Shoemake 1987)."""
-    keys = keys.clone()
-    for index in range(1, len(keys)):  # q and -q are one rotation: the nearer one gives the shorter way
-        if keys[index] @ keys[index - 1] < 0:
-            keys[index] = -keys[index]
+    """Quaternion spline [N,4] through keys [K,4]: spherical quadrangle interpolation (Shoemake 1987).
+
+    q and -q are one rotation; slerp goes the shorter way whichever is given.
+    """
     conjugate = _conjugate(keys)
     inner = keys.clone()
     to_next = _log(_multiply(conjugate[1:-1], keys[2:]))

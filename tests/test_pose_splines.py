@@ -87,6 +87,8 @@ def test_the_path_is_smooth():
         steps = (at - before)[:, 3], (after - at)[:, 3]
         cosine = torch.nn.functional.cosine_similarity(*steps, dim=0)
         assert cosine > 0.9999
+        turns = before[:, :3].T @ at[:, :3] - torch.eye(3), at[:, :3].T @ after[:, :3] - torch.eye(3)
+        torch.testing.assert_close(turns[0], turns[1], atol=1e-3 * turns[0].abs().max().item(), rtol=0)
 
 
 def test_two_cameras_are_joined_by_a_straight_line():
