@@ -179,4 +179,6 @@ def help_text(cls: type, doc: str) -> str:
 
 def _default(f: dataclasses.Field) -> str:
     value = f.default if f.default is not dataclasses.MISSING else f.default_factory()
+    if isinstance(value, list):  # as it is typed
+        return f"[{','.join(map(str, value))}]"
     return "none" if value is None else str(value)

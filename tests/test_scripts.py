@@ -133,20 +133,20 @@ def test_evaluate_scores_another_split_of_the_newest_run(
     assert json.loads(Path("scores/metrics.json").read_text())["split"] == "train"
 
 
-def test_render_writes_frames_depth_opacity_and_a_video(trained: tuple[Path, str], tmp_path: Path) -> None:
+def test_render_writes_frames_depth_opacity_normals_and_a_video(trained: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     settings = ("frames=3", "width=40", "fps=5", f"hydra.run.dir={out}")
     found = run_script("render", f"run={trained[0]}", *settings, cwd=tmp_path)
     assert found.returncode == 0, found.stderr
-    for kind in ("rgb", "depth", "opacity"):
+    for kind in ("rgb", "depth", "opacity", "normals"):
         frames = sorted((out / kind).iterdir())
         assert [path.name for path in frames] == ["0000.png", "0001.png", "0002.png"]
         pictures = [read_picture(path) for path in frames]
         assert all(picture.shape[:2] == (40, 40) for picture in pictures)
         assert all(picture.std() > 5 for picture in pictures) and not np.array_equal(pictures[0], pictures[1])
-    with imageio.get_reader(out / "video.mp4") as video:
+    with imageio.get_reader(out / "orbit.mp4") as video:
         assert video.count_frames() == 3 and video.get_meta_data()["fps"] == 5
-    assert str(out / "video.mp4") in found.stdout
+    assert str(out / "orbit.mp4") in found.stdout
 
 
 def test_render_of_the_test_cameras_shows_what_training_rendered(
