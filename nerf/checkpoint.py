@@ -1,11 +1,11 @@
 """What a run leaves in its folder: a model that renders and a state that resumes, two files that need nothing else.
 
-The model is small: the grids near occupied cells alone (packed_grids.py), in full precision, so that it renders what the
-run rendered to the last bit. The resume state is everything, the optimizer's moments too.
+The model is small: the grids near occupied cells alone (packed_grids.py), in full precision, so that it renders what
+the run rendered to the last bit. The resume state is everything, the optimizer's moments too.
 
-Both hold tensors and plain containers alone and are read without executing code. Each write goes to a temporary name, is
-flushed to disk and renamed, so a run that is killed at any moment leaves the last whole file; killed between the two,
-the state is one save ahead of the model.
+Both hold tensors and plain containers alone and are read without executing code. Each write goes to a temporary name,
+is flushed to disk and renamed, so a run that is killed at any moment leaves the last whole file; killed between the
+two, the state is one save ahead of the model.
 """
 
 import contextlib
@@ -101,8 +101,10 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # as unwritable as before
             partial.unlink(missing_ok=True)
         kept = "the one before is kept" if path.exists() else "there is no earlier one"
-        raise UserError(f"{path} cannot be written: {_first_line(error)}; {kept}. Free some space, or set hydra.run.dir "
-                        "to another disk.") from error
+        raise UserError(
+            f"{path} cannot be written: {_first_line(_disk_error(error))}; {kept}. Free some space, or set "
+            "hydra.run.dir to another disk."
+        ) from error
 
 
 def load(run: Path) -> dict[str, Any]:
@@ -122,12 +124,12 @@ def load(run: Path) -> dict[str, Any]:
 
 
 def load_resume(run: Path) -> dict[str, Any]:
-    """The resume state of a run, given by its folder or its file, checked, tensors in host memory. Raises as load does."""
+    """The resume state of a run, given and checked as its model is, tensors in host memory. Raises as load does."""
     return _read(_file(run, RESUME_FILE), FORMATS[RESUME_FILE])
 
 
 def _file(run: Path, name: str) -> Path:
-    """The file of that name in a run's folder, or the file that was given itself. Raises UserError where there is none."""
+    """The file of that name in a run's folder, or the file that was given. Raises UserError where there is none."""
     path = run / name if run.is_dir() else run
     if not path.is_file():
         raise UserError(_missing(path, name))
@@ -160,8 +162,8 @@ def _missing(path: Path, name: str) -> str:
     folder = path.parent
     if path.name == RESUME_FILE and (folder / MODEL_FILE).is_file():
         return (
-            f"{path} does not exist: the run in {folder} renders, but cannot go on, because its resume state was removed "
-            "or never written. Train again."
+            f"{path} does not exist: the run in {folder} renders, but cannot go on, because its resume state was "
+            "removed. Train again."
         )
     if path.name == MODEL_FILE and (folder / RESUME_FILE).is_file():
         return (
@@ -170,8 +172,8 @@ def _missing(path: Path, name: str) -> str:
         )
     if (folder / SINGLE_FILE).is_file():
         return (
-            f"{path} does not exist; {folder / SINGLE_FILE} was written by version 1, this program reads version {VERSION}; "
-            f"use the program that wrote it. {REMEDY}"
+            f"{path} does not exist; {folder / SINGLE_FILE} was written by version 1, this program reads version "
+            f"{VERSION}; use the program that wrote it. {REMEDY}"
         )
     return f"{path} does not exist; expected the folder of a training run with a {name} in it."
 
@@ -180,7 +182,14 @@ def _damaged(path: Path, error: Exception) -> UserError:
     return UserError(f"{path} is damaged or no checkpoint of this program ({_first_line(error)}). {REMEDY}")
 
 
-def _first_line(error: Exception) -> str:
+def _disk_error(error: BaseException) -> BaseException:
+    """What the disk said: PyTorch's writer covers it with a complaint of its own about a wrong position."""
+    while not isinstance(error, OSError) and error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 

@@ -6,9 +6,9 @@
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
 
-The run folder gets config.yaml, model.pt (renders), resume.pt (goes on; may be deleted after the end), metrics.json, test
-renders, a contact sheet, an orbit video, and TensorBoard events where tensorboard is installed. Ctrl-C saves and says how
-to go on.
+The run folder gets config.yaml, model.pt (renders), resume.pt (goes on; may be deleted after the end), metrics.json,
+test renders, a contact sheet, an orbit video, and TensorBoard events where tensorboard is installed. Ctrl-C saves and
+says how to go on.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from nerf import checkpoint
 from nerf.config import Config, setting
 from nerf.errors import UserError
 from nerf.ops.backend import select
-from nerf.training import NonFiniteLoss, prepare, resolve, train
+from nerf.training import TrainingStopped, prepare, resolve, train
 
 # Overrides that leave the result of a resumed run as it is.
 RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.log_every", "train.save_every")
@@ -64,14 +64,15 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
                 report.add(look)
                 if config.train.save_every and look.step % config.train.save_every == 0:
                     checkpoint.save(folder, config, state, images.cameras)
-        except NonFiniteLoss as error:
+        except TrainingStopped as error:
             saved = (folder / checkpoint.RESUME_FILE).exists()
             kept = f"the last good checkpoint is kept in {folder}" if saved else "no checkpoint was saved yet"
-            raise UserError(f"{error}; {kept}. Lower field.lr_density, or look for broken images.") from error
+            raise UserError(f"{error}; {kept}. {error.remedy}.") from error
     peak_memory = report.peak_memory()
     checkpoint.save(folder, config, state, images.cameras)
     if not state.clock.finished:
-        print(f"\nStopped at step {state.clock.step}, saved in {folder}.\nGo on with: python scripts/train.py resume={folder}")
+        print(f"\nStopped at step {state.clock.step}, saved in {folder}.")
+        print(f"Go on with: python scripts/train.py resume={folder}")
         sys.exit(130)
     report.finish(state, images.cameras, peak_memory)
 

@@ -78,7 +78,7 @@ def crossings(field: Field, occupancy: OccupancyGrid, count: int) -> tuple[RaySa
 
 
 def test_vertices_that_are_not_stored_change_no_bit(sparse: tuple[Field, OccupancyGrid]) -> None:
-    """They hold what would show from a millionth of a cell away, and of many samples that lie on faces none reads it."""
+    """They hold what would show from a millionth of a cell away; of many samples that lie on faces none reads it."""
     field, occupancy = sparse
     sampler, rays = crossings(field, occupancy, 50_000)
     expected = render(field, sampler, rays)

@@ -162,7 +162,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     content = checkpoint.load_resume(run)
     assert 10 <= content["step"] < 3000
-    assert f"Stopped at step {content['step']}" in output
+    assert f"Stopped at step {content['step']}, saved in {run}" in output
     assert f"python scripts/train.py resume={run}" in output
     assert not (run / "metrics.json").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
