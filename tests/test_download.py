@@ -217,13 +217,15 @@ def test_a_download_that_breaks_off_goes_on(root: Path, server: Server, lego: by
 def test_a_server_that_is_gone_is_told_and_the_next_call_goes_on(root: Path, server: Server, lego: bytes) -> None:
     server.files["/lego.zip"], server.break_after = lego, 0
     source = ("lego", "--source", f"{server.url}/lego.zip")
+    root.mkdir()
+    (root / "lego.zip.part").write_bytes(lego[:1000])
+    (root / "lego.zip.part.json").write_text(json.dumps({"url": f"{server.url}/lego.zip", "size": len(lego)}))
     message = fail(root, *source)
     assert "cannot be reached or breaks off (the server closed the connection)" in message and "0.0 MB of 0." in message
 
     server.breaks, server.break_after = 1, len(lego) // 2
     assert not (root / "lego").exists()
     server.requests.clear()
-    (root / "lego.zip.part").write_bytes(lego[:1000])
     succeed(root, *source)
     assert server.requests[0] == "bytes=1000-" and server.requests[1] == f"bytes={1000 + len(lego) // 2}-"
     assert_whole(root)
