@@ -158,7 +158,7 @@ class RunReport:
         print(self.folder / "metrics.json", sheet, sep="\n")
         try:
             print(write_orbit(state.field, sampler, cameras, config, self.folder / "orbit.mp4"))
-        except (RuntimeError, ValueError) as error:  # the result stands without its video
+        except (OSError, RuntimeError, ValueError) as error:  # the result stands without its video
             print(f"no orbit video: {error}", file=sys.stderr)
 
 

@@ -43,8 +43,8 @@ def open_run(config: RunConfig) -> OpenRun:
 
 
 def newest_run() -> Path:
-    """The run in outputs/ whose checkpoint was written last."""
-    found = sorted(OUTPUTS.glob(f"**/{checkpoint.FILE_NAME}"), key=lambda path: path.stat().st_mtime)
+    """The run in outputs/ whose model was written last."""
+    found = sorted(OUTPUTS.glob(f"**/{checkpoint.MODEL_FILE}"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise UserError(
             f"there is no trained run in {OUTPUTS.resolve()}; train one with python scripts/train.py, or give run=DIR."

@@ -6,8 +6,9 @@
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
 
-The run folder gets config.yaml, checkpoint.pt, metrics.json, test renders, a contact sheet, an orbit video, and
-TensorBoard events where tensorboard is installed. Ctrl-C saves and says how to go on.
+The run folder gets config.yaml, model.pt (renders), resume.pt (goes on; may be deleted after the end), metrics.json,
+test renders, a contact sheet, an orbit video, and TensorBoard events where tensorboard is installed. Ctrl-C saves and
+says how to go on.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from nerf import checkpoint
 from nerf.config import Config, setting
 from nerf.errors import UserError
 from nerf.ops.backend import select
-from nerf.training import NonFiniteLoss, prepare, resolve, train
+from nerf.training import TrainingStopped, prepare, resolve, train
 
 # Overrides that leave the result of a resumed run as it is.
 RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.log_every", "train.save_every")
@@ -41,9 +42,9 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
         config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
     else:
         folder = Path(given.resume)
-        content = checkpoint.load(folder)
-        if not folder.is_dir():
+        if folder.is_file():
             raise UserError(f"resume={folder} is a file, expected the folder of a run; give resume={folder.parent}.")
+        content = checkpoint.load_resume(folder)
         config = _resumed_config(given, checkpoint.restore_config(content), overrides)
     backend = select(config.backend, config.device)
     config = resolve(config, backend)
@@ -63,14 +64,15 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
                 report.add(look)
                 if config.train.save_every and look.step % config.train.save_every == 0:
                     checkpoint.save(folder, config, state, images.cameras)
-        except NonFiniteLoss as error:
-            path = folder / checkpoint.FILE_NAME
-            kept = f"the last good checkpoint is {path}" if path.exists() else "no checkpoint was saved yet"
-            raise UserError(f"{error}; {kept}. Lower field.lr_density, or look for broken images.") from error
+        except TrainingStopped as error:
+            saved = (folder / checkpoint.RESUME_FILE).exists()
+            kept = f"the last good checkpoint is kept in {folder}" if saved else "no checkpoint was saved yet"
+            raise UserError(f"{error}; {kept}. {error.remedy}.") from error
     peak_memory = report.peak_memory()
-    path = checkpoint.save(folder, config, state, images.cameras)
+    checkpoint.save(folder, config, state, images.cameras)
     if not state.clock.finished:
-        print(f"\nStopped at step {state.clock.step}, saved {path}.\nGo on with: python scripts/train.py resume={folder}")
+        print(f"\nStopped at step {state.clock.step}, saved in {folder}.")
+        print(f"Go on with: python scripts/train.py resume={folder}")
         sys.exit(130)
     report.finish(state, images.cameras, peak_memory)
 

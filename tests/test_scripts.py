@@ -46,7 +46,7 @@ def read_picture(path: Path) -> np.ndarray:
 
 def test_train_writes_what_it_promises(trained: tuple[Path, str]) -> None:
     run, printed = trained
-    files = {"config.yaml", "checkpoint.pt", "metrics.json", "contact_sheet.png", "orbit.mp4", "test"}
+    files = {"config.yaml", "model.pt", "resume.pt", "metrics.json", "contact_sheet.png", "orbit.mp4", "test"}
     assert files <= {path.name for path in run.iterdir()}
     assert {path.name for path in run.iterdir()} - files <= {p.name for p in run.glob("events.out.tfevents*")}
     for name in ("metrics.json", "contact_sheet.png", "orbit.mp4"):
@@ -126,8 +126,8 @@ def test_evaluate_scores_another_split_of_the_newest_run(
 ) -> None:
     shutil.copytree(trained[0], "outputs/one")
     shutil.copytree(trained[0], "outputs/two")
-    Path("outputs/one/checkpoint.pt").write_bytes(b"never read")
-    os.utime("outputs/one/checkpoint.pt", (1, 1))
+    Path("outputs/one/model.pt").write_bytes(b"never read")
+    os.utime("outputs/one/model.pt", (1, 1))
     assert call_script("evaluate", "split=train", "every=50", "hydra.run.dir=scores") == 0
     assert "dB over 2 train views" in capsys.readouterr().out
     assert json.loads(Path("scores/metrics.json").read_text())["split"] == "train"
@@ -180,12 +180,12 @@ def test_a_mistake_ends_the_process_with_one_message(tmp_path: Path) -> None:
     ("script", "arguments", "expected"),
     [
         ("train", ["dataset=lego", "hydra.run.dir=o"], "Scene 'lego' not found: no transforms_train.json in "),
-        ("train", ["dataset=lego", "dataset.root=empty", "hydra.run.dir=o"], "in empty, empty/lego. Set dataset.root"),
+        ("train", ["dataset=lego", "dataset.root=empty", "hydra.run.dir=o"], "in empty, empty/lego. Fetch it with: "),
         ("train", ["dataset.downscale=3", "hydra.run.dir=o"], "dataset.downscale=3 does not divide the image size 200x200"),
         ("train", ["train.steps=none", "dataset=blender"], "Missing mandatory value: scene"),
         ("render", ["run=nowhere", "hydra.run.dir=o"], "nowhere does not exist; expected the folder of a training run"),
         ("render", ["hydra.run.dir=o"], "there is no trained run in "),
-        ("evaluate", ["run=empty", "hydra.run.dir=o"], "empty/checkpoint.pt does not exist"),
+        ("evaluate", ["run=empty", "hydra.run.dir=o"], "empty/model.pt does not exist"),
         ("render", ["frame=3"], "did you mean 'frames'?"),
         ("evaluate", ["every=0"], "every=0 is out of range, expected at least 1"),
     ],
