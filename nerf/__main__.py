@@ -7,7 +7,7 @@ import sys
 
 # Each is the module nerf.NAME with a main() that returns the exit status; imported only when it is asked for.
 COMMANDS = {
-    "doctor": "versions, what `auto` chooses and why, a check of every operation; exit status 1 where something is broken",
+    "doctor": "versions, what `auto` chooses and why, a check of every operation; fails where one is broken",
 }
 
 
@@ -22,13 +22,15 @@ def main(arguments: list[str]) -> int:
     if arguments[0] not in COMMANDS:
         near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        print(f"error: there is no command '{arguments[0]}'; choose one of {', '.join(COMMANDS)}.{hint}", file=sys.stderr)
+        choices = ", ".join(COMMANDS)
+        print(f"error: there is no command '{arguments[0]}'; choose one of {choices}.{hint}", file=sys.stderr)
         return 2
     if arguments[1:]:
         print(f"error: {arguments[0]} takes no arguments, found {' '.join(arguments[1:])}.", file=sys.stderr)
         return 2
     if importlib.util.find_spec("torch") is None:
-        print(f"error: PyTorch is not installed in {sys.prefix}; get it with: pip install 'torch>=2.10'", file=sys.stderr)
+        remedy = "get it with: pip install 'torch>=2.10'"
+        print(f"error: PyTorch is not installed in {sys.prefix}; {remedy}", file=sys.stderr)
         return 1
     return importlib.import_module(f"nerf.{arguments[0]}").main()
 

@@ -1,4 +1,4 @@
-"""What this machine offers, what `auto` chooses from it and why, and whether every operation computes what it should."""
+"""What this machine offers, what `auto` chooses from it and why, and whether every operation is right."""
 
 import importlib
 import importlib.util
@@ -75,8 +75,8 @@ def _gpus() -> Iterator[Finding]:
         problem = None
         if not torch.cuda.is_available():
             problem = (
-                f"{name} is there with driver {driver}, but PyTorch {torch.__version__} cannot use it; install a CUDA build "
-                "of PyTorch that fits the driver (CUDA 13 needs driver 580 or newer, CUDA 12 needs 525)."
+                f"{name} is there with driver {driver}, but PyTorch {torch.__version__} cannot use it; install a "
+                "CUDA build of PyTorch that fits the driver (CUDA 13 needs driver 580 or newer, CUDA 12 needs 525)."
             )
         yield Finding("GPU", f"{name}, driver {driver}", problem)
     for index in range(torch.cuda.device_count()):
@@ -101,7 +101,8 @@ def _tools() -> Iterator[Finding]:
     for name, command in tools.items():
         lines = _lines(*command, "--version")
         told = [line for line in lines or () if "release" in line] or lines  # nvcc says its own name first
-        yield Finding(name, f"{told[0]} ({' '.join(command)})" if told else "absent; only building the library needs it")
+        version = f"{told[0]} ({' '.join(command)})" if told else "absent; only building the library needs it"
+        yield Finding(name, version)
 
 
 def _packages() -> Iterator[Finding]:

@@ -104,7 +104,7 @@ def is_checked(operation: str) -> bool:
 def check(operation: str, device: str, ops: ModuleType) -> Result:
     """Runs ops.<operation>, or for a backward operation its forward one with gradients, on a device.
 
-    ops: nerf.ops.native. The reference computes the same in float32 on the CPU. Raises nothing that the operation raises.
+    ops: nerf.ops.native. The reference computes the same in float32 on the CPU. What the operation raises is its problem.
     """
     if not is_checked(operation):
         return Result(operation, device, None, False, 0.0)
@@ -143,9 +143,11 @@ def _difference(name: str, device: str, found: dict[str, Tensor], expected: dict
     for key, wanted in expected.items():
         got = found[key]
         if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
-            return f"{name} on {device}: {key} is {got.dtype} {list(got.shape)}, expected {wanted.dtype} {list(wanted.shape)}"
+            kinds = [f"{x.dtype} {list(x.shape)}" for x in (got, wanted)]
+            return f"{name} on {device}: {key} is {kinds[0]}, expected {kinds[1]}"
         error = (got.double() - wanted.double()).abs().max().item()
         largest = wanted.double().abs().max().item()
         if not error <= (TOLERANCE * largest if wanted.is_floating_point() else 0):  # NaN too
-            return f"{name} on {device}: {key} differs from the reference by {error:.1e}, its numbers reach {largest:.1e}"
+            found_error = f"differs from the reference by {error:.1e}, its numbers reach {largest:.1e}"
+            return f"{name} on {device}: {key} {found_error}"
     return None

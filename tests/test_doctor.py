@@ -107,8 +107,8 @@ def test_an_operation_without_a_check_shows_as_not_checked() -> None:
 def test_the_doctor_says_what_is_here_and_checks_every_operation() -> None:
     found = nerf("doctor")
     assert found.returncode == 0, found.stderr
-    topics = ("Python", "torch", "nvcc", "g++", "ninja", "tensorboard", "lpips", "disk", "memory", "auto chooses", "library")
-    for topic in topics:
+    packages = ("numpy", "hydra", "tensorboard", "lpips")
+    for topic in ("Python", "torch", "nvcc", "g++", "ninja", *packages, "disk", "memory", "auto chooses", "library"):
         assert f"\n{topic} " in "\n" + found.stdout, topic
     assert library.library_stamp() in found.stdout and torch.__version__ in found.stdout
     for name in self_check.registered():
