@@ -11,7 +11,6 @@ from pathlib import Path
 from _hydra import run  # before torch
 
 import torch
-from _report import background, depth_range, load_split
 from _runs import OpenRun, RunConfig, open_run
 from tqdm import tqdm
 
@@ -20,6 +19,7 @@ from nerf.camera_paths import orbit
 from nerf.cameras import Cameras
 from nerf.config import setting
 from nerf.rendering import render_image
+from nerf.runs import background, depth_range, load_split
 
 
 @dataclass
