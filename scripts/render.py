@@ -31,7 +31,6 @@ from pathlib import Path
 from _hydra import run  # before torch
 
 import torch
-from _report import background, depth_range, load_split
 from _runs import OpenRun, RunConfig, open_run
 from torch import Tensor
 from tqdm import tqdm
@@ -44,6 +43,7 @@ from nerf.config import setting
 from nerf.errors import UserError
 from nerf.pose_splines import interpolate
 from nerf.rendering import render_image
+from nerf.runs import background, depth_range, load_split
 
 PATHS = ("orbit", "spiral", "interpolate", "test")
 SHOWN = ("rgb", "depth", "opacity", "normals")

@@ -18,14 +18,15 @@ from pathlib import Path
 
 from _hydra import CONFIGS, run  # before torch
 
-from _report import RunReport, StopOnInterrupt, load_split, progress_bar, save_config
+from _report import RunReport, progress_bar, save_config
 from omegaconf import OmegaConf
 
 from nerf import checkpoint
 from nerf.config import Config, setting
 from nerf.errors import UserError
-from nerf.ops.backend import select
-from nerf.training import TrainingStopped, prepare, resolve, train
+from nerf.interrupts import StopOnInterrupt
+from nerf.runs import resume, start
+from nerf.training import TrainingStopped, train
 
 # Overrides that leave the result of a resumed run as it is.
 RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.log_every", "train.save_every")
@@ -37,25 +38,17 @@ class TrainScriptConfig(Config):
 
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
-    content = None
     if given.resume is None:
-        config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+        begun = start(Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}))
     else:
         folder = Path(given.resume)
         if folder.is_file():
             raise UserError(f"resume={folder} is a file, expected the folder of a run; give resume={folder.parent}.")
-        content = checkpoint.load_resume(folder)
-        config = _resumed_config(given, checkpoint.restore_config(content), overrides)
-    backend = select(config.backend, config.device)
-    config = resolve(config, backend)
-    images = load_split(config.dataset, "train")
+        begun = resume(folder, lambda saved: _resumed_config(given, saved, overrides))
+    config, images, state, backend = begun.config, begun.images, begun.state, begun.state.field.backend
     save_config(folder, config)
     print(f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; {backend}", file=sys.stderr)
 
-    if content is None:
-        state = prepare(config, images, backend)
-    else:
-        state = checkpoint.restore_run(content, config, images, backend)
     report = RunReport(folder, config, backend)
     with StopOnInterrupt() as interrupt, progress_bar(state.clock) as bar:
         try:
