@@ -78,7 +78,10 @@ void index_add(const IndexAddArgs<T>& a, Stream) {
   const int64_t parts = a.num_rows * elements <= kSerialWork ? 1 : torch::stable::get_num_threads();
   parallel_for(parts, 1, [&](int64_t part) {
     const bool columns = elements >= kColumns * parts;
-    const auto share = [&](int64_t whole, bool cut, int64_t i) { return cut ? whole * i / parts : i > part ? whole : 0; };
+    // Where share number i of the whole begins; this core has it all where it is not cut.
+    const auto share = [&](int64_t whole, bool cut, int64_t i) {
+      return cut ? whole * i / parts : i > part ? whole : 0;
+    };
     add_part(a, walk, {share(elements, columns, part), share(elements, columns, part + 1),
                        share(targets, !columns, part), share(targets, !columns, part + 1)});
   });

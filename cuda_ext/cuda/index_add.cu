@@ -78,7 +78,7 @@ __device__ int find_rows(const IndexAddArgs<T>& a, int64_t target, int64_t first
   return total;
 }
 
-// Four blocks on a multiprocessor keep 128 KiB on the way; sums of eight bfloat16 a pack take too many registers for it.
+// Four blocks on a multiprocessor keep 128 KiB on the way; packs of eight bfloat16 take too many registers for that.
 template <class T, int kCount, class Offset>
 __global__ void __launch_bounds__(kThreads, sizeof(T) < 4 ? 2 : 4)
     own_kernel(IndexAddArgs<T> a, SliceWalk<Offset> walk, Offset packs, Ownership own) {
@@ -179,8 +179,8 @@ template <class T>
 bool has_whole_packs(const IndexAddArgs<T>& a) {
   const SliceDims& dims = a.slice;
   const auto whole = [](int64_t x) { return x % kPackSize<T> == 0; };
-  bool fits = !a.rows_inside && dims.count > 0 && dims.dst_stride[0] == 1 && dims.src_stride[0] == 1 && whole(dims.size[0]) &&
-              is_pack_aligned(a.dst) && is_pack_aligned(a.src);
+  bool fits = !a.rows_inside && dims.count > 0 && dims.dst_stride[0] == 1 && dims.src_stride[0] == 1 &&
+              whole(dims.size[0]) && is_pack_aligned(a.dst) && is_pack_aligned(a.src);
   fits = fits && whole(a.dst_row_stride) && (whole(a.src_row_stride) || a.num_rows == 1);
   for (int d = 1; fits && d < dims.count; ++d) fits = whole(dims.dst_stride[d]) && whole(dims.src_stride[d]);
   return fits;

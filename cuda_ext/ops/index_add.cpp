@@ -46,7 +46,8 @@ void check_overlap(const Tensor& dst, const Tensor& src) {
   const auto end = [&](const Tensor& t) { return begin(t) + span(t) * t.element_size(); };
   // Two tensors with gaps may interleave without sharing anything, as columns of one matrix do.
   const bool dense = span(dst) == dst.numel() && span(src) == src.numel();
-  if (dst.numel() && src.numel() && (begin(dst) == begin(src) || dense) && begin(dst) < end(src) && begin(src) < end(dst))
+  const bool meet = begin(dst) < end(src) && begin(src) < end(dst);
+  if (dst.numel() && src.numel() && meet && (dense || begin(dst) == begin(src)))
     reject("src has memory in common with dst, expected memory of its own; use .clone()");
 }
 
