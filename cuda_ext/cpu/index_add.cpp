@@ -48,23 +48,32 @@ void add_row(const IndexAddArgs<T>& a, const SliceWalk<int64_t>& walk, const Par
   }
 }
 
+// One number of each row, for rows that lie inside of the slices.
+template <class T, class Index>
+void add_numbers(const IndexAddArgs<T>& a, const Part& part, const Index* __restrict__ index, T* __restrict__ dst,
+                 const T* __restrict__ src) {
+  const int64_t first = part.first_target, count = part.end_target - part.first_target;
+  const int64_t num_rows = a.num_rows, dst_step = a.dst_row_stride, src_step = a.src_row_stride;
+  const Wide<T> alpha = a.alpha;
+  for (int64_t i = 0; i < num_rows; ++i)
+    if (uint64_t(index[i] - first) < uint64_t(count)) add(dst[index[i] * dst_step], alpha, src[i * src_step]);
+}
+
 template <class T>
 void add_part(const IndexAddArgs<T>& a, const SliceWalk<int64_t>& walk, const Part& part) {
-  const auto owns = [&](int64_t target) { return target >= part.first_target && target < part.end_target; };
-  if (!a.rows_inside) {
-    for (int64_t i = 0; i < a.num_rows; ++i) {
-      const int64_t target = a.index_at(i);
-      if (owns(target)) add_row(a, walk, part, a.dst + target * a.dst_row_stride, a.src + i * a.src_row_stride);
+  if (a.rows_inside) {
+    for (int64_t e = part.first_element; e < part.end_element; ++e) {
+      int64_t d, s;
+      walk.locate(e, d, s);
+      if (a.narrow_index) add_numbers(a, part, static_cast<const int32_t*>(a.index), a.dst + d, a.src + s);
+      else add_numbers(a, part, static_cast<const int64_t*>(a.index), a.dst + d, a.src + s);
     }
     return;
   }
-  for (int64_t e = part.first_element; e < part.end_element; ++e) {
-    int64_t d, s;
-    walk.locate(e, d, s);
-    for (int64_t i = 0; i < a.num_rows; ++i) {
-      const int64_t target = a.index_at(i);
-      if (owns(target)) add(a.dst[d + target * a.dst_row_stride], a.alpha, a.src[s + i * a.src_row_stride]);
-    }
+  for (int64_t i = 0; i < a.num_rows; ++i) {
+    const int64_t target = a.index_at(i);
+    if (target >= part.first_target && target < part.end_target)
+      add_row(a, walk, part, a.dst + target * a.dst_row_stride, a.src + i * a.src_row_stride);
   }
 }
 
