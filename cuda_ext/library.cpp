@@ -25,6 +25,11 @@ STABLE_TORCH_LIBRARY(nerf, m) {
   m.def(
       "adam_step(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor(d!) grad, Tensor lr, "
       "Tensor step, Tensor? rows, float beta1, float beta2, float eps) -> ()");
+  m.def("interpolate_cells(Tensor feats, Tensor points) -> Tensor");
+  m.def(
+      "interpolate_cells_backward(Tensor grad_out, Tensor feats, Tensor points, bool needs_feats, "
+      "bool needs_points) -> (Tensor grad_feats, Tensor grad_points)");
+  m.def("index_add(Tensor(a!) dst, int dim, Tensor index, Tensor src, float alpha) -> ()");
 }
 
 #define NERF_IMPLEMENT(m)                                                                     \
@@ -38,7 +43,10 @@ STABLE_TORCH_LIBRARY(nerf, m) {
   m.impl("contract_basis_backward", TORCH_BOX(&nerf::contract_basis_backward));               \
   m.impl("sample_images", TORCH_BOX(&nerf::sample_images));                                   \
   m.impl("total_variation_grad", TORCH_BOX(&nerf::total_variation_grad));                     \
-  m.impl("adam_step", TORCH_BOX(&nerf::adam_step));
+  m.impl("adam_step", TORCH_BOX(&nerf::adam_step));                                           \
+  m.impl("interpolate_cells", TORCH_BOX(&nerf::interpolate_cells));                           \
+  m.impl("interpolate_cells_backward", TORCH_BOX(&nerf::interpolate_cells_backward));         \
+  m.impl("index_add", TORCH_BOX(&nerf::index_add));
 
 STABLE_TORCH_LIBRARY_IMPL(nerf, CPU, m) { NERF_IMPLEMENT(m) }
 #ifdef NERF_WITH_CUDA
