@@ -4,6 +4,7 @@
 
 #include "math/adam.h"
 #include "math/composite.h"
+#include "math/distortion.h"
 #include "math/march.h"
 #include "math/sample_images.h"
 #include "math/total_variation.h"
@@ -29,6 +30,8 @@ struct Stream {
   template <class T> void sample_images(const SampleImagesArgs<T>& args, Stream stream);                        \
   template <class T> void total_variation(const TotalVariationArgs<T>& args, Stream stream);                    \
   template <class T> void adam(const AdamArgs<T>& args, Stream stream);                                         \
+  template <class T> void distortion(const DistortionArgs<T>& args, Stream stream);                             \
+  template <class T> void distortion_backward(const DistortionArgs<T>& args, Stream stream);                    \
   /* Waits for the stream and reads one integer. */                                                             \
   int64_t read(const int64_t* address, Stream stream);
 

@@ -22,6 +22,10 @@ STABLE_TORCH_LIBRARY(nerf, m) {
   m.def(
       "adam_step(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor grad, Tensor lr, Tensor step, "
       "float beta1, float beta2, float eps) -> ()");
+  m.def("distortion_loss(Tensor weights, Tensor t_starts, Tensor t_ends, Tensor ray_offsets) -> Tensor");
+  m.def(
+      "distortion_loss_backward(Tensor grad_loss, Tensor weights, Tensor t_starts, Tensor t_ends, "
+      "Tensor ray_offsets) -> Tensor");
 }
 
 #define NERF_IMPLEMENT(m)                                                                     \
@@ -32,7 +36,9 @@ STABLE_TORCH_LIBRARY(nerf, m) {
   m.impl("composite_rays_backward", TORCH_BOX(&nerf::composite_rays_backward));               \
   m.impl("sample_images", TORCH_BOX(&nerf::sample_images));                                   \
   m.impl("total_variation_grad", TORCH_BOX(&nerf::total_variation_grad));                     \
-  m.impl("adam_step", TORCH_BOX(&nerf::adam_step));
+  m.impl("adam_step", TORCH_BOX(&nerf::adam_step));                                           \
+  m.impl("distortion_loss", TORCH_BOX(&nerf::distortion_loss));                               \
+  m.impl("distortion_loss_backward", TORCH_BOX(&nerf::distortion_loss_backward));
 
 STABLE_TORCH_LIBRARY_IMPL(nerf, CPU, m) { NERF_IMPLEMENT(m) }
 #ifdef NERF_WITH_CUDA

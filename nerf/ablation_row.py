@@ -127,6 +127,9 @@ class Row:
         loss = losses.photometric(rendering.rgb, truth)
         if config.loss.opacity_entropy > 0:
             loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
+        if config.loss.distortion > 0:
+            spread = losses.distortion(rendering.weights, visible, state.field.box.size.norm(), state.field.backend)
+            loss = loss + config.loss.distortion * spread
         clock.mark("rest")
         loss.backward()
         clock.mark("backward")

@@ -91,6 +91,7 @@ class LossConfig:
     opacity_entropy: float | None = setting(
         None, "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp, 0.005 for voxel_sh", low=0
     )
+    distortion: float = setting(0.0, "weight of the spread of the samples' weights along each ray", low=0)
 
 
 @dataclass

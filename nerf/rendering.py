@@ -21,6 +21,7 @@ class Rendering:
     rgb: Tensor  # [R,3] over the background
     opacity: Tensor  # [R]
     depth: Tensor  # [R] sum of weight * t; divide by opacity for the mean distance along the ray
+    weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not kept
 
 
 @torch.no_grad()
@@ -45,10 +46,10 @@ def render_samples(field: Field, sampler: RaySampler, samples: RaySamples, backg
     """Renders packed samples. background: [3] or [R,3]. Differentiable in the field's parameters."""
     density, rgb = field(samples.positions(), samples.rays.directions, samples.ray_indices)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
-    values, opacity, depth, _ = sampler.backend.ops.composite_rays(
+    values, opacity, depth, weights = sampler.backend.ops.composite_rays(
         density, rgb, *intervals, sampler.config.min_transmittance
     )
-    return Rendering(values + (1 - opacity)[:, None] * background, opacity, depth)
+    return Rendering(values + (1 - opacity)[:, None] * background, opacity, depth, weights)
 
 
 @torch.no_grad()

@@ -146,6 +146,13 @@ def _adam(
     return param, first, second, grad, lr, number, 0.9, 0.99, 1e-8
 
 
+def _weighted(counts: tuple[int, ...] = (5, 0, 3, 12, 1), near: float = 1.0, scale: float = 1.0, tail: int = 0) -> tuple:
+    """Weights of packed samples from near on: neighbours touch, overlap or leave a gap."""
+    _, _, starts, ends, offsets, _ = _packed(counts=counts, tail=tail)
+    weights = scale * numbers(len(starts), seed=22)
+    return weights, near - 1 + starts, near - 1 + ends, offsets
+
+
 def cotangent(x: Tensor) -> Tensor:
     """A gradient for an output: numbers of both signs, none of them zero."""
     return torch.cos(torch.arange(x.numel(), device=x.device, dtype=torch.float64)).view(x.shape).to(x.dtype)
@@ -160,6 +167,11 @@ def _composite_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple
     *tensors, min_transmittance = forward(dtype, device)
     outputs = reference.composite_rays(*tensors, min_transmittance)
     return *map(cotangent, outputs), *tensors, outputs[3], min_transmittance
+
+
+def _distortion_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
+    arguments = forward(dtype, device)
+    return cotangent(reference.distortion_loss(*arguments)), *arguments
 
 
 TOTAL = len(reference.march_rays(*_march())[1])  # samples of march_rays' typical case
@@ -243,8 +255,23 @@ CASES: dict[str, dict[str, Case]] = {
         "non_contiguous": _with_gaps(_case(_adam, rates=5), first=3),
         **{f"channels_{c}": _case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
     },
+    "distortion_loss": {
+        "typical": _case(_weighted),
+        "empty": _case(_weighted, counts=()),
+        "zero_samples": _case(_weighted, counts=(0, 0, 0)),
+        "long_rays": _case(_weighted, counts=LONG_RAYS),
+        "far_away": _case(_weighted, counts=LONG_RAYS, near=1000.0),
+        "zero_weights": _case(_weighted, scale=0.0),
+        "huge_weights": _case(_weighted, scale=1e10),
+        "capacity_tail": _case(_weighted, tail=6),
+        "non_contiguous": _with_gaps(_case(_weighted)),
+    },
 }
-_BACKWARD = {"interpolate_trilinear": _trilinear_backward, "composite_rays": _composite_backward}
+_BACKWARD = {
+    "interpolate_trilinear": _trilinear_backward,
+    "composite_rays": _composite_backward,
+    "distortion_loss": _distortion_backward,
+}
 for _name, _backward in _BACKWARD.items():
     _cases = {case: partial(_backward, make) for case, make in CASES[_name].items()}
     CASES[f"{_name}_backward"] = {**_cases, "non_contiguous": _with_gaps(_cases["typical"])}

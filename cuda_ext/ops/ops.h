@@ -34,4 +34,8 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
 void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
                const Tensor& lr, const Tensor& step, double beta1, double beta2, double eps);
 
+Tensor distortion_loss(const Tensor& weights, const Tensor& t_starts, const Tensor& t_ends, const Tensor& ray_offsets);
+Tensor distortion_loss_backward(const Tensor& grad_loss, const Tensor& weights, const Tensor& t_starts,
+                                const Tensor& t_ends, const Tensor& ray_offsets);
+
 }  // namespace nerf

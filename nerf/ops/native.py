@@ -72,6 +72,11 @@ def adam_step(
     torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq])
 
 
+def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offsets: Tensor) -> Tensor:
+    """See reference.distortion_loss."""
+    return _ops.distortion_loss(weights, t_starts, t_ends, ray_offsets)
+
+
 # Fake kernels.
 
 
@@ -132,6 +137,16 @@ def _(param, exp_avg, exp_avg_sq, grad, lr, step, beta1, beta2, eps):
     return None
 
 
+@torch.library.register_fake("nerf::distortion_loss")
+def _(weights, t_starts, t_ends, ray_offsets):
+    return weights.new_empty(ray_offsets.shape[0] - 1)
+
+
+@torch.library.register_fake("nerf::distortion_loss_backward")
+def _(grad_loss, weights, t_starts, t_ends, ray_offsets):
+    return weights.new_empty(weights.shape)
+
+
 # Derivatives.
 
 
@@ -162,6 +177,14 @@ def _composite_backward(ctx, *grads):
     return grad_density, grad_values, None, None, None, None
 
 
+def _save_distortion(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _distortion_backward(ctx, grad_loss):
+    return _ops.distortion_loss_backward(grad_loss, *ctx.saved_tensors), None, None, None
+
+
 def _no_second_derivative(name: str):
     def backward(ctx, *grads):
         raise RuntimeError(f"{name} has no second derivative; use backend=torch where one is needed")
@@ -171,5 +194,6 @@ def _no_second_derivative(name: str):
 
 torch.library.register_autograd("nerf::interpolate_trilinear", _trilinear_backward, setup_context=_save_trilinear)
 torch.library.register_autograd("nerf::composite_rays", _composite_backward, setup_context=_save_composite)
-for _name in ("interpolate_trilinear", "composite_rays"):
+torch.library.register_autograd("nerf::distortion_loss", _distortion_backward, setup_context=_save_distortion)
+for _name in ("interpolate_trilinear", "composite_rays", "distortion_loss"):
     torch.library.register_autograd(f"nerf::{_name}_backward", _no_second_derivative(_name))

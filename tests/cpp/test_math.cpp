@@ -8,6 +8,7 @@
 
 #include "adam.h"
 #include "composite.h"
+#include "distortion.h"
 #include "march.h"
 #include "sample_images.h"
 #include "total_variation.h"
@@ -202,6 +203,34 @@ void march_equals_brute_force() {
   }
 }
 
+void distortion_of_pairs() {
+  const std::vector<int64_t> offsets = {0, 0, 1, 9};
+  auto weights = numbers(9), starts = numbers(9, 0, 0.5), ends = numbers(9, 0.5, 1);
+  for (int i = 0; i < 9; ++i) starts[i] += i, ends[i] += i;
+  const auto definition = [&](int64_t r) {
+    double sum = 0;
+    for (int64_t i = offsets[r]; i < offsets[r + 1]; ++i) {
+      sum += weights[i] * weights[i] * (ends[i] - starts[i]) / 3;
+      for (int64_t j = offsets[r]; j < offsets[r + 1]; ++j)
+        sum += weights[i] * weights[j] * std::abs(starts[i] + ends[i] - starts[j] - ends[j]) / 2;
+    }
+    return sum;
+  };
+  std::vector<double> loss(3, 7), grad(9, 7);
+  const std::vector<double> grad_loss = {3, 0.5, -2};
+  const DistortionArgs<double> args = {weights.data(), starts.data(), ends.data(),     offsets.data(),
+                                       3,              loss.data(),   grad_loss.data(), grad.data()};
+  for (int64_t r = 0; r < 3; ++r) distortion_ray(args, r), distortion_ray_backward(args, r);
+  for (int64_t r = 0; r < 3; ++r) expect_near(loss[r], definition(r), 1e-13, "distortion of all pairs");
+  for (int64_t i = 0; i < 9; ++i) {
+    const int64_t r = i < 1 ? 1 : 2;
+    const double middle = weights[i];
+    const double high = (weights[i] = middle + 1e-4, definition(r)), low = (weights[i] = middle - 1e-4, definition(r));
+    weights[i] = middle;
+    expect_near(grad[i], grad_loss[r] * (high - low) / 2e-4, 1e-9, "gradient of distortion");
+  }
+}
+
 void total_variation_sums_to_zero() {
   const auto grid = numbers(4 * 1 * 3 * 2, -2, 2);
   std::vector<double> grad(grid.size(), 0);
@@ -243,6 +272,7 @@ int main() {
   composite_gradient(0.05);
   march_equals_brute_force<float>();
   march_equals_brute_force<double>();
+  distortion_of_pairs();
   total_variation_sums_to_zero();
   adam_first_step();
   pixels();

@@ -18,6 +18,7 @@ NOT_DIFFERENTIABLE = {
     "adam_step": "written in place, behind the loss",
     "interpolate_trilinear_backward": "raises: no second derivative",
     "composite_rays_backward": "raises: no second derivative",
+    "distortion_loss_backward": "raises: no second derivative",
 }
 
 REQUIRED = {"typical", "empty", "non_contiguous"}
