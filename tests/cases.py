@@ -79,6 +79,14 @@ def _march_axis_parallel() -> tuple:
     return origins, directions, near - 0.5, numbers(*cells, seed=4) < 0.1, near, near + 9, 0.25, 0
 
 
+def _march_standing() -> tuple:
+    """Rays inside the grid without a direction: they stay in their cell, from near to far or for ever."""
+    origins, directions, jitter, occupied, near, _, step, _ = _march(rays=20, inside=True, filled=0.7)
+    far = torch.where(torch.arange(20) % 2 == 0, torch.inf, near + 3)
+    directions = directions * (torch.arange(20) % 4 == 3)[:, None]
+    return origins, directions, jitter, occupied, near, far, step, 0
+
+
 def _points(
     resolution: tuple[int, int, int] = (5, 4, 6),
     channels: int = 4,
@@ -189,6 +197,7 @@ CASES: dict[str, dict[str, Case]] = {
         "ends_inside": _case(_march, inside=True, far=1.5),
         "axis_parallel": _case(_march_axis_parallel),
         "single_cell": _case(_march, cells=(1, 1, 1), filled=1.0),
+        "standing": _case(_march_standing),
         "step_beyond_grid": _case(_march, step=30.0),
         "capacity_fits": _case(_march, capacity=1000),
         "capacity_exact": _case(_march, capacity=TOTAL),

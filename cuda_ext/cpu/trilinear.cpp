@@ -67,9 +67,9 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
   if (!a.grad_grid) return;
   const int64_t slice = a.vertices[1] * a.vertices[2], num_slabs = torch::stable::get_num_threads();
   std::vector<int64_t> points_at(a.vertices[0], 0), first_x(num_slabs + 1, a.vertices[0]);
-  std::vector<int32_t> x_of(a.num_points);
+  std::vector<int64_t> x_of(a.num_points);
   for (int64_t n = 0; n < a.num_points; ++n)
-    ++points_at[x_of[n] = int32_t(make_stencil(a.coords + 3 * n, a.vertices).row / slice)];
+    ++points_at[x_of[n] = make_stencil(a.coords + 3 * n, a.vertices).row / slice];
   first_x[0] = 0;
   for (int64_t x = 0, slab = 1, sum = 0; x < a.vertices[0] && slab < num_slabs; sum += points_at[x++])
     if (sum >= a.num_points * slab / num_slabs) first_x[slab++] = x;

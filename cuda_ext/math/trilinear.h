@@ -41,7 +41,7 @@ HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3]) {
     const T last = T(vertices[axis] - 1);
     const T x = clamp(coord[axis], T(0), last);
     // The last vertex belongs to the cell below it; NaN ends up in cell 0 and stays NaN in the weights.
-    base[axis] = clamp<int64_t>(int64_t(std::floor(x)), 0, max2<int64_t>(vertices[axis] - 2, 0));
+    base[axis] = nearest_cell(x, max2<int64_t>(vertices[axis] - 1, 1));
     const T fraction = x - T(base[axis]);
     s.weight[axis][0] = T(1) - fraction;
     s.weight[axis][1] = fraction;

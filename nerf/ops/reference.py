@@ -23,7 +23,8 @@ def march_rays(
     """Samples of rays in occupied cells.
 
     Sample k of a ray covers t_min + (k + jitter) * step_size to t_min + (k + 1 + jitter) * step_size, where t_min and
-    t_max are near and far clipped to the grid. It exists if its midpoint lies before t_max in an occupied cell.
+    t_max are near and far clipped to the grid. It exists if its midpoint lies before t_max in an occupied cell. A ray
+    that would never end (inside the grid, direction zero, far infinite) has no samples.
 
     origins, directions [R,3]: grid units, directions not renormalised, so t stays world distance.
     jitter [R]: in [-0.5, 0.5). occupied [X-1,Y-1,Z-1] bool. near, far [R] and step_size: world units.
@@ -43,6 +44,7 @@ def march_rays(
     entry = torch.where(parallel, torch.where(within, -infinity, infinity), torch.minimum(at_lower, at_upper))
     leave = torch.where(parallel, torch.where(within, infinity, -infinity), torch.maximum(at_lower, at_upper))
     t_min, t_max = torch.maximum(near, entry.amax(-1)), torch.minimum(far, leave.amin(-1))
+    t_max = torch.where(t_max - t_min < torch.inf, t_max, -torch.inf)
 
     steps = ((t_max - t_min) / step_size - jitter).nan_to_num(0, 0, 0).clamp(min=0)
     num_points = int(steps.max().ceil().item()) + 1 if len(steps) else 1
