@@ -4,6 +4,8 @@ Schemas stand in cuda_ext/library.cpp, meaning and shapes in reference.py. Here 
 besides a kernel: a fake kernel (shapes without data, for torch.compile) and its derivative, itself an operation.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -80,7 +82,26 @@ def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offse
 # Fake kernels.
 
 
-@torch.library.register_fake("nerf::march_rays")
+def _fake(name: str) -> Callable[[Callable[..., object]], None]:
+    """Registers a fake kernel behind a check: one tensor without data would make the whole call a fake one, unnoticed."""
+    schema = getattr(_ops, name).default._schema
+
+    def register(kernel: Callable[..., object]) -> None:
+        def checked(*arguments: object) -> object:
+            given = zip((a.name for a in schema.arguments), arguments, strict=False)  # defaults may be left out
+            devices = {key: x.device for key, x in given if isinstance(x, Tensor)}
+            expected = next((d for d in devices.values() if d.type != "meta"), torch.device("meta"))
+            for key, device in devices.items():
+                if device != expected:
+                    raise ValueError(f"{key} is on {device}, expected {expected} like the others; move it with .to()")
+            return kernel(*arguments)
+
+        torch.library.register_fake(f"nerf::{name}", checked)
+
+    return register
+
+
+@_fake("march_rays")
 def _(origins, directions, jitter, occupied, near, far, step_size, capacity=0):
     count = capacity if capacity else torch.library.get_ctx().new_dynamic_size()
     long = {"dtype": torch.int64}
@@ -93,12 +114,12 @@ def _(origins, directions, jitter, occupied, near, far, step_size, capacity=0):
     )
 
 
-@torch.library.register_fake("nerf::interpolate_trilinear")
+@_fake("interpolate_trilinear")
 def _(grid, coords):
     return grid.new_empty(coords.shape[0], grid.shape[3])
 
 
-@torch.library.register_fake("nerf::interpolate_trilinear_backward")
+@_fake("interpolate_trilinear_backward")
 def _(grad_out, grid, coords, needs_grid, needs_coords):
     return (
         grid.new_empty(grid.shape) if needs_grid else grid.new_empty(0),
@@ -106,7 +127,7 @@ def _(grad_out, grid, coords, needs_grid, needs_coords):
     )
 
 
-@torch.library.register_fake("nerf::composite_rays")
+@_fake("composite_rays")
 def _(density, values, t_starts, t_ends, ray_offsets, min_transmittance):
     rays = ray_offsets.shape[0] - 1
     return (
@@ -117,32 +138,32 @@ def _(density, values, t_starts, t_ends, ray_offsets, min_transmittance):
     )
 
 
-@torch.library.register_fake("nerf::composite_rays_backward")
+@_fake("composite_rays_backward")
 def _(grad_values, grad_opacity, grad_depth, grad_weights, density, values, *rest):
     return density.new_empty(density.shape), density.new_empty(values.shape)
 
 
-@torch.library.register_fake("nerf::sample_images")
+@_fake("sample_images")
 def _(images, pixel_indices):
     return images.new_empty(pixel_indices.shape[0], images.shape[3], dtype=torch.float32)
 
 
-@torch.library.register_fake("nerf::total_variation_grad")
+@_fake("total_variation_grad")
 def _(grad, grid, weight, touched_only):
     return None
 
 
-@torch.library.register_fake("nerf::adam_step")
+@_fake("adam_step")
 def _(param, exp_avg, exp_avg_sq, grad, lr, step, beta1, beta2, eps):
     return None
 
 
-@torch.library.register_fake("nerf::distortion_loss")
+@_fake("distortion_loss")
 def _(weights, t_starts, t_ends, ray_offsets):
     return weights.new_empty(ray_offsets.shape[0] - 1)
 
 
-@torch.library.register_fake("nerf::distortion_loss_backward")
+@_fake("distortion_loss_backward")
 def _(grad_loss, weights, t_starts, t_ends, ray_offsets):
     return weights.new_empty(weights.shape)
 
