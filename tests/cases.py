@@ -154,7 +154,9 @@ def _adam(
     return param, first, second, grad, lr, number, 0.9, 0.99, 1e-8
 
 
-def _weighted(counts: tuple[int, ...] = (5, 0, 3, 12, 1), near: float = 1.0, scale: float = 1.0, tail: int = 0) -> tuple:
+def _weighted(
+    counts: tuple[int, ...] = (5, 0, 3, 12, 1), near: float = 1.0, scale: float = 1.0, tail: int = 0
+) -> tuple:
     """Weights of packed samples from near on: neighbours touch, overlap or leave a gap."""
     _, _, starts, ends, offsets, _ = _packed(counts=counts, tail=tail)
     weights = scale * numbers(len(starts), seed=22)

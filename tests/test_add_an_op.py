@@ -1,7 +1,7 @@
 """cuda_ext/README.md tells the truth: its five steps add a working operation, and the files that it names are there.
 
-A block of code belongs to the sentence before it: `FILE`: is a new file; `FILE`, below `TEXT`: goes behind the first line
-with that text; `FILE`, at the end: is appended.
+A block of code belongs to the sentence before it: `FILE`: is a new file; `FILE`, below `TEXT`: goes behind the first
+line with that text; `FILE`, at the end: is appended.
 """
 
 import os
@@ -55,7 +55,8 @@ def test_five_steps_add_an_operation(tmp_path: Path) -> None:
     # Without CUDA code and unoptimised it takes half a minute; that the kernel compiles is seen where nvcc is.
     environment = os.environ | {"NERF_CUDA": "0", "CXXFLAGS": "-O0", "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", "scale_rows or every_registered or says_why_not", *PROOFS]
+    chosen = "scale_rows or every_registered or says_why_not"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", chosen, *PROOFS]
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     assert "passed" in result.stdout and (tmp_path / "nerf" / "ops" / "libnerf.so").is_file()

@@ -38,8 +38,8 @@ def test_entropy_pushes_opacities_to_the_nearer_end_and_stays_finite() -> None:
 def test_distortion_is_a_mean_over_the_rays_in_units_of_the_scene(backend: Backend) -> None:
     """Two rays: weights 1/2 two units apart, with lengths 1/2; and nothing at all. Barron et al. 2022, eq. 15."""
     starts, weights = torch.tensor([1.0, 3.0]), torch.tensor([0.5, 0.5])
-    nothing = torch.zeros(2, 3)
-    samples = RaySamples(Rays(nothing, nothing), torch.tensor([0, 2, 2]), torch.zeros(2).long(), starts, starts + 0.5, torch.zeros(1))
+    rays, zeros = Rays(torch.zeros(2, 3), torch.zeros(2, 3)), torch.zeros(2).long()
+    samples = RaySamples(rays, torch.tensor([0, 2, 2]), zeros, starts, starts + 0.5, zeros[:1])
     one_ray = 2 * 0.5 * 0.5 * 2 + 2 * 0.5**2 * 0.5 / 3
     assert distortion(weights, samples, torch.tensor(4.0), backend).item() == pytest.approx(one_ray / 2 / 4)
 

@@ -18,7 +18,7 @@ from script_runs import SCRIPTS, script_caller
 from tiny_runs import run_to, tiny_config, tiny_images, tiny_state
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nerf import checkpoint, losses
+from nerf import checkpoint, losses, training
 from nerf.config import Config, LossConfig
 from nerf.datasets.blender import load_blender
 from nerf.errors import UserError
@@ -161,6 +161,26 @@ def test_distortion_makes_surfaces_thin_and_keeps_the_pictures() -> None:
             spreads.append(losses.distortion(rendering.weights, samples, unit, sampler.backend).item())
     assert spreads[1] < 0.9 * spreads[0]
     assert psnrs[1] > psnrs[0] - 0.5
+
+
+def test_a_cuda_graph_takes_the_steps_of_plain_calls(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every term of the loss. Atomic additions come in any order, so the runs are alike and not equal."""
+    calls, psnrs = {}, {}
+    for graphed in (False, True):
+        seen: list[int] = []
+
+        def counted(*arguments: object, seen: list[int] = seen) -> None:
+            seen.append(1)
+            training_step(*arguments)
+
+        monkeypatch.setattr(training, "training_step", counted)
+        config = tiny_config(steps=120, cuda_graph=graphed)
+        config = replace(config, loss=replace(config.loss, distortion=0.1))
+        config, state = tiny_state(config, select("native", cuda))
+        psnrs[graphed] = list(train(config, state))[-1].psnr
+        calls[graphed] = len(seen)
+    assert calls[False] == 120 and calls[True] < 60  # a replay calls nothing
+    assert psnrs[True] == pytest.approx(psnrs[False], abs=0.5)
 
 
 # What stops a run

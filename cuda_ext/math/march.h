@@ -25,8 +25,7 @@ HOST_DEVICE uint64_t pack_word(const bool* occupied, const int64_t cells[3], int
   for (int64_t x = 4 * x4; x < min2(4 * x4 + 4, cells[0]); ++x)
     for (int64_t y = 4 * y4; y < min2(4 * y4 + 4, cells[1]); ++y)
       for (int64_t z = 4 * z4; z < min2(4 * z4 + 4, cells[2]); ++z)
-        if (occupied[(x * cells[1] + y) * cells[2] + z])
-          word |= uint64_t(1) << (16 * (x % 4) + 4 * (y % 4) + z % 4);
+        if (occupied[(x * cells[1] + y) * cells[2] + z]) word |= uint64_t(1) << (16 * (x % 4) + 4 * (y % 4) + z % 4);
   return word;
 }
 

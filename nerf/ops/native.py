@@ -83,7 +83,7 @@ def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offse
 
 
 def _fake(name: str) -> Callable[[Callable[..., object]], None]:
-    """Registers a fake kernel behind a check: one tensor without data would make the whole call a fake one, unnoticed."""
+    """Registers a fake kernel behind a check: a single tensor without data would make the whole call a fake one."""
     schema = getattr(_ops, name).default._schema
 
     def register(kernel: Callable[..., object]) -> None:

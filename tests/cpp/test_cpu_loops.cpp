@@ -82,7 +82,8 @@ void sums_over_rays(const std::vector<int64_t>& offsets, int64_t channels) {
   const int64_t rays = int64_t(offsets.size()) - 1, samples = offsets.back();
   auto density = numbers<T>(samples), values = numbers<T>(samples * channels), t_starts = numbers<T>(samples),
        t_ends = numbers<T>(samples, 1, 2), weights = numbers<T>(samples), out = numbers<T>(rays * channels),
-       opacity = numbers<T>(rays), depth = numbers<T>(rays), g = numbers<T>(samples), h = numbers<T>(samples * channels);
+       opacity = numbers<T>(rays), depth = numbers<T>(rays), g = numbers<T>(samples),
+       h = numbers<T>(samples * channels);
   CompositeArgs<T> a = {};
   a.density = density.data(), a.values = values.data(), a.t_starts = t_starts.data(), a.t_ends = t_ends.data();
   a.ray_offsets = offsets.data(), a.num_rays = rays, a.num_samples = samples, a.channels = channels;
@@ -92,7 +93,8 @@ void sums_over_rays(const std::vector<int64_t>& offsets, int64_t channels) {
   cpu::composite(a, {});
   cpu::composite_backward(a, {});
   for (T x : opacity) expect(x >= 0 && x <= 1 + 1e-5, "opacity lies between 0 and 1");
-  const DistortionArgs<T> b = {weights.data(), t_starts.data(), t_ends.data(), offsets.data(), rays, depth.data(), opacity.data(), g.data()};
+  const DistortionArgs<T> b = {weights.data(), t_starts.data(), t_ends.data(),  offsets.data(),
+                               rays,           depth.data(),    opacity.data(), g.data()};
   cpu::distortion(b, {});
   cpu::distortion_backward(b, {});
 }
@@ -104,7 +106,8 @@ void updates(int64_t rows, int64_t channels) {
   const auto rates = numbers<float>(channels);
   const float step = 3;
   for (const int64_t lr_count : {int64_t(1), channels}) {
-    const AdamArgs<T> a = {param.data(), first.data(), second.data(), grad.data(), count, rates.data(), lr_count, &step, 0.9, 0.99, 1e-8};
+    const AdamArgs<T> a = {param.data(), first.data(), second.data(), grad.data(), count, rates.data(),
+                           lr_count,     &step,        0.9,           0.99,        1e-8};
     cpu::adam(a, {});
   }
   const TotalVariationArgs<T> b = {param.data(), {rows, 1, 1}, channels, grad.data(), T(0.1), false};
@@ -131,7 +134,8 @@ void everything() {
   trilinear_is_adjoint<T>(2, 2, 2, 4, 0, false);
   for (const int64_t rays : {0, 1, 100})
     for (const int64_t capacity : {0, 1, 50, 100000})
-      for (const double far : {100.0, 1.0, 0.0, -1.0, double(INFINITY)}) march_counts_what_it_fills<T>(rays, capacity, far);
+      for (const double far : {100.0, 1.0, 0.0, -1.0, double(INFINITY)})
+        march_counts_what_it_fills<T>(rays, capacity, far);
   for (const int64_t channels : {0, 1, 3, 7}) {
     sums_over_rays<T>({0}, channels);
     sums_over_rays<T>({0, 0, 0}, channels);

@@ -219,8 +219,8 @@ void distortion_of_pairs() {
   };
   std::vector<double> loss(3, 7), grad(9, 7);
   const std::vector<double> grad_loss = {3, 0.5, -2};
-  const DistortionArgs<double> args = {weights.data(), starts.data(), ends.data(),     offsets.data(),
-                                       3,              loss.data(),   grad_loss.data(), grad.data()};
+  const DistortionArgs<double> args = {weights.data(), starts.data(),    ends.data(), offsets.data(), 3,
+                                       loss.data(),    grad_loss.data(), grad.data()};
   for (int64_t r = 0; r < 3; ++r) distortion_ray(args, r), distortion_ray_backward(args, r);
   for (int64_t r = 0; r < 3; ++r) expect_near(loss[r], definition(r), 1e-13, "distortion of all pairs");
   for (int64_t i = 0; i < 9; ++i) {
@@ -253,7 +253,8 @@ void adam_first_step() {
   expect(param[1] == 2 && first[1] == 3 && second[1] == 4, "without a gradient nothing changes");
 }
 
-const double kExtremes[] = {NAN, INFINITY, -INFINITY, 1e300, -1e300, 1e38, -1e38, 1e19, -1e19, 1e-310, -0.0, 0.0, 0.5, 3.0};
+const double kExtremes[] = {NAN,  INFINITY, -INFINITY, 1e300, -1e300, 1e38, -1e38,
+                            1e19, -1e19,    1e-310,    -0.0,  0.0,    0.5,  3.0};
 
 // Any coordinate gives rows inside the grid; a coordinate that is no number gives a weight that is none either.
 template <class T>
@@ -296,10 +297,11 @@ void march_extremes() {
     const T jitter = number() < 0.5 ? T(0) : extreme(), near = extreme(), far = extreme();
     const auto ray = clip_ray(origin, direction, jitter, near, far, T(0.25), cells);
     T last = -T(INFINITY);
-    const int64_t limit = 100, count = walk_ray(ray, occupancy, T(0), T(1e6), limit, [&](T t_start, T t_end) {
+    const auto in_order = [&](T t_start, T t_end) {
       expect(t_start >= last && t_end >= t_start, "samples come in order");
       last = t_start;
-    });
+    };
+    const int64_t limit = 100, count = walk_ray(ray, occupancy, T(0), T(1e6), limit, in_order);
     expect(count <= limit && (count == 0 || ray.t_max < T(INFINITY)), "no endless ray");
   }
 }
@@ -308,16 +310,19 @@ void march_extremes() {
 template <class T>
 void ray_sums_extremes() {
   const std::vector<int64_t> offsets = {0, 0, 3, 3, 14};
-  std::vector<T> density, starts(14, T(1)), ends, values, out(4), opacity(4), depth(4), weights(14), g(14), h(14), loss(4);
+  std::vector<T> density, starts(14, T(1)), ends, values, out(4), opacity(4), depth(4), weights(14), g(14), h(14),
+      loss(4);
   for (double x : kExtremes) density.push_back(T(std::isinf(x) ? x : clamp(x, -3e38, 3e38)));
-  for (int i = 0; i < 14; ++i) ends.push_back(i % 3 ? density[size_t(13 - i)] : T(1)), values.push_back(density[size_t(i)]);
+  for (int i = 0; i < 14; ++i)
+    ends.push_back(i % 3 ? density[size_t(13 - i)] : T(1)), values.push_back(density[size_t(i)]);
   CompositeArgs<T> a = {};
   a.density = density.data(), a.values = values.data(), a.t_starts = starts.data(), a.t_ends = ends.data();
   a.ray_offsets = offsets.data(), a.num_rays = 4, a.num_samples = 14, a.channels = 1, a.min_transmittance = T(0.01);
   a.out_values = out.data(), a.opacity = opacity.data(), a.depth = depth.data(), a.weights = weights.data();
   a.grad_out_values = a.grad_opacity = a.grad_depth = ends.data(), a.grad_weights = density.data();
   a.grad_density = g.data(), a.grad_values = h.data();
-  const DistortionArgs<T> b = {density.data(), starts.data(), ends.data(), offsets.data(), 4, loss.data(), ends.data(), g.data()};
+  const DistortionArgs<T> b = {density.data(), starts.data(), ends.data(), offsets.data(), 4,
+                               loss.data(),    ends.data(),   g.data()};
   for (int64_t r = 0; r < 4; ++r) {
     composite_ray(a, r), composite_ray_backward(a, r);
     distortion_ray(b, r), distortion_ray_backward(b, r);
@@ -333,7 +338,8 @@ void updates_extremes() {
   const TotalVariationArgs<T> tv = {grid.data(), {7, 1, 2}, 1, grad.data(), T(1e30), true};
   for (const float step : {0.0f, 1.0f, 1e30f, float(NAN)}) {
     const float lr = 1e30f;
-    const AdamArgs<T> adam = {param.data(), first.data(), second.data(), grad.data(), 14, &lr, 1, &step, 0.9, 0.99, 1e-12};
+    const AdamArgs<T> adam = {param.data(), first.data(), second.data(), grad.data(), 14, &lr, 1,
+                              &step,        0.9,          0.99,          1e-12};
     for (int64_t i = 0; i < 14; ++i) total_variation_gradient(tv, i), adam_update(adam, adam_scale(adam), i, T(lr));
   }
   expect(first[11] == 0, "zero gradients change nothing");
