@@ -6,6 +6,7 @@
 #include "math/cells.h"
 #include "math/composite.h"
 #include "math/contract_basis.h"
+#include "math/distortion.h"
 #include "math/index_add.h"
 #include "math/march.h"
 #include "math/sample_images.h"
@@ -38,6 +39,8 @@ struct Stream {
   template <class T> void cells_backward(const CellsArgs<T>& args, Stream stream);                              \
   /* Rows of src whose index lies outside of dst: the CPU throws before it writes, CUDA leaves them out. */     \
   template <class T> void index_add(const IndexAddArgs<T>& args, Stream stream);                                \
+  template <class T> void distortion(const DistortionArgs<T>& args, Stream stream);                             \
+  template <class T> void distortion_backward(const DistortionArgs<T>& args, Stream stream);                    \
   /* Waits for the stream and reads one integer. */                                                             \
   int64_t read(const int64_t* address, Stream stream);
 

@@ -30,6 +30,10 @@ STABLE_TORCH_LIBRARY(nerf, m) {
       "interpolate_cells_backward(Tensor grad_out, Tensor feats, Tensor points, bool needs_feats, "
       "bool needs_points) -> (Tensor grad_feats, Tensor grad_points)");
   m.def("index_add(Tensor(a!) dst, int dim, Tensor index, Tensor src, float alpha) -> ()");
+  m.def("distortion_loss(Tensor weights, Tensor t_starts, Tensor t_ends, Tensor ray_offsets) -> Tensor");
+  m.def(
+      "distortion_loss_backward(Tensor grad_loss, Tensor weights, Tensor t_starts, Tensor t_ends, "
+      "Tensor ray_offsets) -> Tensor");
 }
 
 #define NERF_IMPLEMENT(m)                                                                     \
@@ -46,7 +50,9 @@ STABLE_TORCH_LIBRARY(nerf, m) {
   m.impl("adam_step", TORCH_BOX(&nerf::adam_step));                                           \
   m.impl("interpolate_cells", TORCH_BOX(&nerf::interpolate_cells));                           \
   m.impl("interpolate_cells_backward", TORCH_BOX(&nerf::interpolate_cells_backward));         \
-  m.impl("index_add", TORCH_BOX(&nerf::index_add));
+  m.impl("index_add", TORCH_BOX(&nerf::index_add));                                           \
+  m.impl("distortion_loss", TORCH_BOX(&nerf::distortion_loss));                               \
+  m.impl("distortion_loss_backward", TORCH_BOX(&nerf::distortion_loss_backward));
 
 STABLE_TORCH_LIBRARY_IMPL(nerf, CPU, m) { NERF_IMPLEMENT(m) }
 #ifdef NERF_WITH_CUDA

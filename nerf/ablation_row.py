@@ -131,6 +131,9 @@ class Row:
         loss = losses.photometric(rendering.rgb, truth)
         if config.loss.opacity_entropy > 0:
             loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
+        if config.loss.distortion > 0:
+            spread = losses.distortion(rendering.weights, visible, state.field.box.size.norm(), state.field.backend)
+            loss = loss + config.loss.distortion * spread
         clock.mark("rest")
         loss.backward()
         clock.mark("backward")
@@ -165,7 +168,7 @@ class Row:
     def first_step(self) -> FirstStep:
         """Loss and gradients at the start. Waits for the device."""
         loss, samples, visible = self.backward(self.batches[0])
-        gradients = {name: p.grad.cpu() for name, p in self.state.field.named_parameters()}
+        gradients = {name: p.grad.to("cpu", copy=True) for name, p in self.state.field.named_parameters()}
         self.reset()
         return FirstStep(loss.item(), gradients, int(samples.ray_offsets[-1]), int(visible.ray_offsets[-1]))
 

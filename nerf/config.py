@@ -96,6 +96,7 @@ class LossConfig:
     opacity_entropy: float | None = setting(
         None, "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp, 0.005 for voxel_sh", low=0
     )
+    distortion: float = setting(0.0, "weight of the spread of the samples' weights along each ray", low=0)
 
 
 @dataclass
@@ -163,7 +164,8 @@ def build(cls: type, values: dict[str, Any], path: str = "") -> Any:
 def unknown_setting(name: str, known: list[str]) -> str:
     """The sentence that answers a mistyped setting."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"there is no setting '{name}'" + (f"; did you mean '{near[0]}'?" if near else f"; see --help for all of them.")
+    hint = f"; did you mean '{near[0]}'?" if near else "; see --help for all of them."
+    return f"there is no setting '{name}'{hint}"
 
 
 def _checked(name: str, value: Any, hint: Any, rules: Any) -> Any:

@@ -50,8 +50,8 @@ class RaySamples:
     def select(self, keep: Tensor, capacity: int = 0) -> "RaySamples":
         """The samples where keep [M] is true, still packed in the order of the rays.
 
-        capacity: 0 keeps exactly those, with one host read; otherwise the result has that many rows, reads nothing back,
-        cuts off what does not fit and counts the rays that lost something.
+        capacity: 0 keeps exactly those, with one host read; otherwise the result has that many rows, reads nothing
+        back, cuts off what does not fit and counts the rays that lost something.
         """
         kept_before = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
         ray_offsets, overflow = kept_before[self.ray_offsets], self.overflow

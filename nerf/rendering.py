@@ -24,6 +24,7 @@ class Rendering:
     opacity: Tensor  # [R]
     depth: Tensor  # [R] sum of weight * t; divide by opacity for the mean distance along the ray
     normals: Tensor | None = None  # [R,3] unit, world axes, on the camera's side; zero where nothing is met
+    weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not kept
 
     def distance(self) -> Tensor:
         """Mean distance along the ray, [R] in world units; 0 where nothing is met."""
@@ -56,14 +57,14 @@ def render_samples(
     if with_normals:
         values = torch.cat([values, falling_density(field, samples)], dim=-1)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
-    values, opacity, depth, _ = sampler.backend.ops.composite_rays(
+    values, opacity, depth, weights = sampler.backend.ops.composite_rays(
         density, values, *intervals, sampler.config.min_transmittance
     )
     normals = None
     if with_normals:
         values, normals = values[:, :-3], facing_normals(values[:, -3:], samples.rays.directions)
     light = field.shade(values, opacity, samples.rays.directions)
-    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals)
+    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals, weights)
 
 
 @torch.no_grad()

@@ -189,6 +189,9 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     loss = error
     if config.loss.opacity_entropy > 0:
         loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
+    if config.loss.distortion > 0:
+        spread = losses.distortion(rendering.weights, samples, state.field.box.size.norm(), backend)
+        loss = loss + config.loss.distortion * spread
     loss.backward()
     if state.clock.progress < config.loss.tv_until:
         state.field.add_total_variation(config.loss)

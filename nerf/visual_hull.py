@@ -31,8 +31,8 @@ def find_box(images: PosedImages, device: torch.device) -> SceneBox:
         cells = carve(images, box, resolution).occupied.nonzero()
         if len(cells) == 0:
             raise UserError(
-                "no part of space is inside every training image's silhouette: the poses do not belong to these images, "
-                "or their axes differ from Blender's (x right, y up, looking along -z); or set dataset.aabb."
+                "no part of space is inside every training image's silhouette: the poses do not belong to these "
+                "images, or their axes differ from Blender's (x right, y up, looking along -z); or set dataset.aabb."
             )
         grid_map = box.grid_map(resolution)
         corners = torch.stack([cells.amin(0), cells.amax(0) + 1]).float()

@@ -79,6 +79,14 @@ def _march_axis_parallel() -> tuple:
     return origins, directions, near - 0.5, numbers(*cells, seed=4) < 0.1, near, near + 9, 0.25, 0
 
 
+def _march_standing() -> tuple:
+    """Rays inside the grid without a direction: they stay in their cell, from near to far or for ever."""
+    origins, directions, jitter, occupied, near, _, step, _ = _march(rays=20, inside=True, filled=0.7)
+    far = torch.where(torch.arange(20) % 2 == 0, torch.inf, near + 3)
+    directions = directions * (torch.arange(20) % 4 == 3)[:, None]
+    return origins, directions, jitter, occupied, near, far, step, 0
+
+
 def _points(
     resolution: tuple[int, int, int] = (5, 4, 6),
     channels: int = 4,
@@ -182,6 +190,15 @@ def _rows(
     return numbers(*shape, low=-1, seed=25), dim, index, numbers(*source, low=-1, seed=26), 0.75
 
 
+def _weighted(
+    counts: tuple[int, ...] = (5, 0, 3, 12, 1), near: float = 1.0, scale: float = 1.0, tail: int = 0
+) -> tuple:
+    """Weights of packed samples from near on: neighbours touch, overlap or leave a gap."""
+    _, _, starts, ends, offsets, _ = _packed(counts=counts, tail=tail)
+    weights = scale * numbers(len(starts), seed=22)
+    return weights, near - 1 + starts, near - 1 + ends, offsets
+
+
 def cotangent(x: Tensor) -> Tensor:
     """A gradient for an output: numbers of both signs, none of them zero."""
     return torch.cos(torch.arange(x.numel(), device=x.device, dtype=torch.float64)).view(x.shape).to(x.dtype)
@@ -214,6 +231,11 @@ def _cells_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
     return cotangent(reference.interpolate_cells(feats, points)), feats, points, True, True
 
 
+def _distortion_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
+    arguments = forward(dtype, device)
+    return cotangent(reference.distortion_loss(*arguments)), *arguments
+
+
 TOTAL = len(reference.march_rays(*_march())[1])  # samples of march_rays' typical case
 CHANNELS = (1, 3, 4, 7, 12, 28)  # the plain loops, rows of whole 16 bytes, counts with code of their own
 
@@ -229,6 +251,7 @@ CASES: dict[str, dict[str, Case]] = {
         "ends_inside": _case(_march, inside=True, far=1.5),
         "axis_parallel": _case(_march_axis_parallel),
         "single_cell": _case(_march, cells=(1, 1, 1), filled=1.0),
+        "standing": _case(_march_standing),
         "step_beyond_grid": _case(_march, step=30.0),
         "capacity_fits": _case(_march, capacity=1000),
         "capacity_exact": _case(_march, capacity=TOTAL),
@@ -337,12 +360,24 @@ CASES: dict[str, dict[str, Case]] = {
         "many_rows": _case(_rows, shape=(3000, 28), rows=1000),
         "non_contiguous": _with_gaps(_case(_rows, shape=(5, 3, 4), dim=1, rows=7)),
     },
+    "distortion_loss": {
+        "typical": _case(_weighted),
+        "empty": _case(_weighted, counts=()),
+        "zero_samples": _case(_weighted, counts=(0, 0, 0)),
+        "long_rays": _case(_weighted, counts=LONG_RAYS),
+        "far_away": _case(_weighted, counts=LONG_RAYS, near=1000.0),
+        "zero_weights": _case(_weighted, scale=0.0),
+        "huge_weights": _case(_weighted, scale=1e10),
+        "capacity_tail": _case(_weighted, tail=6),
+        "non_contiguous": _with_gaps(_case(_weighted)),
+    },
 }
 _BACKWARD = {
     "interpolate_trilinear": _trilinear_backward,
     "composite_rays": _composite_backward,
     "contract_basis": _basis_backward,
     "interpolate_cells": _cells_backward,
+    "distortion_loss": _distortion_backward,
 }
 CASES["interpolate_trilinear_grad"] = {
     case: partial(_trilinear_grad, make) for case, make in CASES["interpolate_trilinear"].items()

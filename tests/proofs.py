@@ -20,6 +20,7 @@ DIFFERENTIABLE = {
     "composite_rays": ("density", "values"),
     "contract_basis": ("values",),
     "interpolate_cells": ("feats", "points"),
+    "distortion_loss": ("weights",),
 }
 
 ALWAYS_FLOAT32 = ("lr", "step")  # of adam_step

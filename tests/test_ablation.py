@@ -90,8 +90,10 @@ def test_script_refuses_a_backend(tmp_path: Path) -> None:
     assert run.stderr.startswith("error: backend=torch") and "Traceback" not in run.stderr
 
 
-def test_step_is_the_step_of_training(config: Config, images: PosedImages) -> None:
+@pytest.mark.parametrize("distortion", [0.0, 0.1])
+def test_step_is_the_step_of_training(config: Config, images: PosedImages, distortion: float) -> None:
     """The step that is timed leaves the very parameters behind that training_step leaves."""
+    config = replace(config, loss=replace(config.loss, distortion=distortion))
     start = make_start(config, SETTINGS, images, select("native", "cpu"))
     native = select("native", "cpu")
     trained = Row(start, native, 256)

@@ -153,7 +153,9 @@ def test_mistakes_are_answered(override: str, expected: str) -> None:
     assert expected in message and "\n" not in message
 
 
-@pytest.mark.parametrize(("script", "override"), [("render", "frame=3"), ("evaluate", "splt=test"), ("ablate", "sed=1")])
+@pytest.mark.parametrize(
+    ("script", "override"), [("render", "frame=3"), ("evaluate", "splt=test"), ("ablate", "sed=1")]
+)
 def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> None:
     assert "did you mean" in complaint(override, script=script)
 

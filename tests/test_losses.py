@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from nerf.losses import add_total_variation, opacity_entropy, photometric
+from nerf.losses import add_total_variation, distortion, opacity_entropy, photometric
 from nerf.ops import reference
 from nerf.ops.backend import Backend, select
+from nerf.rays import Rays, RaySamples
 
 
 @pytest.fixture(params=["native", "torch"])
@@ -32,6 +33,15 @@ def test_entropy_pushes_opacities_to_the_nearer_end_and_stays_finite() -> None:
     opacity_entropy(opacity).backward()
     assert opacity.grad.isfinite().all()
     assert opacity.grad[1] > 0 > opacity.grad[2]  # descent lowers the first and raises the second
+
+
+def test_distortion_is_a_mean_over_the_rays_in_units_of_the_scene(backend: Backend) -> None:
+    """Two rays: weights 1/2 two units apart, with lengths 1/2; and nothing at all. Barron et al. 2022, eq. 15."""
+    starts, weights = torch.tensor([1.0, 3.0]), torch.tensor([0.5, 0.5])
+    rays, zeros = Rays(torch.zeros(2, 3), torch.zeros(2, 3)), torch.zeros(2).long()
+    samples = RaySamples(rays, torch.tensor([0, 2, 2]), zeros, starts, starts + 0.5, zeros[:1])
+    one_ray = 2 * 0.5 * 0.5 * 2 + 2 * 0.5**2 * 0.5 / 3
+    assert distortion(weights, samples, torch.tensor(4.0), backend).item() == pytest.approx(one_ray / 2 / 4)
 
 
 def test_total_variation_is_added_where_the_batch_left_a_gradient(backend: Backend) -> None:

@@ -1,4 +1,7 @@
-"""Compiles cpp/test_math.cpp with g++ alone, strict warnings and sanitizers, and runs it."""
+"""Compiles the mathematics and the CPU loops with g++ alone, strict warnings and sanitizers, and runs them.
+
+cpp/test_math.cpp drives cuda_ext/math, cpp/test_cpu_loops.cpp cuda_ext/cpu over a stand-in for PyTorch's threads.
+"""
 
 import os
 import shutil
@@ -8,19 +11,25 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-MATH = TESTS.parent / "cuda_ext" / "math"
+SOURCES = TESTS.parent / "cuda_ext"
 # As build.py does for the march: a fused multiply-add would change which samples exist.
 FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+# A number that does not fit the integer it is cast to is undefined too, though "undefined" alone lets it pass.
+SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+PROGRAMS = {
+    "test_math": [f"-I{SOURCES / 'math'}"],
+    "test_cpu_loops": [f"-I{TESTS / 'cpp' / 'without_torch'}", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+}
+PARTS = {"test_math": [], "test_cpu_loops": sorted(map(str, SOURCES.glob("cpu/*.cpp")))}
 
 
-def test_mathematics_without_torch_and_cuda(tmp_path):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_undefined(name, tmp_path):
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         pytest.skip("no C++ compiler here")
-    program = tmp_path / "test_math"
-    source = TESTS / "cpp" / "test_math.cpp"
-    command = [compiler, *FLAGS, *SANITIZERS, f"-I{MATH}", str(source), "-o", str(program)]
+    program, source = tmp_path / name, TESTS / "cpp" / f"{name}.cpp"
+    command = [compiler, *FLAGS, *SANITIZERS, *PROGRAMS[name], str(source), *PARTS[name], "-o", str(program)]
     compiled = subprocess.run(command, capture_output=True, text=True, check=False)
     assert compiled.returncode == 0, compiled.stderr
     # The leak check needs ptrace, which containers forbid; nothing here allocates by hand.

@@ -17,7 +17,8 @@ from nerf.training import Report, TrainState, prepare, resolve, train
 
 STEPS = 40
 UPSAMPLE_STEPS = (8, 24)
-PRUNE_STEPS = (10, 15, 20, 25, 30, 35)  # eighths of the run, so that no rounding moves them; and at doublings from then on
+# Eighths of the run, so that no rounding moves them; and at doublings from then on.
+PRUNE_STEPS = (10, 15, 20, 25, 30, 35)
 
 
 def write_tiny_scene(folder: Path) -> None:

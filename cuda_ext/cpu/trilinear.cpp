@@ -66,11 +66,11 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
   if (!a.grad_grid) return;
   const int64_t num_slabs = torch::stable::get_num_threads();
   std::vector<int64_t> points_at(a.vertices[0], 0), first_x(num_slabs + 1, a.vertices[0]);
-  std::vector<int32_t> x_of(a.num_points);
+  std::vector<int64_t> x_of(a.num_points);
   parallel_for(a.num_points, 2048, [&](int64_t n) {
-    x_of[n] = int32_t(cell_of(clamp(a.coords[3 * n], T(0), T(a.vertices[0] - 1)), a.vertices[0]));
+    x_of[n] = cell_of(clamp(a.coords[3 * n], T(0), T(a.vertices[0] - 1)), a.vertices[0]);
   });
-  for (const int32_t x : x_of) ++points_at[x];
+  for (const int64_t x : x_of) ++points_at[x];
   first_x[0] = 0;
   for (int64_t x = 0, slab = 1, sum = 0; x < a.vertices[0] && slab < num_slabs; sum += points_at[x++])
     if (sum >= a.num_points * slab / num_slabs) first_x[slab++] = x;

@@ -6,40 +6,13 @@
 #include <type_traits>
 
 #include "launch.cuh"
+#include "warp.cuh"
 
 namespace nerf::cuda {
 namespace {
 
-constexpr unsigned kAllLanes = ~0u;
-
 __device__ float exponential(float x) { return expf(x); }
 __device__ double exponential(double x) { return exp(x); }
-
-// Sum over the lanes up to this one.
-template <class T>
-__device__ T sum_up_to(T value, int lane) {
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const T below = __shfl_up_sync(kAllLanes, value, distance);
-    if (lane >= distance) value += below;
-  }
-  return value;
-}
-
-// Sum over this lane and the ones after it.
-template <class T>
-__device__ T sum_from(T value, int lane) {
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const T above = __shfl_down_sync(kAllLanes, value, distance);
-    if (lane + distance < 32) value += above;
-  }
-  return value;
-}
-
-template <class T>
-__device__ T warp_sum(T value) {
-  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
-  return value;
-}
 
 template <class T, int kChannels>
 __global__ void __launch_bounds__(kThreads) composite_kernel(CompositeArgs<T> a) {

@@ -29,4 +29,13 @@ HOST_DEVICE T clamp(T x, T low, T high) {
   return x < low ? low : x > high ? high : x;  // NaN stays NaN
 }
 
+// The cell of 0 <= cell < count that x lies in or next to; NaN is in cell 0. Clamped before the cast: a cast of NaN, or of
+// a number beyond the integers, is undefined.
+template <class T>
+HOST_DEVICE int64_t nearest_cell(T x, int64_t count) {
+  const T cell = std::floor(x);
+  // The last cell's number may have been rounded up to one that is none; hence a second look at the integer.
+  return min2(int64_t(cell > T(0) ? min2(cell, T(count - 1)) : T(0)), count - 1);
+}
+
 }  // namespace nerf

@@ -25,8 +25,7 @@ HOST_DEVICE uint64_t pack_word(const bool* occupied, const int64_t cells[3], int
   for (int64_t x = 4 * x4; x < min2(4 * x4 + 4, cells[0]); ++x)
     for (int64_t y = 4 * y4; y < min2(4 * y4 + 4, cells[1]); ++y)
       for (int64_t z = 4 * z4; z < min2(4 * z4 + 4, cells[2]); ++z)
-        if (occupied[(x * cells[1] + y) * cells[2] + z])
-          word |= uint64_t(1) << (16 * (x % 4) + 4 * (y % 4) + z % 4);
+        if (occupied[(x * cells[1] + y) * cells[2] + z]) word |= uint64_t(1) << (16 * (x % 4) + 4 * (y % 4) + z % 4);
   return word;
 }
 
@@ -61,8 +60,8 @@ HOST_DEVICE LatticeRay<T> clip_ray(const T* origin, const T* direction, T jitter
     ray.t_min = max2(ray.t_min, min2(at_lower, at_upper));
     ray.t_max = min2(ray.t_max, max2(at_lower, at_upper));
   }
-  // A ray with a NaN in it has no samples.
-  bool valid = near == near && far == far;
+  // A ray with a NaN in it has no samples, nor has one that never leaves the grid: without a direction, and without an end.
+  bool valid = near == near && far == far && ray.t_max - ray.t_min < T(INFINITY);
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
     valid = valid && ray.origin[axis] == ray.origin[axis] && ray.direction[axis] == ray.direction[axis];
   if (!valid) ray.t_max = T(-1), ray.t_min = T(0);
@@ -81,8 +80,7 @@ HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occ
     if (!(t_mid < ray.t_max)) break;
     int64_t cell[3];
     NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
-      cell[axis] = clamp<int64_t>(int64_t(std::floor(ray.origin[axis] + t_mid * ray.direction[axis])), 0,
-                                  occupancy.cells[axis] - 1);
+      cell[axis] = nearest_cell(ray.origin[axis] + t_mid * ray.direction[axis], occupancy.cells[axis]);
     const uint64_t word =
         occupancy.words[((cell[0] >> 2) * occupancy.size(1) + (cell[1] >> 2)) * occupancy.size(2) + (cell[2] >> 2)];
     if (word == 0) {

@@ -31,7 +31,7 @@ struct Stencil : CornerWeights<T> {
 // cell 0 and stays NaN in the weights.
 template <class T>
 HOST_DEVICE int64_t cell_of(T x, int64_t vertices) {
-  return clamp<int64_t>(int64_t(std::floor(x)), 0, max2<int64_t>(vertices - 2, 0));
+  return nearest_cell(x, max2<int64_t>(vertices - 1, 1));
 }
 
 template <class T>

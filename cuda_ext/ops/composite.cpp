@@ -40,8 +40,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
                                                           const Tensor& t_starts, const Tensor& t_ends,
                                                           const Tensor& ray_offsets, double min_transmittance) {
   check_inputs(density, values, t_starts, t_ends, ray_offsets);
-  const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts),
-               ends = dense(t_ends), offsets = dense(ray_offsets);
+  const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts), ends = dense(t_ends),
+               offsets = dense(ray_offsets);
   const ScalarType dtype = sigma.scalar_type();
   const int64_t num_rays = offsets.size(0) - 1;
   Tensor out = empty(sigma, {num_rays, v.size(1)}, dtype), opacity = empty(sigma, {num_rays}, dtype),
@@ -60,10 +60,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
 
 std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, const Tensor& grad_opacity,
                                                    const Tensor& grad_depth, const Tensor& grad_weights,
-                                                   const Tensor& density, const Tensor& values,
-                                                   const Tensor& t_starts, const Tensor& t_ends,
-                                                   const Tensor& ray_offsets, const Tensor& weights,
-                                                   double min_transmittance) {
+                                                   const Tensor& density, const Tensor& values, const Tensor& t_starts,
+                                                   const Tensor& t_ends, const Tensor& ray_offsets,
+                                                   const Tensor& weights, double min_transmittance) {
   check_inputs(density, values, t_starts, t_ends, ray_offsets);
   const ScalarType dtype = density.scalar_type();
   const int64_t num_rays = ray_offsets.size(0) - 1, num_samples = density.size(0);
@@ -72,10 +71,9 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
   check_argument("grad_depth", grad_depth, density, dtype, {num_rays});
   check_argument("grad_weights", grad_weights, density, dtype, {num_samples});
   check_argument("weights", weights, density, dtype, {num_samples});
-  const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts),
-               ends = dense(t_ends), offsets = dense(ray_offsets), w = dense(weights),
-               gv = dense(grad_values), go = dense(grad_opacity), gd = dense(grad_depth),
-               gw = dense(grad_weights);
+  const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts), ends = dense(t_ends),
+               offsets = dense(ray_offsets), w = dense(weights), gv = dense(grad_values), go = dense(grad_opacity),
+               gd = dense(grad_depth), gw = dense(grad_weights);
   Tensor grad_density = zeros(sigma, {num_samples}, dtype);  // zero for samples that belong to no ray
   Tensor grad_of_values = zeros(sigma, {num_samples, v.size(1)}, dtype);
   with_scalar(sigma, [&](auto scalar) {

@@ -47,9 +47,9 @@ Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, cons
                                int64_t channels) {
   check_floating("grad_out", grad_out);
   const ScalarType dtype = grad_out.scalar_type();
-  check_argument("grad_out", grad_out, grad_out, dtype, {kAny, kColors});
+  check_argument("ray_indices", ray_indices, grad_out, ScalarType::Long, {kAny});
+  check_argument("grad_out", grad_out, grad_out, dtype, {ray_indices.size(0), kColors});
   check_argument("basis", basis, grad_out, dtype, {kAny, kAny});
-  check_argument("ray_indices", ray_indices, grad_out, ScalarType::Long, {grad_out.size(0)});
   check_channels("values", channels, basis);
   const Tensor go = dense(grad_out), b = dense(basis), rays = dense(ray_indices);
   Tensor grad_values = empty(go, {go.size(0), channels}, dtype);

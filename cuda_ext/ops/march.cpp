@@ -16,7 +16,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
   check_argument("near", near, origins, dtype, {num_rays});
   check_argument("far", far, origins, dtype, {num_rays});
   check_argument("occupied", occupied, origins, ScalarType::Bool, {kAny, kAny, kAny});
-  if (occupied.numel() == 0) reject("occupied has shape " + shape_name(occupied.sizes()) + ", expected at least one cell");
+  if (occupied.numel() == 0)
+    reject("occupied has shape " + shape_name(occupied.sizes()) + ", expected at least one cell");
   if (!(step_size > 0)) reject("step_size is " + std::to_string(step_size) + ", expected a positive length");
   if (capacity < 0) reject("capacity is " + std::to_string(capacity) + ", expected 0 (exact) or a number of samples");
 

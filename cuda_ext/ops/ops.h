@@ -46,4 +46,8 @@ std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, co
 
 void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor& src, double alpha);
 
+Tensor distortion_loss(const Tensor& weights, const Tensor& t_starts, const Tensor& t_ends, const Tensor& ray_offsets);
+Tensor distortion_loss_backward(const Tensor& grad_loss, const Tensor& weights, const Tensor& t_starts,
+                                const Tensor& t_ends, const Tensor& ray_offsets);
+
 }  // namespace nerf

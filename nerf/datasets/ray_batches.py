@@ -24,7 +24,7 @@ class RayBatch:
 class RayBatches:
     """Training pixels as bytes on the device, and the pool of those whose rays meet the scene.
 
-    A ray that meets no occupied cell renders as background whatever the field holds: it has no gradient and is left out.
+    A ray that meets no occupied cell renders as background whatever the field holds: it has no gradient, is left out.
     """
 
     def __init__(self, images: PosedImages, backend: Backend, seed: int) -> None:

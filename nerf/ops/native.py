@@ -4,6 +4,8 @@ Schemas stand in cuda_ext/library.cpp, meaning and shapes in reference.py. Here 
 besides a kernel: a fake kernel (shapes without data, for torch.compile) and its derivative, itself an operation.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -97,10 +99,34 @@ def index_add(dst: Tensor, dim: int, index: Tensor, src: Tensor, alpha: float = 
     torch.autograd.graph.increment_version(dst)
 
 
+def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offsets: Tensor) -> Tensor:
+    """See reference.distortion_loss."""
+    return _ops.distortion_loss(weights, t_starts, t_ends, ray_offsets)
+
+
 # Fake kernels.
 
 
-@torch.library.register_fake("nerf::march_rays")
+def _fake(name: str) -> Callable[[Callable[..., object]], None]:
+    """Registers a fake kernel behind a check: a single tensor without data would make the whole call a fake one."""
+    schema = getattr(_ops, name).default._schema
+
+    def register(kernel: Callable[..., object]) -> None:
+        def checked(*arguments: object) -> object:
+            given = zip((a.name for a in schema.arguments), arguments, strict=False)  # defaults may be left out
+            devices = {key: x.device for key, x in given if isinstance(x, Tensor)}
+            expected = next((d for d in devices.values() if d.type != "meta"), torch.device("meta"))
+            for key, device in devices.items():
+                if device != expected:
+                    raise ValueError(f"{key} is on {device}, expected {expected} like the others; move it with .to()")
+            return kernel(*arguments)
+
+        torch.library.register_fake(f"nerf::{name}", checked)
+
+    return register
+
+
+@_fake("march_rays")
 def _(origins, directions, jitter, occupied, near, far, step_size, capacity=0):
     count = capacity if capacity else torch.library.get_ctx().new_dynamic_size()
     long = {"dtype": torch.int64}
@@ -113,12 +139,12 @@ def _(origins, directions, jitter, occupied, near, far, step_size, capacity=0):
     )
 
 
-@torch.library.register_fake("nerf::interpolate_trilinear")
+@_fake("interpolate_trilinear")
 def _(grid, coords):
     return grid.new_empty(coords.shape[0], grid.shape[3])
 
 
-@torch.library.register_fake("nerf::interpolate_trilinear_backward")
+@_fake("interpolate_trilinear_backward")
 def _(grad_out, grid, coords, needs_grid, needs_coords):
     return (
         grid.new_empty(grid.shape) if needs_grid else grid.new_empty(0),
@@ -126,12 +152,12 @@ def _(grad_out, grid, coords, needs_grid, needs_coords):
     )
 
 
-@torch.library.register_fake("nerf::interpolate_trilinear_grad")
+@_fake("interpolate_trilinear_grad")
 def _(grad, grad_out, coords):
     return None
 
 
-@torch.library.register_fake("nerf::composite_rays")
+@_fake("composite_rays")
 def _(density, values, t_starts, t_ends, ray_offsets, min_transmittance):
     rays = ray_offsets.shape[0] - 1
     return (
@@ -142,42 +168,42 @@ def _(density, values, t_starts, t_ends, ray_offsets, min_transmittance):
     )
 
 
-@torch.library.register_fake("nerf::composite_rays_backward")
+@_fake("composite_rays_backward")
 def _(grad_values, grad_opacity, grad_depth, grad_weights, density, values, *rest):
     return density.new_empty(density.shape), density.new_empty(values.shape)
 
 
-@torch.library.register_fake("nerf::contract_basis")
+@_fake("contract_basis")
 def _(values, basis, ray_indices):
     return values.new_empty(values.shape[0], 3)
 
 
-@torch.library.register_fake("nerf::contract_basis_backward")
+@_fake("contract_basis_backward")
 def _(grad_out, basis, ray_indices, channels):
     return grad_out.new_empty(grad_out.shape[0], channels)
 
 
-@torch.library.register_fake("nerf::sample_images")
+@_fake("sample_images")
 def _(images, pixel_indices):
     return images.new_empty(pixel_indices.shape[0], images.shape[3], dtype=torch.float32)
 
 
-@torch.library.register_fake("nerf::total_variation_grad")
+@_fake("total_variation_grad")
 def _(grad, grid, weight, touched_only):
     return None
 
 
-@torch.library.register_fake("nerf::adam_step")
+@_fake("adam_step")
 def _(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps):
     return None
 
 
-@torch.library.register_fake("nerf::interpolate_cells")
+@_fake("interpolate_cells")
 def _(feats, points):
     return feats.new_empty(feats.shape[0], feats.shape[2])
 
 
-@torch.library.register_fake("nerf::interpolate_cells_backward")
+@_fake("interpolate_cells_backward")
 def _(grad_out, feats, points, needs_feats, needs_points):
     return (
         feats.new_empty(feats.shape) if needs_feats else feats.new_empty(0),
@@ -185,9 +211,19 @@ def _(grad_out, feats, points, needs_feats, needs_points):
     )
 
 
-@torch.library.register_fake("nerf::index_add")
+@_fake("index_add")
 def _(dst, dim, index, src, alpha):
     return None
+
+
+@_fake("distortion_loss")
+def _(weights, t_starts, t_ends, ray_offsets):
+    return weights.new_empty(ray_offsets.shape[0] - 1)
+
+
+@_fake("distortion_loss_backward")
+def _(grad_loss, weights, t_starts, t_ends, ray_offsets):
+    return weights.new_empty(weights.shape)
 
 
 # Derivatives.
@@ -261,6 +297,14 @@ def _cells_backward(ctx, grad_out):
     return grad_feats if needs_feats else None, grad_points if needs_points else None
 
 
+def _save_distortion(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _distortion_backward(ctx, grad_loss):
+    return _ops.distortion_loss_backward(grad_loss, *ctx.saved_tensors), None, None, None
+
+
 def _no_second_derivative(name: str):
     def backward(ctx, *grads):
         raise RuntimeError(f"{name} has no second derivative; use backend=torch where one is needed")
@@ -272,5 +316,6 @@ torch.library.register_autograd("nerf::interpolate_trilinear", _trilinear_backwa
 torch.library.register_autograd("nerf::composite_rays", _composite_backward, setup_context=_save_composite)
 torch.library.register_autograd("nerf::contract_basis", _basis_backward, setup_context=_save_basis)
 torch.library.register_autograd("nerf::interpolate_cells", _cells_backward, setup_context=_save_cells)
-for _name in ("interpolate_trilinear", "composite_rays", "contract_basis", "interpolate_cells"):
+torch.library.register_autograd("nerf::distortion_loss", _distortion_backward, setup_context=_save_distortion)
+for _name in ("interpolate_trilinear", "composite_rays", "contract_basis", "interpolate_cells", "distortion_loss"):
     torch.library.register_autograd(f"nerf::{_name}_backward", _no_second_derivative(_name))

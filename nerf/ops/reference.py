@@ -23,7 +23,8 @@ def march_rays(
     """Samples of rays in occupied cells.
 
     Sample k of a ray covers t_min + (k + jitter) * step_size to t_min + (k + 1 + jitter) * step_size, where t_min and
-    t_max are near and far clipped to the grid. It exists if its midpoint lies before t_max in an occupied cell.
+    t_max are near and far clipped to the grid. It exists if its midpoint lies before t_max in an occupied cell. A ray
+    that would never end (inside the grid, direction zero, far infinite) has no samples.
 
     origins, directions [R,3]: grid units, directions not renormalised, so t stays world distance.
     jitter [R]: in [-0.5, 0.5). occupied [X-1,Y-1,Z-1] bool. near, far [R] and step_size: world units.
@@ -43,6 +44,7 @@ def march_rays(
     entry = torch.where(parallel, torch.where(within, -infinity, infinity), torch.minimum(at_lower, at_upper))
     leave = torch.where(parallel, torch.where(within, infinity, -infinity), torch.maximum(at_lower, at_upper))
     t_min, t_max = torch.maximum(near, entry.amax(-1)), torch.minimum(far, leave.amin(-1))
+    t_max = torch.where(t_max - t_min < torch.inf, t_max, -torch.inf)
 
     steps = ((t_max - t_min) / step_size - jitter).nan_to_num(0, 0, 0).clamp(min=0)
     num_points = int(steps.max().ceil().item()) + 1 if len(steps) else 1
@@ -242,3 +244,31 @@ def index_add(dst: Tensor, dim: int, index: Tensor, src: Tensor, alpha: float = 
     """
     with torch.no_grad():
         dst.index_add_(dim, index, src, alpha=alpha)
+
+
+def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offsets: Tensor) -> Tensor:
+    """How far the weights of each ray are spread (Barron et al. 2022, eq. 15), in O(N) (Sun et al. 2022b).
+
+    Sum over pairs of samples of weight_i * weight_j * |midpoint_i - midpoint_j|, plus a third of the sum of
+    weight_i^2 * length_i. Zero is one infinitely thin surface. The loss is linear in t: with t in world units it is a
+    length; dividing it by a length of the scene gives the paper's loss on normalised distances.
+
+    weights [M]. t_starts, t_ends [M]: any unit of length, midpoints rising along each ray. ray_offsets [R+1] int64.
+    Returns [R] in the unit of t, 0 for rays without samples. Differentiable in weights.
+    """
+    num_rays = len(ray_offsets) - 1
+    counts = ray_offsets.diff()
+    ray = torch.repeat_interleave(torch.arange(num_rays, device=weights.device), counts)
+    slot = torch.arange(len(ray), device=weights.device) - ray_offsets[ray]
+    weight, starts, ends = (x[: len(ray)] for x in (weights, t_starts, t_ends))
+    gap = 0.5 * ((starts - starts.roll(1)) + (ends - ends.roll(1)))  # between this midpoint and the one before
+    gap = torch.where(slot > 0, gap, 0)
+    longest = int(counts.max().item()) if num_rays else 0
+
+    def rows(x: Tensor) -> Tensor:
+        return x.new_zeros(num_rays, longest).index_put((ray, slot), x)
+
+    row = rows(weight)
+    passed = torch.nn.functional.pad(row.cumsum(1)[:, :-1], (1, 0)) if longest else row
+    reach = (passed * rows(gap)).cumsum(1)  # of sample i: sum over j < i of weight_j * (midpoint_i - midpoint_j)
+    return 2 * (row * reach).sum(1) + (row.square() * rows(ends - starts)).sum(1) / 3

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import CASES
-from proofs import DIFFERENTIABLE, FLOATS, argument_names, operation, written
+from proofs import DIFFERENTIABLE, FLOATS, argument_names, assert_rejected, operation, written
 from torch import Tensor
 
 from nerf.ops import native  # noqa: F401  loads the library
@@ -22,6 +22,7 @@ NOT_DIFFERENTIABLE = {
     "contract_basis_backward": "raises: no second derivative",
     "interpolate_cells_backward": "raises: no second derivative",
     "index_add": "written in place; the gradient of src is an index_select",
+    "distortion_loss_backward": "raises: no second derivative",
 }
 
 REQUIRED = {"typical", "empty", "non_contiguous"}
@@ -31,6 +32,18 @@ REQUIRED_BY = {
     "interpolate_cells": {"outside", "one_point", "wide_rows", "channels_1", "channels_28"},
     "index_add": {"one_dimension", "dim_0", "middle_dim", "last_dim", "crowded", "int32_index"},
     "composite_rays": {"zero_samples", "long_rays", "huge_density", "zero_density", "early_termination"},
+}
+
+# Arguments that say how many rows the others must have; where nothing is listed, the first one.
+SIZE_GIVERS = {
+    "march_rays": ("origins", "occupied"),
+    "interpolate_trilinear": ("grid", "coords"),
+    "composite_rays": ("density", "ray_offsets"),
+    "sample_images": ("images", "pixel_indices"),
+    "distortion_loss": ("weights", "ray_offsets"),
+    "interpolate_trilinear_grad": ("grad", "coords"),
+    "contract_basis": ("values", "basis", "ray_indices"),
+    "index_add": ("dst", "index"),
 }
 
 
@@ -73,6 +86,35 @@ def test_gaps_in_memory_change_nothing(name, device):
         named = dict(zip(argument_names(name), arguments, strict=True))
         results.append([named[key] for key in written(name)] or found)
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_tensor_of_another_size_is_named(name):
+    """One row more than the other arguments have."""
+    arguments = CASES[name]["typical"](torch.float32, "cpu")
+    forward = name.removesuffix("_backward")
+    givers = SIZE_GIVERS.get(forward, argument_names(forward)[:1])
+    for key, x in zip(argument_names(name), arguments, strict=True):
+        if isinstance(x, Tensor) and key not in givers:
+            assert_rejected(name, arguments, key, torch.cat([x, x[:1]]), r"expected \[")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_tensor_without_data_is_named(name):
+    """Among tensors with data; otherwise the fake kernels would answer, with whatever is in memory."""
+    arguments = CASES[name]["typical"](torch.float32, "cpu")
+    for key, x in zip(argument_names(name), arguments, strict=True):
+        if isinstance(x, Tensor) and sum(isinstance(other, Tensor) for other in arguments) > 1:
+            assert_rejected(name, arguments, key, x.to("meta"), "expected cpu like the others")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if written(name)])
+def test_what_is_written_in_place_must_be_contiguous(name):
+    arguments = CASES[name]["typical"](torch.float32, "cpu")
+    for key, x in zip(argument_names(name), arguments, strict=True):
+        if key in written(name):
+            with_gaps = torch.stack([x, x], dim=-1)[..., 0]
+            assert_rejected(name, arguments, key, with_gaps, "written in place and must be contiguous")
 
 
 @pytest.mark.parametrize("name", CASES)

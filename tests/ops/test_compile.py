@@ -1,0 +1,90 @@
+"""Every operation inside torch.compile(fullgraph=True) and inside a CUDA graph gives what it gives outside."""
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from cases import CASES
+from proofs import outcome
+from torch import Tensor
+
+from nerf.ops import native
+
+# The operations with a function in native.py; those of the derivatives are called by these.
+FUNCTIONS = [name for name in CASES if not name.endswith("_backward")]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """Without a capacity march_rays decides the size of its outputs, which the compiler captures when told to."""
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        yield
+    torch._dynamo.reset()
+
+
+class Compiled:
+    """native's functions, compiled as whole graphs: a graph break is an error."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        return torch.compile(getattr(native, name), fullgraph=True, backend=self.backend)
+
+
+def assert_same(case: str, found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for key, x in expected.items():  # atomic additions on a GPU come in any order
+        place = f"{case}, {key}: "
+        torch.testing.assert_close(found[key], x, msg=lambda text, place=place: place + text)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_compiled_whole_it_gives_the_same(name, device):
+    for case, make in CASES[name].items():
+        torch._dynamo.reset()
+        arguments = make(torch.float32, device)
+        assert_same(case, outcome(name, Compiled("aot_eager"), arguments), outcome(name, native, arguments))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler of torch.compile needs g++ on a CPU")
+def test_compiled_to_machine_code_between_other_operations():
+    """Two operations with PyTorch's own before, between and behind them, forward and backward, through inductor."""
+    density, values, *intervals, limit = CASES["composite_rays"]["typical"](torch.float32, "cpu")
+
+    def loss(density: Tensor) -> Tensor:
+        *_, weights = native.composite_rays(density.square(), values.sin(), *intervals, limit)
+        return native.distortion_loss(weights * 2, *intervals).exp().sum()
+
+    found = [density.clone().requires_grad_() for _ in range(2)]
+    torch.compile(loss, fullgraph=True)(found[0]).backward()
+    loss(found[1]).backward()
+    torch.testing.assert_close(found[0].grad, found[1].grad)
+    assert found[1].grad.any()
+
+
+def capturable(name: str) -> list[str]:
+    """Cases that read nothing back: march_rays needs a capacity for that."""
+    return [case for case in CASES[name] if name != "march_rays" or case.startswith(("capacity", "many_rays"))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_cuda_graph_replays_it(name, cuda):
+    """Captured with one case's numbers, replayed with others in the same memory: nothing is baked in."""
+    for case in capturable(name):
+        arguments = CASES[name][case](torch.float32, cuda)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            outcome(name, native, arguments)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = outcome(name, native, arguments)
+        for x in arguments:
+            if isinstance(x, Tensor) and x.is_floating_point():
+                x.mul_(0.75)
+        graph.replay()
+        assert_same(case, captured, outcome(name, native, arguments))
