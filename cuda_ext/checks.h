@@ -75,12 +75,23 @@ inline void check_in_place(const char* name, const Tensor& t) {
 // The operations read row-major memory; other layouts are copied.
 inline Tensor dense(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
 
+// The stable ABI tells that an allocation failed, not why: what was asked for is all that can be said.
+template <class Make>
+Tensor allocate(const Shape& shape, ScalarType dtype, const Make& make) {
+  try {
+    return make();
+  } catch (const std::exception&) {
+    throw std::runtime_error("out of memory: " + shape_name(shape) + " of " + dtype_name(dtype) +
+                             " could not be allocated");
+  }
+}
+
 inline Tensor empty(const Tensor& like, const Shape& shape, ScalarType dtype) {
-  return torch::stable::new_empty(like, shape, dtype);
+  return allocate(shape, dtype, [&] { return torch::stable::new_empty(like, shape, dtype); });
 }
 
 inline Tensor zeros(const Tensor& like, const Shape& shape, ScalarType dtype) {
-  return torch::stable::new_zeros(like, shape, dtype);
+  return allocate(shape, dtype, [&] { return torch::stable::new_zeros(like, shape, dtype); });
 }
 
 // A backward op returns this for a gradient that nobody asked for.

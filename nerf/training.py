@@ -33,6 +33,7 @@ DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.001, "voxel_mlp": 0.001, "voxel_s
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
 TOO_EARLY = 0.5  # share of the run before which a grid where nothing is dense may still become dense
+TOO_FEW_STEPS = 20  # nor is a run of fewer steps judged
 
 
 class TrainingStopped(RuntimeError):
@@ -287,7 +288,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
         kept = prune(state.field, sampler, state.batches, occupancy.alpha_threshold, occupancy.min_weight)
         if kept.any():  # else nothing has become dense, and an empty grid would stay empty
             state.occupancy.occupied = kept
-        elif progress >= TOO_EARLY:
+        elif progress >= TOO_EARLY and state.clock.step >= TOO_FEW_STEPS:
             raise EmptyGrid(
                 f"after step {state.clock.step} the grid is empty: no training ray sees a cell with the opacity "
                 f"occupancy.alpha_threshold={occupancy.alpha_threshold:g} and the weight "

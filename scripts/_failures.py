@@ -29,7 +29,7 @@ def explain(error: Exception, folder: Path | str, settings: list[str]) -> str | 
     if needed is None:
         return None
     remedies = [remedy for name, remedy in MEMORY_REMEDIES.items() if name in settings]
-    if not isinstance(error, torch.OutOfMemoryError):
+    if not needed.startswith("the GPU"):
         remedies = [remedy for remedy in remedies if "device" not in remedy]
     return f"{needed}; {', '.join(remedies)}, or close other programs that use it.{_kept(folder)}"
 
@@ -43,10 +43,19 @@ def _memory(error: Exception) -> str | None:
         if not needed or not free:
             return f"the GPU is out of memory ({message.splitlines()[0]})"
         return f"the GPU is out of memory: {needed[1]} more were needed, {free[2]} of its {free[1]} are free"
+    if message.startswith(("out of memory: ", "CUDA out of memory")):  # from an operation of ours, on either device
+        return _out_of_memory_in_an_operation(message.splitlines()[0])
     needed = re.search(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes", message)
     if needed:
         return f"this machine is out of memory: {int(needed[1]) / 2**30:.2f} GiB more were needed"
     return f"this machine is out of memory ({message})" if isinstance(error, MemoryError) else None
+
+
+def _out_of_memory_in_an_operation(message: str) -> str:
+    if not torch.cuda.is_initialized():
+        return f"this machine is {message}"
+    free, total = (f"{size / 2**30:.2f} GiB" for size in torch.cuda.mem_get_info())
+    return f"the GPU is {message}; {free} of its {total} are free"
 
 
 def _disk(error: OSError, folder: Path | str) -> str | None:

@@ -3,6 +3,8 @@
 What a loader, a checkpoint or the build answers by itself is tested beside it; here the scripts run.
 """
 
+import importlib
+import re
 import resource
 import subprocess
 from collections.abc import Callable
@@ -14,7 +16,7 @@ import pytest
 import torch
 from fixtures import edit_transforms, look_at_origin, write_split
 from PIL import Image
-from script_runs import TIMEOUT, command, script_caller
+from script_runs import SCRIPTS, TIMEOUT, command, script_caller
 from tiny_runs import run_to, tiny_config, tiny_state, write_tiny_scene
 
 from nerf import checkpoint, training
@@ -172,6 +174,19 @@ def test_memory_that_does_not_suffice(answer: Callable[..., str]) -> None:
     assert "this machine is out of memory: " in message and " GiB more were needed" in message
     assert "lower train.rays_per_step, lower field.num_voxels, raise dataset.downscale" in message
     assert "What was written before is kept in " in message and Path("run/config.yaml").is_file()
+
+
+def test_an_operation_that_cannot_allocate_says_what_it_needed(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    backend = select("native", device)
+    grid, coords = torch.zeros(2, 2, 2, 10**6, device=device), torch.zeros(10**7, 3, device=device)
+    expected = "out of memory: [10000000,1000000] of float32 could not be allocated"
+    with pytest.raises(RuntimeError, match=re.escape(expected)) as caught:
+        backend.ops.interpolate_trilinear(grid, coords)
+    sentence = importlib.import_module("_failures").explain(caught.value, "nowhere", ["train.rays_per_step", "device"])
+    start = "this machine is" if device == "cpu" else "the GPU is"
+    assert sentence.startswith(f"{start} {expected}; ") and "lower train.rays_per_step" in sentence
+    assert ("use device=cpu" in sentence) == (device != "cpu")
 
 
 def test_a_gpu_that_is_out_of_memory(answer: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
