@@ -184,7 +184,7 @@ def test_a_run_in_cuda_graphs_learns_from_images_in_host_memory(cuda: str, field
         config, state = tiny_state(tiny_config(field, images=where, steps=200), select("native", cuda))
         looks = run_to(config, state, 200)
         assert state.batches.images.device.type == {"device": "cuda", "host": "cpu"}[where]
-        reached[where] = looks[-1].psnr
+        reached[where] = sum(look.psnr for look in looks[-5:]) / 5
         batch, background = state.batches.next(config.train.rays_per_step, "random")
         assert batch.rgba.device.type == background.device.type == "cuda"
-    assert reached["host"] > 18 and abs(reached["host"] - reached["device"]) < 1.5
+    assert reached["host"] > 28 and abs(reached["host"] - reached["device"]) < 1.5  # seeds differ by half a dB
