@@ -16,13 +16,14 @@ from torch import Tensor
 from nerf.ablation_row import Batch, Figures, FirstStep, GraphRow, Row, Start, measure
 from nerf.config import Config, setting
 from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.ray_batches import background_color
 from nerf.errors import UserError
 from nerf.evaluation import evaluate
 from nerf.metrics import summarize
 from nerf.ops.backend import Backend
 from nerf.ops.torch_variants import EAGER, GATHER_ONCE, Variant, compiled
 from nerf.ops.unfused import unfused
-from nerf.training import DEFAULT_RAYS, background_color, make_sampler, prepare, resolve, train
+from nerf.training import DEFAULT_RAYS, make_sampler, prepare, resolve, train
 
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # relative, float32
 NATIVE, NATIVE_GRAPH = "native", "native + CUDA graph"
@@ -82,7 +83,7 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
     batches = []
     for _ in range(settings.num_batches):
         batch = source.draw(rays)
-        background = background_color(config.dataset.background, rays, source.generator, backend.device)
+        background = background_color(config.dataset.background, rays, source.generator, source.generator.device)
         batches.append(Batch(batch, background).to(host, rays))
     field = {
         "aabb": state.field.box.aabb.cpu(),

@@ -226,9 +226,9 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     field, occupancy = restore_field(content, config, backend)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     optimizer.load_state_dict(content["optimizer"])
-    batches = RayBatches(images, backend, config.seed)
+    batches = RayBatches(images, backend, config.seed, config.train.images == "host")
     batches.generator.set_state(content["generator"])
-    batches.pool = content["pool"].to(backend.device)
+    batches.pool = content["pool"]
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
     counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity", "visible_capacity")}

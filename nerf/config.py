@@ -109,6 +109,11 @@ class TrainConfig:
     beta2: float = setting(0.99, "Adam's decay of the mean squared gradient", low=0, high=0.99999)
     log_every: int = setting(100, "steps between two looks at the loss, the only ones that wait for the GPU", low=1)
     save_every: int = setting(0, "steps between checkpoints; 0 = at the end and on Ctrl-C alone", low=0)
+    images: str = setting(
+        "auto",
+        "where the training images are kept; auto = on a GPU if they take less than a quarter of its free memory",
+        choices=("auto", "device", "host"),
+    )
     cuda_graph: bool = setting(True, "replay each step as one CUDA graph (native backend on a GPU)")
 
 

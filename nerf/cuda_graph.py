@@ -61,7 +61,9 @@ class StepRunner:
 
     def _record(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self._arguments[1].batches.generator)
+        generator = self._arguments[1].batches.generator
+        if generator.device.type == "cuda":  # else batches come from host memory, drawn outside of the step
+            graph.register_generator_state(generator)
         with torch.cuda.graph(graph):
             self._step(*self._arguments)
         return graph

@@ -4,7 +4,7 @@ TrainingRun trains and saves; OpenRun is a trained one that renders. Files go th
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from nerf.cameras import Cameras
 from nerf.config import Config, DatasetConfig, build, unknown_setting
 from nerf.datasets.blender import find_scene, load_blender
 from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.ray_batches import place_images
 from nerf.errors import UserError
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
@@ -144,8 +145,9 @@ def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved
 
 def _opened(config: Config) -> tuple[Config, PosedImages, Backend]:
     backend = select(config.backend, config.device)
-    config = resolve(config, backend)
-    return config, load_split(config.dataset, "train"), backend
+    config, images = resolve(config, backend), load_split(config.dataset, "train")
+    where = place_images(config.train.images, images, backend)
+    return replace(config, train=replace(config.train, images=where)), images, backend
 
 
 def load(folder: str | Path | None = None, backend: str = "auto", device: str = "auto") -> OpenRun:

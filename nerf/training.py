@@ -118,9 +118,8 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     occupancy = visual_hull.carve(images, box, first)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
-    state = TrainState(
-        field, occupancy, optimizer, RayBatches(images, backend, config.seed), clock, box.voxel_size(finest)
-    )
+    batches = RayBatches(images, backend, config.seed, config.train.images == "host")
+    state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest))
     state.batches.find_pool(make_sampler(config, state))
     if len(state.batches.pool) == 0:
         raise UserError(f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see.")
@@ -178,8 +177,7 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     monitor [4]: sums of squared error, non-finite losses, dropped rays and samples, added to on the device.
     """
     backend = state.field.backend
-    batch = state.batches.draw(config.train.rays_per_step)
-    background = background_color(config.dataset.background, len(batch.rays), state.batches.generator, backend.device)
+    batch, background = state.batches.next(config.train.rays_per_step, config.dataset.background)
     alpha = batch.rgba[:, 3:]
     truth = alpha * batch.rgba[:, :3] + (1 - alpha) * background
     sampler = make_sampler(config, state)
@@ -203,13 +201,6 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
         monitor += torch.cat([torch.stack([error.detach(), bad]), counts])
 
 
-def background_color(name: str, num_rays: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """The background of each ray, [R,3]."""
-    if name == "random":
-        return torch.rand(num_rays, 3, generator=generator, device=device)
-    return torch.full((num_rays, 3), 1.0 if name == "white" else 0.0, device=device)
-
-
 def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
     """Trains to the end of the schedule, yielding a Report at each look.
 
@@ -225,6 +216,7 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     while not clock.finished and not stopping:
         advance_schedule(config, state, runner)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
+        state.batches.advance(config.train.rays_per_step, config.dataset.background)
         runner.step()
         clock.tick()
         stopping = should_stop()  # asked once a step: the last step of a run is always looked at

@@ -47,7 +47,8 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
         begun = resume(folder, lambda saved: _resumed_config(given, saved, overrides))
     config, images, state, backend = begun.config, begun.images, begun.state, begun.state.field.backend
     save_config(folder, config)
-    print(f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; {backend}", file=sys.stderr)
+    size = f"{images.cameras.width}x{images.cameras.height}"
+    print(f"{len(images)} training views {size} on the {config.train.images}; {backend}", file=sys.stderr)
 
     report = RunReport(folder, config, backend)
     with StopOnInterrupt() as interrupt, progress_bar(state.clock) as bar:

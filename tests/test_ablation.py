@@ -16,10 +16,11 @@ from nerf.ablation_row import Batch, Row
 from nerf.config import Config, VoxelShConfig
 from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.ray_batches import background_color
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.ops.torch_variants import EAGER
-from nerf.training import background_color, prepare, resolve, train, training_step
+from nerf.training import prepare, resolve, train, training_step
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = (

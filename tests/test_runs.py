@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_images, tiny_state, write_tiny_scene
+from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_state, write_tiny_scene
 
 import nerf
-from nerf import checkpoint
 from nerf.config import VoxelMlpConfig
 from nerf.errors import UserError
 from nerf.interrupts import StopOnInterrupt

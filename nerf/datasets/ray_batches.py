@@ -1,4 +1,4 @@
-"""From posed images to batches of rays with their colours, drawn on the device that trains."""
+"""From posed images to batches of rays with their colours, drawn where the images are: on the device or the host."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 
 from nerf.cameras import Cameras
+from nerf.datasets.pixel_feed import PixelBatch, PixelFeed
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import Backend
 from nerf.rays import Rays
 from nerf.sampler import RaySampler
+
+DEVICE_SHARE = 0.25  # of a GPU's free memory that images may take; grids, moments and samples need the rest
 
 
 @dataclass(frozen=True)
@@ -22,17 +25,33 @@ class RayBatch:
 
 
 class RayBatches:
-    """Training pixels as bytes on the device, and the pool of those whose rays meet the scene.
+    """Training pixels as bytes, and the pool of those whose rays meet the scene.
 
-    A ray that meets no occupied cell renders as background whatever the field holds: it has no gradient, is left out.
+    A ray that meets no occupied cell renders as background whatever the field holds: it has no gradient and is left
+    out.
+
+    on_host keeps images, pool and generator in host memory; a training step's batches are then gathered ahead
+    (feed_ahead). On a CPU it changes nothing.
     """
 
-    def __init__(self, images: PosedImages, backend: Backend, seed: int) -> None:
+    def __init__(self, images: PosedImages, backend: Backend, seed: int, on_host: bool = False) -> None:
         self.backend = backend
-        self.images = images.images.to(backend.device, non_blocking=True)
+        home = torch.device("cpu") if on_host else backend.device
+        self.images = images.images.to(home, non_blocking=True)
         self.cameras: Cameras = images.cameras.to(backend.device)
-        self.generator = torch.Generator(backend.device).manual_seed(seed)
-        self.pool = torch.empty(0, dtype=torch.int32, device=backend.device)
+        self.generator = torch.Generator(home).manual_seed(seed)
+        self.pool = torch.empty(0, dtype=torch.int32)
+        self._feeds_ahead = home != backend.device
+        self._feed: PixelFeed | None = None
+
+    @property
+    def pool(self) -> Tensor:
+        """Pixels [P] int32 to draw from, where the images are."""
+        return self._pool
+
+    @pool.setter
+    def pool(self, pixels: Tensor) -> None:
+        self._pool = pixels.to(self.images.device)
 
     def find_pool(self, sampler: RaySampler) -> None:
         """Keeps the pixels whose rays have at least one sample."""
@@ -40,13 +59,69 @@ class RayBatches:
         for image in range(len(self.cameras)):
             rays = self.cameras.image_rays(image)
             hits = sampler.sample(rays).ray_offsets.diff() > 0
-            found.append((hits.nonzero()[:, 0] + image * len(rays)).int())
+            found.append((hits.nonzero()[:, 0] + image * len(rays)).int().to(self.images.device))
         self.pool = torch.cat(found)
 
     def draw(self, count: int) -> RayBatch:
         """count rays, each pixel of the pool equally likely."""
-        device, generator = self.backend.device, self.generator
+        self.rest()
+        pixels, rgba, jitter = (x.to(self.backend.device) for x in self._draw(count, self.generator))
+        return RayBatch(self.cameras.rays_through(pixels), rgba, jitter)
+
+    def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Pixels [R], rgba [R,4] and jitter [R], where the images are."""
+        device = self.images.device
         chosen = torch.randint(len(self.pool), (count,), generator=generator, device=device)
         pixels = self.pool.index_select(0, chosen).long()
         jitter = torch.rand(count, generator=generator, device=device) - 0.5
-        return RayBatch(self.cameras.rays_through(pixels), self.backend.ops.sample_images(self.images, pixels), jitter)
+        return pixels, self.backend.ops.sample_images(self.images, pixels), jitter
+
+    def feed_ahead(self) -> None:
+        """Gathers the batches of steps ahead, by a thread; they are the same batches."""
+        self._feeds_ahead = True
+
+    def advance(self, count: int, background: str) -> None:
+        """Called before each training step, outside of a CUDA graph: its batch is on the device when the step runs."""
+        if not self._feeds_ahead:
+            return
+        if self._feed is None or self._feed.num_rays != count:
+            self.rest()
+
+            def draw(generator: torch.Generator, batch: PixelBatch) -> None:
+                pixels, rgba, jitter = self._draw(count, generator)
+                batch.pixels.copy_(pixels)
+                batch.rgba.copy_(rgba)
+                batch.jitter.copy_(jitter)
+                batch.background.copy_(background_color(background, count, generator, self.images.device))
+
+            self._feed = PixelFeed(draw, self.generator, count, self.backend.device)
+        self._feed.advance()
+
+    def next(self, count: int, background: str) -> tuple[RayBatch, Tensor]:
+        """The batch of a training step, and its background [R,3]; the step may be recorded as a CUDA graph."""
+        if self._feeds_ahead:
+            batch = self._feed.current
+            return RayBatch(self.cameras.rays_through(batch.pixels), batch.rgba, batch.jitter), batch.background
+        return self.draw(count), background_color(background, count, self.generator, self.backend.device)
+
+    def rest(self) -> None:
+        """Ends gathering ahead until the next step. What was drawn ahead is drawn again, so nothing is left out."""
+        if self._feed is not None:
+            self._feed.stop()
+
+
+def background_color(name: str, num_rays: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """The background of each ray, [R,3]: white, black or random."""
+    if name == "random":
+        return torch.rand(num_rays, 3, generator=generator, device=device)
+    return torch.full((num_rays, 3), 1.0 if name == "white" else 0.0, device=device)
+
+
+def place_images(where: str, images: PosedImages, backend: Backend) -> str:
+    """Where the images of a run are kept, device or host; auto puts them on the device where they leave it room."""
+    if where != "auto":
+        return where
+    if backend.device.type == "cpu":
+        return "device"
+    free, _ = torch.cuda.mem_get_info(backend.device)
+    return "device" if images.images.nbytes <= DEVICE_SHARE * free else "host"

@@ -1,0 +1,190 @@
+"""Images in host memory: the batches gathered ahead are those that would be drawn at each step, and resume as such."""
+
+import time
+from concurrent.futures import wait
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_resume import MIDDLE, stop_and_restore
+from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_images, tiny_state, write_tiny_scene
+from torch import Tensor
+
+import nerf
+from nerf.datasets.pixel_feed import NUM_SLOTS
+from nerf.datasets.ray_batches import RayBatches, place_images
+from nerf.ops.backend import select
+from nerf.training import TrainState
+
+COUNT = 96
+BATCHES = 3 * NUM_SLOTS  # round the ring and round again
+
+
+def ray_batches(device: str = "cpu", on_host: bool = False) -> RayBatches:
+    """Of the tiny scene, every pixel in the pool."""
+    batches = RayBatches(tiny_images(), select("native", device), 5, on_host)
+    batches.pool = torch.arange(tiny_images().images[..., 0].numel(), dtype=torch.int32)
+    return batches
+
+
+def step_tensors(batches: RayBatches) -> list[Tensor]:
+    """A copy of what a step gets."""
+    batch, background = batches.next(COUNT, "random")
+    return [x.clone() for x in (batch.rays.origins, batch.rays.directions, batch.rgba, batch.jitter, background)]
+
+
+def fed_tensors(batches: RayBatches) -> list[Tensor]:
+    batches.advance(COUNT, "random")
+    return step_tensors(batches)
+
+
+def wait_until_all_is_drawn(batches: RayBatches) -> None:
+    wait([future for future, _ in batches._feed._drawn])
+
+
+# The same batches
+
+
+def test_batches_gathered_ahead_are_those_drawn_at_each_step() -> None:
+    plain, fed = ray_batches(), ray_batches()
+    fed.feed_ahead()
+    for number in range(BATCHES):
+        expected = step_tensors(plain)
+        assert all(map(torch.equal, fed_tensors(fed), expected)), number
+        if number % 5 == 0:
+            wait_until_all_is_drawn(fed)
+        assert torch.equal(fed.generator.get_state(), plain.generator.get_state()), number
+        if number in (3, 4, 11):  # between two steps, as pruning does
+            drawn, wanted = fed.draw(50), plain.draw(50)
+            assert torch.equal(drawn.rgba, wanted.rgba) and torch.equal(drawn.jitter, wanted.jitter)
+
+
+def test_batches_of_another_size_follow_in_order() -> None:
+    plain, fed = ray_batches(), ray_batches()
+    fed.feed_ahead()
+    for count in (COUNT, 7, COUNT):
+        fed.advance(count, "white")
+        (ours, color), (theirs, wanted) = fed.next(count, "white"), plain.next(count, "white")
+        assert torch.equal(ours.rgba, theirs.rgba) and torch.equal(color, wanted)
+
+
+def test_a_step_reads_the_same_memory_every_time() -> None:
+    """As a recorded CUDA graph needs it, after a rest too."""
+    fed = ray_batches()
+    fed.feed_ahead()
+    places = set()
+    for number in range(BATCHES):
+        fed.advance(COUNT, "random")
+        batch, background = fed.next(COUNT, "random")
+        places.add((batch.rgba.data_ptr(), batch.jitter.data_ptr(), background.data_ptr()))
+        if number % 5 == 4:
+            fed.rest()
+    assert len(places) == 1
+
+
+def test_an_error_of_the_thread_reaches_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = ray_batches()
+    fed.feed_ahead()
+    fed.pool = torch.empty(0, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="random_"):
+        fed.advance(COUNT, "random")
+
+
+# Training
+
+
+def fed_state(state: TrainState) -> TrainState:
+    state.batches.feed_ahead()
+    return state
+
+
+def test_a_run_is_the_same_to_the_last_bit() -> None:
+    """Through doublings and prunings, which draw between the steps."""
+    config, plain = tiny_state(tiny_config())
+    run_to(config, plain, STEPS)
+    config, state = tiny_state(tiny_config())
+    run_to(config, fed_state(state), STEPS)
+    assert state.batches._feed is not None
+    assert differing(facts(plain), facts(state)) == []
+
+
+def test_resumed_equals_never_stopped_however_far_ahead_it_had_drawn(tmp_path: Path) -> None:
+    config, plain = tiny_state(tiny_config())
+    run_to(config, plain, STEPS)
+    config, state = tiny_state(tiny_config())
+    for step in (1, MIDDLE, STEPS):
+        run_to(config, fed_state(state), step)
+        wait_until_all_is_drawn(state.batches)
+        config, state = stop_and_restore(tmp_path, config, state)
+    assert differing(facts(plain), facts(state)) == []
+
+
+def test_on_a_cpu_host_is_where_they_are(tmp_path: Path) -> None:
+    """No thread, no copy, and the same run."""
+    write_tiny_scene(tmp_path / "scene")
+    states = []
+    for where in ("auto", "host"):
+        config = tiny_config(images=where)
+        config.device, config.dataset.root = "cpu", str(tmp_path / "scene")
+        run = nerf.start(config)
+        assert run.config.train.images == {"auto": "device", "host": "host"}[where]
+        list(run.train())
+        assert run.state.batches._feed is None
+        states.append(facts(run.state))
+    assert differing(*states) == []
+
+
+@pytest.mark.parametrize(("free", "expected"), [(4.1, "device"), (3.9, "host")])
+def test_auto_leaves_the_grids_their_room(monkeypatch: pytest.MonkeyPatch, free: float, expected: str) -> None:
+    images = tiny_images()
+    memory = int(free * images.images.nbytes)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, 10 * memory))
+    on_gpu = replace(select("native", "cpu"), device=torch.device("cuda"))
+    assert place_images("auto", images, on_gpu) == expected
+    assert place_images("host", images, on_gpu) == "host" and place_images("device", images, on_gpu) == "device"
+    assert place_images("auto", images, select("native", "cpu")) == "device"
+
+
+# On a GPU
+
+
+def test_batches_on_the_gpu_are_the_cpus_while_steps_are_queued(cuda: str) -> None:
+    """Each step is slow, so that a copy that did not wait for it would overwrite its batch."""
+    plain, fed = ray_batches(), ray_batches(cuda, on_host=True)
+    assert fed.images.device.type == fed.pool.device.type == "cpu"
+    seen = []
+    for number in range(BATCHES):
+        fed.advance(COUNT, "random")
+        torch.cuda._sleep(20_000_000 if number % 3 else 0)  # clock cycles, some ten milliseconds
+        seen.append(step_tensors(fed))
+    for tensors in seen:
+        for ours, theirs in zip(tensors, step_tensors(plain), strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_the_host_stays_ahead_of_the_gpu(cuda: str) -> None:
+    """Queueing a step returns at once: only some steps later the host waits for the ring."""
+    fed = ray_batches(cuda, on_host=True)
+    fed_tensors(fed)
+    wait_until_all_is_drawn(fed)
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    torch.cuda._sleep(2_000_000_000)  # a second
+    fed.advance(COUNT, "random")
+    assert time.perf_counter() - started < 0.3
+    torch.cuda.synchronize()
+    assert time.perf_counter() - started > 0.5
+
+
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp"])
+def test_a_run_in_cuda_graphs_learns_from_images_in_host_memory(cuda: str, field: str) -> None:
+    reached = {}
+    for where in ("device", "host"):
+        config, state = tiny_state(tiny_config(field, images=where, steps=200), select("native", cuda))
+        looks = run_to(config, state, 200)
+        assert state.batches.images.device.type == {"device": "cuda", "host": "cpu"}[where]
+        reached[where] = sum(look.psnr for look in looks[-5:]) / 5
+        batch, background = state.batches.next(config.train.rays_per_step, "random")
+        assert batch.rgba.device.type == background.device.type == "cuda"
+    assert reached["host"] > 28 and abs(reached["host"] - reached["device"]) < 1.5  # seeds differ by half a dB
