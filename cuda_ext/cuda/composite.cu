@@ -1,8 +1,6 @@
-// composite_rays on CUDA.
-//
-// Plain: one thread per ray, as on the CPU. Fast, for up to 4 channels: one warp per ray and a lane per sample, so that
-// loads are consecutive and a ray of up to 32 samples takes one round. Transmittance is exp(-sum of optical depths), a
-// warp scan; the gradient's sums over later samples are the same scan from the back.
+// composite_rays on CUDA, for 3 and 4 channels: one warp per ray and a lane per sample, so that loads are consecutive and
+// a ray of up to 32 samples takes one round. Other counts take the plain kernels. Transmittance is exp(-sum of optical
+// depths), a warp scan; the gradient's sums over later samples are the same scan from the back.
 #include "launch.cuh"
 
 namespace nerf::cuda {
@@ -135,8 +133,7 @@ void composite(const CompositeArgs<T>& a, Stream stream) {
   switch (a.channels) {
     case 3: return launch(composite_kernel<T, 3>, 32 * a.num_rays, "composite_rays", stream, a);
     case 4: return launch(composite_kernel<T, 4>, 32 * a.num_rays, "composite_rays", stream, a);
-    default:
-      for_each(a.num_rays, "composite_rays", stream, [a] __device__(int64_t r) { composite_ray(a, r); });
+    default: return cuda_plain::composite(a, stream);
   }
 }
 
@@ -145,9 +142,7 @@ void composite_backward(const CompositeArgs<T>& a, Stream stream) {
   switch (a.channels) {
     case 3: return launch(composite_backward_kernel<T, 3>, 32 * a.num_rays, "composite_rays_backward", stream, a);
     case 4: return launch(composite_backward_kernel<T, 4>, 32 * a.num_rays, "composite_rays_backward", stream, a);
-    default:
-      for_each(a.num_rays, "composite_rays_backward", stream,
-               [a] __device__(int64_t r) { composite_ray_backward(a, r); });
+    default: return cuda_plain::composite_backward(a, stream);
   }
 }
 

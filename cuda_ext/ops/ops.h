@@ -34,4 +34,8 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
 void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
                const Tensor& lr, const Tensor& step, double beta1, double beta2, double eps);
 
+// torch.ops.nerf_ceilings
+void gather_lines(const Tensor& lines, const Tensor& sums);
+void add_at_random(const Tensor& target, int64_t width, int64_t count);
+
 }  // namespace nerf
