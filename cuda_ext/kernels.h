@@ -4,6 +4,7 @@
 
 #include "math/adam.h"
 #include "math/composite.h"
+#include "math/contract_basis.h"
 #include "math/march.h"
 #include "math/sample_images.h"
 #include "math/total_variation.h"
@@ -26,6 +27,8 @@ struct Stream {
   template <class T> void trilinear_backward(const TrilinearArgs<T>& args, Stream stream);                      \
   template <class T> void composite(const CompositeArgs<T>& args, Stream stream);                               \
   template <class T> void composite_backward(const CompositeArgs<T>& args, Stream stream);                      \
+  template <class T> void contract_basis(const ContractBasisArgs<T>& args, Stream stream);                      \
+  template <class T> void contract_basis_backward(const ContractBasisArgs<T>& args, Stream stream);             \
   template <class T> void sample_images(const SampleImagesArgs<T>& args, Stream stream);                        \
   template <class T> void total_variation(const TotalVariationArgs<T>& args, Stream stream);                    \
   template <class T> void adam(const AdamArgs<T>& args, Stream stream);                                         \

@@ -15,6 +15,7 @@ static void define(StableLibrary& m) {
   m.def(
       "interpolate_trilinear_backward(Tensor grad_out, Tensor grid, Tensor coords, bool needs_grid, "
       "bool needs_coords) -> (Tensor grad_grid, Tensor grad_coords)");
+  m.def("interpolate_trilinear_grad(Tensor(a!) grad, Tensor grad_out, Tensor coords) -> ()");
   m.def(
       "composite_rays(Tensor density, Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, "
       "float min_transmittance) -> (Tensor values, Tensor opacity, Tensor depth, Tensor weights)");
@@ -22,19 +23,24 @@ static void define(StableLibrary& m) {
       "composite_rays_backward(Tensor grad_values, Tensor grad_opacity, Tensor grad_depth, Tensor grad_weights, "
       "Tensor density, Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, Tensor weights, "
       "float min_transmittance) -> (Tensor grad_density, Tensor grad_of_values)");
+  m.def("contract_basis(Tensor values, Tensor basis, Tensor ray_indices) -> Tensor");
+  m.def("contract_basis_backward(Tensor grad_out, Tensor basis, Tensor ray_indices, int channels) -> Tensor");
   m.def("sample_images(Tensor images, Tensor pixel_indices) -> Tensor");
   m.def("total_variation_grad(Tensor(a!) grad, Tensor grid, float weight, bool touched_only) -> ()");
   m.def(
-      "adam_step(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor grad, Tensor lr, Tensor step, "
-      "float beta1, float beta2, float eps) -> ()");
+      "adam_step(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor(d!) grad, Tensor lr, "
+      "Tensor step, Tensor? rows, float beta1, float beta2, float eps) -> ()");
 }
 
 #define NERF_OPERATIONS(implement)          \
   implement(march_rays)                     \
   implement(interpolate_trilinear)          \
   implement(interpolate_trilinear_backward) \
+  implement(interpolate_trilinear_grad)     \
   implement(composite_rays)                 \
   implement(composite_rays_backward)        \
+  implement(contract_basis)                 \
+  implement(contract_basis_backward)        \
   implement(sample_images)                  \
   implement(total_variation_grad)           \
   implement(adam_step)

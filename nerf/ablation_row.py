@@ -98,7 +98,7 @@ class Row:
         if channels_first:
             for grid in (field.density_grid, getattr(field, field.color_grid_name)):
                 grid.data = grid.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
-        optimizer = MaskedAdam(field, train.beta1, train.beta2, timed)
+        optimizer = MaskedAdam(field, train.beta1, train.beta2, timed, occupancy.vertex_rows())
         optimizer.decay.fill_(train.lr_decay)  # the start is the end of a schedule
         self.state = TrainState(
             field, occupancy, optimizer, start.source, start.clock, float(start.field["finest_voxel"])
@@ -112,6 +112,7 @@ class Row:
         """Back to the start, in the same memory."""
         self.state.field.load_state_dict(self.start.field["field"])
         self.state.optimizer.load_state_dict(self.start.optimizer)
+        self.state.optimizer.visit(self.state.optimizer.vertex_rows)
 
     def backward(self, batch: Batch) -> tuple[Tensor, RaySamples, RaySamples]:
         """The first part of a step: loss (detached), samples, visible ones. The field has its gradients."""
@@ -150,7 +151,7 @@ class Row:
         """Loss and gradients at the start. Waits for the device."""
         loss, samples, visible = self.backward(self.batches[0])
         gradients = {name: p.grad.cpu() for name, p in self.state.field.named_parameters()}
-        self.state.field.zero_grad(set_to_none=True)
+        self.reset()
         return FirstStep(loss.item(), gradients, int(samples.ray_offsets[-1]), int(visible.ray_offsets[-1]))
 
 

@@ -141,7 +141,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
             f"{cameras.width}x{cameras.height} or other poses. Set dataset.root to the folder of its scene."
         )
     field, occupancy = restore_field(content, config, backend)
-    optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend)
+    optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     optimizer.load_state_dict(content["optimizer"])
     batches = RayBatches(images, backend, config.seed)
     batches.generator.set_state(content["generator"])

@@ -18,6 +18,14 @@ class OccupancyGrid:
         """Occupied share of the cells. Reads from the device."""
         return self.occupied.float().mean().item()
 
+    def vertex_rows(self) -> Tensor:
+        """The vertices that touch an occupied cell, [L] int64: where samples can leave a gradient.
+
+        A vertex counts as its row in a grid of values, (x * Y + y) * Z + z. Reads from the device.
+        """
+        touched = functional.max_pool3d(self.occupied.float()[None, None], 2, stride=1, padding=1)
+        return touched.view(-1).nonzero()[:, 0]
+
     def resample(self, resolution: Resolution) -> None:
         """Carries the occupancy to a grid of another resolution: a cell is occupied if it touches an occupied one."""
         cells = [n - 1 for n in resolution]

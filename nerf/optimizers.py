@@ -13,19 +13,33 @@ EPSILON = 1e-10  # below the gradients of a rarely met voxel, or its steps would
 
 
 class MaskedAdam:
-    """Adam (Kingma & Ba 2015) that leaves a value and its moments alone while its gradient is exactly zero."""
+    """Adam (Kingma & Ba 2015) that leaves a value and its moments alone while its gradient is exactly zero.
 
-    def __init__(self, field: Field, beta1: float, beta2: float, backend: Backend) -> None:
+    Of the grids it visits the given vertices alone. Where the backend adds to gradients in place, theirs are made here
+    and cleared by the step; what a rounding leaves at other vertices is never read.
+    """
+
+    def __init__(
+        self, field: Field, beta1: float, beta2: float, backend: Backend, vertex_rows: Tensor | None = None
+    ) -> None:
         self.backend, self.beta1, self.beta2 = backend, beta1, beta2
         self.groups = field.parameter_groups()
         self.moments = {g.name: (torch.zeros_like(g.parameter), torch.zeros_like(g.parameter)) for g in self.groups}
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
+        self.visit(vertex_rows)
         self.decay = torch.ones(1, device=backend.device)
         self.step_number = torch.zeros(1, device=backend.device)
 
+    def visit(self, vertex_rows: Tensor | None) -> None:
+        """From now on vertices [L] int64 (OccupancyGrid.vertex_rows); None: all. Clears the gradients."""
+        self.vertex_rows = vertex_rows
+        for group in self.groups:
+            keeps = group.on_vertices and self.backend.adds_to_gradients
+            group.parameter.grad = torch.zeros_like(group.parameter) if keeps else None
+
     @torch.no_grad()
     def step(self) -> None:
-        """One step with the gradients in place, which are dropped afterwards."""
+        """One step with the gradients in place, which are zero or dropped afterwards."""
         self.step_number += 1
         rates = (self.base_lr * self.decay).split([len(g.lr) for g in self.groups])
         for group, lr in zip(self.groups, rates, strict=True):
@@ -37,11 +51,13 @@ class MaskedAdam:
                 group.parameter.grad,
                 lr,
                 self.step_number,
+                self.vertex_rows if group.on_vertices else None,
                 self.beta1,
                 self.beta2,
                 EPSILON,
             )
-            group.parameter.grad = None
+            if not (group.on_vertices and self.backend.adds_to_gradients):
+                group.parameter.grad = None
 
     def state_dict(self) -> dict[str, Tensor]:
         moments = {f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)}

@@ -98,7 +98,7 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     occupancy = visual_hull.carve(images, box, first)
-    optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend)
+    optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     state = TrainState(
         field, occupancy, optimizer, RayBatches(images, backend, config.seed), clock, box.voxel_size(finest)
     )
@@ -264,5 +264,6 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
             state.occupancy.occupied = kept
         changed = True
     if changed:
+        state.optimizer.visit(state.occupancy.vertex_rows())
         plan_capacity(config, state)
         runner.forget()

@@ -126,6 +126,15 @@ def _pixels(rays: int = 20, channels: int = 3, shape: tuple[int, int, int] = (2,
     return images, indices
 
 
+def _coefficients(samples: int = 30, rays: int = 7, basis: int = 4, channels: int | None = None) -> tuple:
+    channels = 3 * basis if channels is None else channels
+    return (
+        numbers(samples, channels, low=-1, seed=31),
+        numbers(rays, basis, low=-1, seed=32),
+        (rays * numbers(samples, seed=33)).long(),
+    )
+
+
 def _variation(
     shape: tuple[int, int, int] = (4, 3, 5), channels: int = 3, span: float = 2.0, touched_only: bool = False
 ) -> tuple:
@@ -136,14 +145,20 @@ def _variation(
 
 
 def _adam(
-    shape: tuple[int, ...] = (7, 5), zeros: float = 0.0, rates: int = 1, step: int = 3, scale: float = 1.0
+    shape: tuple[int, ...] = (7, 5),
+    zeros: float = 0.0,
+    rates: int = 1,
+    step: int = 3,
+    scale: float = 1.0,
+    rows: list[int] | None = None,
 ) -> tuple:
     """Parameters in the middle of a training; a share `zeros` of the gradients is exactly zero."""
     param, first = numbers(*shape, low=-1, seed=17), numbers(*shape, low=-0.1, high=0.1, seed=18)
     grad = scale * numbers(*shape, low=-1, seed=19) * (numbers(*shape, seed=20) >= zeros)
     second = numbers(*shape, low=0.001, high=0.1, seed=21)
     lr, number = torch.linspace(0.1, 0.01, rates), torch.tensor([float(step)])
-    return param, first, second, grad, lr, number, 0.9, 0.99, 1e-8
+    visited = None if rows is None else torch.tensor(rows, dtype=torch.int64)
+    return param, first, second, grad, lr, number, visited, 0.9, 0.99, 1e-8
 
 
 def cotangent(x: Tensor) -> Tensor:
@@ -154,6 +169,17 @@ def cotangent(x: Tensor) -> Tensor:
 def _trilinear_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
     grid, coords = forward(dtype, device)
     return cotangent(reference.interpolate_trilinear(grid, coords)), grid, coords, True, True
+
+
+def _trilinear_grad(forward: Case, dtype: torch.dtype, device: str) -> tuple:
+    """The gradient that is there before is a grid like any other."""
+    grid, coords = forward(dtype, device)
+    return torch.sin(grid).contiguous(), cotangent(reference.interpolate_trilinear(grid, coords)), coords
+
+
+def _basis_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
+    values, basis, rays = forward(dtype, device)
+    return cotangent(reference.contract_basis(values, basis, rays)), basis, rays, values.shape[1]
 
 
 def _composite_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
@@ -213,6 +239,14 @@ CASES: dict[str, dict[str, Case]] = {
         "non_contiguous": _with_gaps(_case(_packed)),
         **{f"channels_{c}": _case(_packed, channels=c) for c in CHANNELS},
     },
+    "contract_basis": {
+        "typical": _case(_coefficients),
+        "empty": _case(_coefficients, samples=0),
+        "one_ray": _case(_coefficients, rays=1),
+        "padded": _case(_coefficients, basis=9, channels=28),
+        "non_contiguous": _with_gaps(_case(_coefficients)),
+        **{f"basis_{k}": _case(_coefficients, basis=k) for k in (1, 2, 9, 16)},
+    },
     "sample_images": {
         "typical": _case(_pixels),
         "empty": _case(_pixels, rays=0),
@@ -240,11 +274,22 @@ CASES: dict[str, dict[str, Case]] = {
         "all_untouched": _case(_adam, zeros=1.0),
         "rate_per_channel": _case(_adam, shape=(9, 3, 28), rates=28, zeros=0.3),
         "huge_gradient": _case(_adam, scale=1e10),
-        "non_contiguous": _with_gaps(_case(_adam, rates=5), first=3),
+        "some_rows": _case(_adam, shape=(4, 5, 12), zeros=0.3, rates=12, rows=[17, 0, 5, 6]),
+        "no_rows": _case(_adam, rows=[]),
+        "non_contiguous": _with_gaps(_case(_adam, rates=5, rows=[4, 0, 3]), first=4),
         **{f"channels_{c}": _case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
     },
 }
-_BACKWARD = {"interpolate_trilinear": _trilinear_backward, "composite_rays": _composite_backward}
+CASES["interpolate_trilinear_grad"] = {
+    case: partial(_trilinear_grad, make) for case, make in CASES["interpolate_trilinear"].items()
+}
+_into = CASES["interpolate_trilinear_grad"]
+_into["non_contiguous"] = _with_gaps(_into["typical"], first=1)
+_BACKWARD = {
+    "interpolate_trilinear": _trilinear_backward,
+    "composite_rays": _composite_backward,
+    "contract_basis": _basis_backward,
+}
 for _name, _backward in _BACKWARD.items():
     _cases = {case: partial(_backward, make) for case, make in CASES[_name].items()}
     CASES[f"{_name}_backward"] = {**_cases, "non_contiguous": _with_gaps(_cases["typical"])}

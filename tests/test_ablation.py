@@ -121,7 +121,7 @@ def test_wrong_row_is_marked_and_counts_for_nothing(
     config: Config, images: PosedImages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = replace(EAGER[0], label="wrong", ops=type(EAGER[0].ops)(**vars(EAGER[0].ops)))
-    wrong.ops.interpolate_trilinear = lambda grid, coords: (
+    wrong.ops.interpolate_trilinear = lambda grid, coords, grad=None: (
         1.01 * EAGER[0].ops.interpolate_trilinear(grid, coords)
     )
     monkeypatch.setattr(ablation, "EAGER", (EAGER[0], wrong))

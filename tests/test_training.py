@@ -95,7 +95,7 @@ def test_native_calls_our_operations_for_all_that_they_do(field: str, variation:
         "sample_images": 1,
         "march_rays": 1,
         "interpolate_trilinear": 3,  # density to see what is visible; then density and colour
-        "interpolate_trilinear_backward": 2,
+        "interpolate_trilinear_grad": 2,
         "composite_rays": 2,
         "composite_rays_backward": 1,
         "adam_step": parameters,

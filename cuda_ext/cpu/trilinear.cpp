@@ -20,12 +20,11 @@ void with_channels(int64_t channels, const Body& body) {
   }
 }
 
-// The adjoint of one point, restricted to the corners whose x lies in [x_begin, x_end).
+// The adjoint of one point in a cell at x, restricted to the corners whose x lies in [x_begin, x_end).
 template <class T, int64_t kChannels>
-void scatter(const TrilinearArgs<T>& a, int64_t n, int64_t x_begin, int64_t x_end) {
+void scatter(const TrilinearArgs<T>& a, int64_t n, int64_t x, int64_t x_begin, int64_t x_end) {
   const int64_t channels = kChannels ? kChannels : a.channels;
   const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-  const int64_t x = s.row / (a.vertices[1] * a.vertices[2]);
   const T* __restrict__ grad = a.grad_out + n * channels;
   for (int k = 0; k < 8; ++k) {
     const int64_t corner_x = x + (k & 4 && s.stride[0] ? 1 : 0);
@@ -65,11 +64,13 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
       coordinate_gradient(s, a.grid, a.grad_out + n * a.channels, a.channels, a.grad_coords + 3 * n);
     });
   if (!a.grad_grid) return;
-  const int64_t slice = a.vertices[1] * a.vertices[2], num_slabs = torch::stable::get_num_threads();
+  const int64_t num_slabs = torch::stable::get_num_threads();
   std::vector<int64_t> points_at(a.vertices[0], 0), first_x(num_slabs + 1, a.vertices[0]);
   std::vector<int32_t> x_of(a.num_points);
-  for (int64_t n = 0; n < a.num_points; ++n)
-    ++points_at[x_of[n] = int32_t(make_stencil(a.coords + 3 * n, a.vertices).row / slice)];
+  parallel_for(a.num_points, 2048, [&](int64_t n) {
+    x_of[n] = int32_t(cell_of(clamp(a.coords[3 * n], T(0), T(a.vertices[0] - 1)), a.vertices[0]));
+  });
+  for (const int32_t x : x_of) ++points_at[x];
   first_x[0] = 0;
   for (int64_t x = 0, slab = 1, sum = 0; x < a.vertices[0] && slab < num_slabs; sum += points_at[x++])
     if (sum >= a.num_points * slab / num_slabs) first_x[slab++] = x;
@@ -77,7 +78,7 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
     parallel_for(num_slabs, 1, [&](int64_t slab) {
       for (int64_t n = 0; n < a.num_points; ++n)
         if (x_of[n] + 1 >= first_x[slab] && x_of[n] < first_x[slab + 1])
-          scatter<T, decltype(constant)::value>(a, n, first_x[slab], first_x[slab + 1]);
+          scatter<T, decltype(constant)::value>(a, n, x_of[n], first_x[slab], first_x[slab + 1]);
     });
   });
 }

@@ -1,7 +1,8 @@
 // One parameter's step of Adam (Kingma & Ba 2015, algorithm 1), skipped where the gradient is exactly zero.
 //
 // A voxel that no ray of the batch met has gradient zero; leaving its moments alone keeps it from drifting on old
-// momentum and saves the traffic (DirectVoxGO's masked Adam).
+// momentum and saves the traffic (DirectVoxGO's masked Adam). The gradient is cleared as it is read: it stays where it is,
+// ready for the next batch, and nobody has to fill a whole grid with zeros.
 #pragma once
 
 #include "host_device.h"
@@ -10,10 +11,12 @@ namespace nerf {
 
 template <class T>
 struct AdamArgs {
-  T *param, *exp_avg, *exp_avg_sq;  // [P]
-  const T* grad;                    // [P]
-  int64_t count;
-  const float* lr;  // [lr_count]: one, or one per channel (the last dimension of param)
+  T *param, *exp_avg, *exp_avg_sq, *grad;  // [V,C]
+  int64_t channels;                        // C
+  int64_t all_rows;                        // V
+  const int64_t* rows;                     // [num_rows] those to visit, each once; null: all
+  int64_t num_rows;
+  const float* lr;  // [lr_count]: one, or one per channel
   int64_t lr_count;
   const float* step;  // [1] number of this step, from 1
   double beta1, beta2, eps;
@@ -41,6 +44,7 @@ HOST_DEVICE void adam_update(const AdamArgs<T>& a, const AdamScale<T>& scale, in
   a.exp_avg[i] = touched ? m : m_old;
   a.exp_avg_sq[i] = touched ? v : v_old;
   a.param[i] -= touched ? change : T(0);
+  a.grad[i] = T(0);
 }
 
 }  // namespace nerf

@@ -33,6 +33,13 @@ struct Stencil {
   }
 };
 
+// The cell on one axis of a coordinate that lies on the grid. The last vertex belongs to the cell below it; NaN ends up in
+// cell 0 and stays NaN in the weights.
+template <class T>
+HOST_DEVICE int64_t cell_of(T x, int64_t vertices) {
+  return clamp<int64_t>(int64_t(std::floor(x)), 0, max2<int64_t>(vertices - 2, 0));
+}
+
 template <class T>
 HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3]) {
   Stencil<T> s;
@@ -40,8 +47,7 @@ HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3]) {
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
     const T last = T(vertices[axis] - 1);
     const T x = clamp(coord[axis], T(0), last);
-    // The last vertex belongs to the cell below it; NaN ends up in cell 0 and stays NaN in the weights.
-    base[axis] = clamp<int64_t>(int64_t(std::floor(x)), 0, max2<int64_t>(vertices[axis] - 2, 0));
+    base[axis] = cell_of(x, vertices[axis]);
     const T fraction = x - T(base[axis]);
     s.weight[axis][0] = T(1) - fraction;
     s.weight[axis][1] = fraction;

@@ -1,10 +1,23 @@
-// adam_step: one step of masked Adam, in place.
+// adam_step: one step of masked Adam, in place; the gradient is zero afterwards.
 #include "ops.h"
 
 namespace nerf {
+namespace {
+
+// On a GPU nobody waits for such a check; there rows outside are passed over.
+void check_rows(const Tensor& rows, int64_t all_rows) {
+  const int64_t* row = data<int64_t>(rows);
+  for (int64_t n = 0; n < rows.numel(); ++n)
+    if (row[n] < 0 || row[n] >= all_rows)
+      reject("rows has " + std::to_string(row[n]) + " at " + std::to_string(n) + ", expected 0 to " +
+             std::to_string(all_rows - 1));
+}
+
+}  // namespace
 
 void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
-               const Tensor& lr, const Tensor& step, double beta1, double beta2, double eps) {
+               const Tensor& lr, const Tensor& step, const std::optional<Tensor>& rows, double beta1, double beta2,
+               double eps) {
   check_floating("param", param);
   const ScalarType dtype = param.scalar_type();
   const Shape shape(param.sizes().begin(), param.sizes().end());
@@ -14,21 +27,27 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   check_argument("lr", lr, param, ScalarType::Float, {kAny});
   check_argument("step", step, param, ScalarType::Float, {1});
   const int64_t channels = shape.empty() ? 1 : shape.back();
+  if (rows) check_argument("rows", *rows, param, ScalarType::Long, {kAny});
   if (lr.numel() != 1 && lr.numel() != channels)
     reject("lr has shape " + shape_name(lr.sizes()) + ", expected [1] or one per channel, [" + std::to_string(channels) +
            "]");
   check_in_place("param", param);
   check_in_place("exp_avg", exp_avg);
   check_in_place("exp_avg_sq", exp_avg_sq);
-  const Tensor g = dense(grad), rate = dense(lr);
+  check_in_place("grad", grad);
+  const Tensor rate = dense(lr), visited = rows ? dense(*rows) : no_gradient(param);
+  if (rows && !param.is_cuda()) check_rows(visited, channels ? param.numel() / channels : 0);
   with_scalar(param, [&](auto scalar) {
     using T = decltype(scalar);
     AdamArgs<T> a = {};
     a.param = data<T>(param);
     a.exp_avg = data<T>(exp_avg);
     a.exp_avg_sq = data<T>(exp_avg_sq);
-    a.grad = data<T>(g);
-    a.count = param.numel();
+    a.grad = data<T>(grad);
+    a.channels = channels;
+    a.all_rows = channels ? param.numel() / channels : 0;
+    a.rows = rows ? data<int64_t>(visited) : nullptr;
+    a.num_rows = rows ? visited.numel() : a.all_rows;
     a.lr = data<float>(rate);
     a.lr_count = rate.numel();
     a.step = data<float>(step);

@@ -16,6 +16,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
 Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords);
 std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
                                                           const Tensor& coords, bool needs_grid, bool needs_coords);
+void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords);
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density, const Tensor& values,
                                                           const Tensor& t_starts, const Tensor& t_ends,
@@ -27,12 +28,17 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
                                                    const Tensor& ray_offsets, const Tensor& weights,
                                                    double min_transmittance);
 
+Tensor contract_basis(const Tensor& values, const Tensor& basis, const Tensor& ray_indices);
+Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, const Tensor& ray_indices,
+                               int64_t channels);
+
 Tensor sample_images(const Tensor& images, const Tensor& pixel_indices);
 
 void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only);
 
 void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
-               const Tensor& lr, const Tensor& step, double beta1, double beta2, double eps);
+               const Tensor& lr, const Tensor& step, const std::optional<Tensor>& rows, double beta1, double beta2,
+               double eps);
 
 // torch.ops.nerf_ceilings
 void gather_lines(const Tensor& lines, const Tensor& sums);

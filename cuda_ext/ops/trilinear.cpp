@@ -1,14 +1,14 @@
-// interpolate_trilinear and its backward.
+// interpolate_trilinear and its backward: into a new gradient, or added to one that is there.
 #include "ops.h"
 
 namespace nerf {
 namespace {
 
-void check_inputs(const Tensor& grid, const Tensor& coords) {
-  check_floating("grid", grid);
-  check_argument("grid", grid, grid, grid.scalar_type(), {kAny, kAny, kAny, kAny});
+void check_inputs(const char* name, const Tensor& grid, const Tensor& coords) {
+  check_floating(name, grid);
+  check_argument(name, grid, grid, grid.scalar_type(), {kAny, kAny, kAny, kAny});
   if (grid.size(0) * grid.size(1) * grid.size(2) == 0)
-    reject("grid has shape " + shape_name(grid.sizes()) + ", expected at least one vertex");
+    reject(std::string(name) + " has shape " + shape_name(grid.sizes()) + ", expected at least one vertex");
   check_argument("coords", coords, grid, grid.scalar_type(), {kAny, 3});
 }
 
@@ -26,7 +26,7 @@ TrilinearArgs<T> arguments(const Tensor& grid, const Tensor& coords) {
 }  // namespace
 
 Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords) {
-  check_inputs(grid, coords);
+  check_inputs("grid", grid, coords);
   const Tensor g = dense(grid), x = dense(coords);
   Tensor out = empty(g, {x.size(0), g.size(3)}, g.scalar_type());
   with_scalar(g, [&](auto scalar) {
@@ -40,7 +40,7 @@ Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords) {
 
 std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
                                                           const Tensor& coords, bool needs_grid, bool needs_coords) {
-  check_inputs(grid, coords);
+  check_inputs("grid", grid, coords);
   check_argument("grad_out", grad_out, grid, grid.scalar_type(), {coords.size(0), grid.size(3)});
   const Tensor go = dense(grad_out), g = dense(grid), x = dense(coords);
   const Shape grid_shape = {g.size(0), g.size(1), g.size(2), g.size(3)};
@@ -55,6 +55,20 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
     NERF_CALL(g, trilinear_backward, a);
   });
   return {grad_grid, grad_coords};
+}
+
+void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords) {
+  check_inputs("grad", grad, coords);
+  check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), grad.size(3)});
+  check_in_place("grad", grad);
+  const Tensor go = dense(grad_out), x = dense(coords);
+  with_scalar(grad, [&](auto scalar) {
+    using T = decltype(scalar);
+    TrilinearArgs<T> a = arguments<T>(grad, x);
+    a.grad_out = data<T>(go);
+    a.grad_grid = data<T>(grad);
+    NERF_CALL(grad, trilinear_backward, a);
+  });
 }
 
 }  // namespace nerf

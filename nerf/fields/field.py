@@ -21,6 +21,7 @@ class ParameterGroup:
     name: str
     parameter: nn.Parameter
     lr: tuple[float, ...]
+    on_vertices: bool = False  # a grid [X,Y,Z,C]: only vertices near samples get gradients
 
 
 class Field(nn.Module, ABC):
@@ -48,7 +49,7 @@ class Field(nn.Module, ABC):
 
     def interpolate(self, grid: Tensor, positions: Tensor) -> Tensor:
         """A grid [X,Y,Z,C] at world positions [N,3]: [N,C]."""
-        return self.backend.ops.interpolate_trilinear(grid, self.grid_map.to_grid(positions))
+        return self.backend.ops.interpolate_trilinear(grid, self.grid_map.to_grid(positions), grid.grad)
 
     def activate_density(self, raw_density: Tensor) -> Tensor:
         """Raw density to density per world unit."""

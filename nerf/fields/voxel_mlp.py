@@ -39,8 +39,8 @@ class VoxelMlp(Field):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         grids = [
-            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,)),
-            ParameterGroup("feature_grid", self.feature_grid, (self.config.lr_features,)),
+            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True),
+            ParameterGroup("feature_grid", self.feature_grid, (self.config.lr_features,), on_vertices=True),
         ]
         mlp = [ParameterGroup(f"mlp.{n}", p, (self.config.lr_mlp,)) for n, p in self.mlp.named_parameters()]
         return grids + mlp

@@ -30,13 +30,12 @@ class VoxelSh(Field):
 
     def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         values = self.interpolate(self.sh_grid, positions)
-        basis = sh_basis(ray_directions, self.config.sh_degree).index_select(0, ray_indices)
-        coefficients = values[:, : 3 * self.num_basis].view(-1, 3, self.num_basis)
-        rgb = torch.sigmoid((coefficients * basis[:, None, :]).sum(-1))
+        basis = sh_basis(ray_directions, self.config.sh_degree)
+        rgb = torch.sigmoid(self.backend.ops.contract_basis(values, basis, ray_indices))
         return self.density(positions), rgb
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [
-            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,)),
-            ParameterGroup("sh_grid", self.sh_grid, (self.config.lr_color,)),
+            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True),
+            ParameterGroup("sh_grid", self.sh_grid, (self.config.lr_color,), on_vertices=True),
         ]

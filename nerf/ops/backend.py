@@ -30,6 +30,11 @@ class Backend:
     reason: str
     ops: ModuleType  # nerf.ops.native or nerf.ops.reference: the same functions with the same arguments
 
+    @property
+    def adds_to_gradients(self) -> bool:
+        """Whether interpolation adds to a grid's gradient in place (reference.interpolate_trilinear, grad)."""
+        return self.name == "native"
+
     def __str__(self) -> str:
         return f"backend {self.name} on {device_name(self.device)} ({self.reason})"
 

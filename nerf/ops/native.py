@@ -28,9 +28,17 @@ def march_rays(
     return _ops.march_rays(o, d, j, occupied, near, far, step_size, capacity)
 
 
-def interpolate_trilinear(grid: Tensor, coords: Tensor) -> Tensor:
-    """See reference.interpolate_trilinear."""
-    return _ops.interpolate_trilinear(grid, coords)
+def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
+    """See reference.interpolate_trilinear. The backward pass adds to grad and hands no gradient of the grid to autograd."""
+    if grad is None or coords.requires_grad or not torch.is_grad_enabled():
+        return _ops.interpolate_trilinear(grid, coords)
+    return _InterpolateInto.apply(grid, coords, grad)
+
+
+def interpolate_trilinear_grad(grad: Tensor, grad_out: Tensor, coords: Tensor) -> None:
+    """See reference.interpolate_trilinear_grad."""
+    _ops.interpolate_trilinear_grad(grad, grad_out, coords)
+    torch.autograd.graph.increment_version(grad)
 
 
 def composite_rays(
@@ -43,6 +51,11 @@ def composite_rays(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See reference.composite_rays."""
     return _ops.composite_rays(density, values, t_starts, t_ends, ray_offsets, min_transmittance)
+
+
+def contract_basis(values: Tensor, basis: Tensor, ray_indices: Tensor) -> Tensor:
+    """See reference.contract_basis. A ray index outside the basis reads NaN; the basis has no derivative here."""
+    return _ops.contract_basis(values, basis, ray_indices)
 
 
 def sample_images(images: Tensor, pixel_indices: Tensor) -> Tensor:
@@ -63,13 +76,14 @@ def adam_step(
     grad: Tensor,
     lr: Tensor,
     step: Tensor,
+    rows: Tensor | None,
     beta1: float,
     beta2: float,
     eps: float,
 ) -> None:
     """See reference.adam_step."""
-    _ops.adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, beta1, beta2, eps)
-    torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq])
+    _ops.adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps)
+    torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq, grad])
 
 
 # Fake kernels.
@@ -101,6 +115,11 @@ def _(grad_out, grid, coords, needs_grid, needs_coords):
     )
 
 
+@torch.library.register_fake("nerf::interpolate_trilinear_grad")
+def _(grad, grad_out, coords):
+    return None
+
+
 @torch.library.register_fake("nerf::composite_rays")
 def _(density, values, t_starts, t_ends, ray_offsets, min_transmittance):
     rays = ray_offsets.shape[0] - 1
@@ -117,6 +136,16 @@ def _(grad_values, grad_opacity, grad_depth, grad_weights, density, values, *res
     return density.new_empty(density.shape), density.new_empty(values.shape)
 
 
+@torch.library.register_fake("nerf::contract_basis")
+def _(values, basis, ray_indices):
+    return values.new_empty(values.shape[0], 3)
+
+
+@torch.library.register_fake("nerf::contract_basis_backward")
+def _(grad_out, basis, ray_indices, channels):
+    return grad_out.new_empty(grad_out.shape[0], channels)
+
+
 @torch.library.register_fake("nerf::sample_images")
 def _(images, pixel_indices):
     return images.new_empty(pixel_indices.shape[0], images.shape[3], dtype=torch.float32)
@@ -128,7 +157,7 @@ def _(grad, grid, weight, touched_only):
 
 
 @torch.library.register_fake("nerf::adam_step")
-def _(param, exp_avg, exp_avg_sq, grad, lr, step, beta1, beta2, eps):
+def _(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps):
     return None
 
 
@@ -144,6 +173,22 @@ def _trilinear_backward(ctx, grad_out):
     needs_grid, needs_coords = ctx.needs_input_grad
     grad_grid, grad_coords = _ops.interpolate_trilinear_backward(grad_out, grid, coords, needs_grid, needs_coords)
     return grad_grid if needs_grid else None, grad_coords if needs_coords else None
+
+
+class _InterpolateInto(torch.autograd.Function):
+    """Interpolation whose backward pass adds to a gradient that is there."""
+
+    @staticmethod
+    def forward(ctx, grid, coords, grad):
+        ctx.save_for_backward(coords)
+        ctx.grad = grad
+        return _ops.interpolate_trilinear(grid, coords)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_out):
+        interpolate_trilinear_grad(ctx.grad, grad_out, *ctx.saved_tensors)
+        return None, None, None
 
 
 def _save_composite(ctx, inputs, output):
@@ -162,6 +207,18 @@ def _composite_backward(ctx, *grads):
     return grad_density, grad_values, None, None, None, None
 
 
+def _save_basis(ctx, inputs, output):
+    values, basis, ray_indices = inputs
+    ctx.channels = values.shape[1]
+    ctx.save_for_backward(basis, ray_indices)
+
+
+def _basis_backward(ctx, grad_out):
+    if ctx.needs_input_grad[1]:
+        raise RuntimeError("contract_basis has no derivative with respect to basis; use backend=torch where one is needed")
+    return _ops.contract_basis_backward(grad_out, *ctx.saved_tensors, ctx.channels), None, None
+
+
 def _no_second_derivative(name: str):
     def backward(ctx, *grads):
         raise RuntimeError(f"{name} has no second derivative; use backend=torch where one is needed")
@@ -171,5 +228,6 @@ def _no_second_derivative(name: str):
 
 torch.library.register_autograd("nerf::interpolate_trilinear", _trilinear_backward, setup_context=_save_trilinear)
 torch.library.register_autograd("nerf::composite_rays", _composite_backward, setup_context=_save_composite)
-for _name in ("interpolate_trilinear", "composite_rays"):
+torch.library.register_autograd("nerf::contract_basis", _basis_backward, setup_context=_save_basis)
+for _name in ("interpolate_trilinear", "composite_rays", "contract_basis"):
     torch.library.register_autograd(f"nerf::{_name}_backward", _no_second_derivative(_name))

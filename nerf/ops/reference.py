@@ -76,11 +76,14 @@ def march_rays(
     return torch.nn.functional.pad(ends, (1, 0)), ray_indices, t_starts, t_ends, overflow
 
 
-def interpolate_trilinear(grid: Tensor, coords: Tensor) -> Tensor:
+def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
     """Trilinear interpolation of a grid at points.
 
     grid [X,Y,Z,C]: values at the vertices. coords [N,3]: grid units, vertex (x, y, z) at (x, y, z); outside, the
     nearest point of the surface counts. Returns [N,C]. Differentiable in grid and coords.
+
+    grad: grid.grad where there is one. A backend may add to it in place, which saves a gradient of the whole grid;
+    here autograd does the adding.
     """
     sizes = grid.shape[:3]
     rows = grid.reshape(-1, grid.shape[3])
@@ -99,6 +102,14 @@ def interpolate_trilinear(grid: Tensor, coords: Tensor) -> Tensor:
         term = w[:, None] * rows.index_select(0, (x * sizes[1] + y) * sizes[2] + z)
         out = term if out is None else out + term
     return out
+
+
+def interpolate_trilinear_grad(grad: Tensor, grad_out: Tensor, coords: Tensor) -> None:
+    """Adds to grad [X,Y,Z,C], in place, what grad_out [N,C] at coords [N,3] means for the grid."""
+    with torch.enable_grad():
+        leaf = torch.zeros_like(grad, requires_grad=True)  # the result is linear in the grid, so any grid will do
+        (slope,) = torch.autograd.grad(interpolate_trilinear(leaf, coords.detach()), leaf, grad_out)
+    grad += slope
 
 
 def composite_rays(
@@ -139,6 +150,17 @@ def composite_rays(
     return rows, per_ray(weights), per_ray(weights * t_mid), padded
 
 
+def contract_basis(values: Tensor, basis: Tensor, ray_indices: Tensor) -> Tensor:
+    """Three colours of every sample: sums of coefficients times basis functions of its ray (Yu et al. 2021, eq. 1).
+
+    values [N,C]: K coefficients of the first colour, of the second, of the third, then padding. basis [R,K].
+    ray_indices [N] int64. Returns [N,3]. Differentiable in values, here in basis too.
+    """
+    count = basis.shape[1]
+    coefficients = values[:, : 3 * count].reshape(-1, 3, count)
+    return (coefficients * basis.index_select(0, ray_indices)[:, None, :]).sum(-1)
+
+
 def sample_images(images: Tensor, pixel_indices: Tensor) -> Tensor:
     """Colours of single pixels.
 
@@ -171,18 +193,28 @@ def adam_step(
     grad: Tensor,
     lr: Tensor,
     step: Tensor,
+    rows: Tensor | None,
     beta1: float,
     beta2: float,
     eps: float,
 ) -> None:
-    """One step of Adam (Kingma & Ba 2015), in place, skipped wherever the gradient is exactly zero.
+    """One step of Adam (Kingma & Ba 2015), in place, skipped wherever the gradient is exactly zero; clears the gradient.
 
-    param, exp_avg, exp_avg_sq, grad: one shape. lr: [1], or one per channel of the last dimension. step [1] float32:
-    number of this step, from 1; a tensor, so that a CUDA graph can replay the call.
+    param, exp_avg, exp_avg_sq, grad: one shape [...,C]. lr: [1], or [C]. step [1] float32: number of this step, from 1;
+    a tensor, so that a CUDA graph can replay the call. rows [L] int64: rows of C values to visit, each once, all others
+    stay as they are, the gradient too; None: all.
     """
+    whole = (param, exp_avg, exp_avg_sq, grad)
+    if rows is not None:
+        whole = tuple(x.view(-1, x.shape[-1]) for x in whole)
+        param, exp_avg, exp_avg_sq, grad = (x.index_select(0, rows) for x in whole)
     touched = grad != 0
     exp_avg.copy_(torch.where(touched, torch.lerp(grad, exp_avg, beta1), exp_avg))
     exp_avg_sq.copy_(torch.where(touched, torch.lerp(grad * grad, exp_avg_sq, beta2), exp_avg_sq))
     first, second = 1 - beta1**step.double(), 1 - beta2**step.double()
     size = lr * (exp_avg / first.to(param)) / ((exp_avg_sq / second.to(param)).sqrt() + eps)
     param.sub_(torch.where(touched, size.to(param.dtype), torch.zeros_like(param)))
+    grad.zero_()
+    if rows is not None:
+        for target, part in zip(whole, (param, exp_avg, exp_avg_sq, grad), strict=True):
+            target.index_copy_(0, rows, part)

@@ -25,7 +25,7 @@ class Variant:
     channels_first: bool = False  # grids lie in memory as [C,X,Y,Z]; their shape stays [X,Y,Z,C]
 
 
-def gather_once(grid: Tensor, coords: Tensor) -> Tensor:
+def gather_once(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
     """See reference.interpolate_trilinear; all eight corners in one index_select.
 
     Eight of them leave eight gradients of the whole grid behind, which autograd has to fill and add up.
@@ -35,7 +35,7 @@ def gather_once(grid: Tensor, coords: Tensor) -> Tensor:
     return (values * weights[..., None]).sum(1)
 
 
-def embedding_bag(grid: Tensor, coords: Tensor) -> Tensor:
+def embedding_bag(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
     """See reference.interpolate_trilinear; gather and weighted sum in one call, meant for word vectors."""
     rows, weights = _corners(grid, coords)
     return functional.embedding_bag(
@@ -43,7 +43,7 @@ def embedding_bag(grid: Tensor, coords: Tensor) -> Tensor:
     )
 
 
-def grid_sample(grid: Tensor, coords: Tensor) -> Tensor:
+def grid_sample(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
     """See reference.interpolate_trilinear; through F.grid_sample, which takes z, y, x within [-1,1]."""
     unit = [coords[:, axis] * (2 / (grid.shape[axis] - 1)) - 1 for axis in (2, 1, 0)]
     points = torch.stack(unit, -1).view(1, 1, 1, -1, 3)
@@ -152,5 +152,6 @@ def compiled(variant: Variant, device: torch.device) -> Variant:
 
     ops = SimpleNamespace(**vars(variant.ops) | {"composite_rays": composite_rays})
     ops.interpolate_trilinear = torch.compile(ops.interpolate_trilinear, dynamic=dynamic)
+    ops.contract_basis = torch.compile(ops.contract_basis, dynamic=dynamic)
     ops.adam_step = torch.compile(ops.adam_step, dynamic=False)
     return Variant(f"compile of {variant.label}", ops, variant.channels_first)

@@ -24,7 +24,7 @@ BETAS, EPS = (0.9, 0.99), 1e-8
 def step_by(ops: object, state: list[Tensor], grad: Tensor, lr: Tensor, step: int) -> None:
     """One step on state = [param, exp_avg, exp_avg_sq]."""
     number = torch.tensor([float(step)], device=grad.device)
-    ops.adam_step(*state, grad, lr, number, *BETAS, EPS)
+    ops.adam_step(*state, grad, lr, number, None, *BETAS, EPS)
 
 
 @BOTH
@@ -32,8 +32,8 @@ def test_first_step_moves_by_the_learning_rate(ops, device):
     """After one step both moments are the gradient's own, so the size of the gradient cancels."""
     grad = torch.tensor([5.0, -0.001, 1e6, -3.0], dtype=torch.float64, device=device)
     state = [torch.zeros_like(grad) for _ in range(3)]
-    step_by(ops, state, grad, torch.tensor([0.5], device=device), step=1)
     expected = [-0.5 * grad.sign(), (1 - BETAS[0]) * grad, (1 - BETAS[1]) * grad**2]
+    step_by(ops, state, grad, torch.tensor([0.5], device=device), step=1)
     for ours, value in zip(state, expected, strict=True):
         torch.testing.assert_close(ours, value, rtol=2e-5, atol=0)  # eps beside a gradient of 0.001 is 1e-5
 
@@ -62,10 +62,9 @@ def test_matches_pytorchs_adam_on_dense_gradients(ops, dtype, device):
 @pytest.mark.parametrize("case", ["half_untouched", "rows_untouched", "rate_per_channel", "all_untouched"])
 def test_values_without_gradient_are_left_alone(ops, case, dtype, device):
     param, first, second, grad, lr, step, *constants = CASES[NAME][case](dtype, device)
-    state = [x.clone() for x in (param, first, second)]
+    state, zero = [x.clone() for x in (param, first, second)], grad == 0
     ops.adam_step(*state, grad, lr, step, *constants)
-    zero = grad == 0
-    assert zero.any()
+    assert zero.any() and not grad.any()
     for after, before in zip(state, (param, first, second), strict=True):
         assert torch.equal(after[zero], before[zero])
         assert (after != before)[~zero].all()
@@ -74,12 +73,12 @@ def test_values_without_gradient_are_left_alone(ops, case, dtype, device):
 @BOTH
 def test_touched_values_do_not_depend_on_untouched_ones(ops, device):
     """A step on the touched values alone gives the same numbers."""
-    *state, grad, lr, step, beta1, beta2, eps = CASES[NAME]["half_untouched"](torch.float64, device)
+    *state, grad, lr, step, rows, beta1, beta2, eps = CASES[NAME]["half_untouched"](torch.float64, device)
     touched = grad != 0
-    alone = [x[touched].clone() for x in state]
-    ops.adam_step(*state, grad, lr, step, beta1, beta2, eps)
-    ops.adam_step(*alone, grad[touched], lr, step, beta1, beta2, eps)
-    for ours, single in zip(state, alone, strict=True):
+    alone = [x[touched].clone() for x in (*state, grad)]
+    ops.adam_step(*state, grad, lr, step, rows, beta1, beta2, eps)
+    ops.adam_step(*alone, lr, step, rows, beta1, beta2, eps)
+    for ours, single in zip(state, alone, strict=False):
         torch.testing.assert_close(ours[touched], single)
 
 
@@ -91,15 +90,44 @@ def test_each_channel_has_its_own_rate(ops, device):
     moved = []
     for lr in (rates, torch.ones(1, device=device)):
         state = [x.clone() for x in (param, first, second)]
-        ops.adam_step(*state, grad, lr, step, *constants)
+        ops.adam_step(*state, grad.clone(), lr, step, *constants)
         moved.append(state[0] - param)
     torch.testing.assert_close(moved[0], rates.double() * moved[1])
 
 
 @BOTH
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_that_are_not_visited_stay_and_keep_their_gradient(ops, dtype, device):
+    arguments = CASES[NAME]["some_rows"](dtype, device)
+    everywhere, rows = [x.clone() for x in arguments[:4]], arguments[6]
+    ops.adam_step(*everywhere, *arguments[4:6], None, *arguments[7:])
+    before = [x.clone().view(-1, 12) for x in arguments[:4]]
+    ops.adam_step(*arguments)
+    visited = torch.zeros(20, dtype=torch.bool, device=device).index_fill(0, rows, True)
+    for after, old, full in zip(arguments[:4], before, everywhere, strict=True):
+        assert torch.equal(after.view(-1, 12), torch.where(visited[:, None], full.view(-1, 12), old))
+    assert before[3][~visited].any() and not arguments[3].view(-1, 12)[visited].any()
+
+
+def test_rows_outside_are_named():
+    arguments = CASES[NAME]["some_rows"](torch.float32, "cpu")
+    for row in (-1, 20):
+        assert_rejected(NAME, arguments, "rows", torch.tensor([3, row]), f"{row} at 1, expected 0 to 19")
+
+
+def test_rows_outside_are_passed_over_on_a_gpu(cuda):
+    arguments = CASES[NAME]["some_rows"](torch.float32, cuda)
+    expected = [x.clone() for x in arguments[:4]]
+    native.adam_step(*expected, *arguments[4:])
+    beyond = torch.cat([arguments[6], torch.tensor([-1, 20, 2**40], device=cuda)])
+    native.adam_step(*arguments[:6], beyond, *arguments[7:])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(arguments[:4], expected, strict=True))
+
+
+@BOTH
 def test_autograd_notices_the_change(ops, device):
     """A graph that saved one of the tensors must not use it any more."""
-    for index in range(3):
+    for index in range(4):
         arguments = list(CASES[NAME]["typical"](torch.float32, device))
         leaf = torch.ones_like(arguments[index], requires_grad=True)
         product = (leaf * arguments[index]).sum()
@@ -115,7 +143,7 @@ def test_native_is_as_accurate_as_the_reference(case, dtype, device):
     assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
 
 
-@pytest.mark.parametrize("case", ["typical", "empty", "rate_per_channel", "non_contiguous"])
+@pytest.mark.parametrize("case", ["typical", "empty", "rate_per_channel", "some_rows", "non_contiguous"])
 def test_opcheck(case, device):
     assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
 
@@ -136,7 +164,7 @@ def test_bad_arguments_are_named():
     assert_rejected(NAME, arguments, "lr", torch.ones(3), r"expected \[1\] or one per channel, \[4\]")
     assert_rejected(NAME, arguments, "lr", torch.ones(1).double(), "expected float32")
     assert_rejected(NAME, arguments, "step", torch.ones(2), r"expected \[1\]")
-    for index, key in enumerate(("param", "exp_avg", "exp_avg_sq")):
+    for index, key in enumerate(("param", "exp_avg", "exp_avg_sq", "grad")):
         bad = list(arguments)
         bad[index] = torch.ones(4, 40).T
         with pytest.raises(ValueError, match=f"^{key} is written in place and must be contiguous"):

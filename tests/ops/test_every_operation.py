@@ -15,9 +15,11 @@ NOT_DIFFERENTIABLE = {
     "march_rays": "which samples exist is a discrete choice",
     "sample_images": "bytes have no derivative",
     "total_variation_grad": "written in place, a gradient itself",
+    "interpolate_trilinear_grad": "written in place, a gradient itself",
     "adam_step": "written in place, behind the loss",
     "interpolate_trilinear_backward": "raises: no second derivative",
     "composite_rays_backward": "raises: no second derivative",
+    "contract_basis_backward": "raises: no second derivative",
 }
 
 REQUIRED = {"typical", "empty", "non_contiguous"}

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import CASES, numbers
+from cases import CASES, cotangent, numbers
 from proofs import (
     FLOATS,
     assert_as_accurate,
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nerf.ops import native, reference
 
-NAME = "interpolate_trilinear"
+NAME, INTO = "interpolate_trilinear", "interpolate_trilinear_grad"
 BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
 SLOPES = ((2.0, -3.0, 5.0, 1.0), (0.5, 4.0, -2.0, -7.0))  # of each channel: x, y, z, constant
 
@@ -103,6 +103,35 @@ def test_gradient_of_the_grid_is_the_adjoint(ops, device):
     torch.testing.assert_close((gradient * other).sum(), expected)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[INTO])
+def test_adding_to_a_gradient_is_as_accurate_as_the_reference(case, dtype, device):
+    assert_as_accurate(INTO, CASES[INTO][case](dtype, device))
+
+
+@BOTH
+@pytest.mark.parametrize("points_too", [False, True])
+def test_a_gradient_that_is_there_is_added_to(ops, points_too, device):
+    """Two backward passes into grid.grad equal their sum; where the points want a gradient, they get it."""
+    grid, coords = (x.requires_grad_() for x in CASES[NAME]["typical"](torch.float64, device))
+    other = CASES[NAME]["outside"](torch.float64, device)[1]
+    expected = []
+    for points in (coords, other):
+        out = reference.interpolate_trilinear(grid, points)
+        expected += torch.autograd.grad(out, grid, cotangent(out))
+    grid.grad, kept = torch.zeros_like(grid), None
+    for points in (coords if points_too else coords.detach(), other):
+        kept = kept if points is other else grid.grad
+        out = ops.interpolate_trilinear(grid, points, grid.grad)
+        out.backward(cotangent(out))
+    torch.testing.assert_close(grid.grad, expected[0] + expected[1])
+    assert grid.grad is kept or ops is reference
+    assert (coords.grad is not None) == points_too
+    if points_too:
+        out = reference.interpolate_trilinear(grid.detach(), coords)
+        torch.testing.assert_close(coords.grad, *torch.autograd.grad(out, coords, cotangent(out)))
+
+
 @BOTH
 def test_a_point_that_is_not_a_number_reads_not_a_number(ops, device):
     grid, coords = CASES[NAME]["typical"](torch.float32, device)
@@ -124,7 +153,7 @@ def test_gradcheck(case, device):
     assert_gradcheck(NAME, (grid, coords[2:10]))
 
 
-@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward", INTO])
 @pytest.mark.parametrize("case", ["typical", "empty", "non_contiguous", "channels_3"])
 def test_opcheck(name, case, device):
     assert_opcheck(name, CASES[name][case](torch.float32, device))
@@ -163,6 +192,16 @@ def test_bad_arguments_are_named(name):
     assert_rejected(name, arguments, "grid", grid[:0], "expected at least one vertex")
     if name != NAME:
         assert_rejected(name, arguments, "grad_out", arguments[0][1:], r"expected \[30,4\]")
+
+
+def test_bad_arguments_of_the_gradient_are_named():
+    arguments = CASES[INTO]["typical"](torch.float32, "cpu")
+    assert_checks_types_and_shapes(INTO, arguments)
+    assert_rejected(INTO, arguments, "coords", arguments[2][:, :2], r"expected \[\*,3\]")
+    assert_rejected(INTO, arguments, "grad", arguments[0][:0], "expected at least one vertex")
+    assert_rejected(INTO, arguments, "grad_out", arguments[1][1:], r"expected \[30,4\]")
+    with pytest.raises(ValueError, match="^grad is written in place and must be contiguous"):
+        native.interpolate_trilinear_grad(arguments[0].transpose(0, 1).contiguous().transpose(0, 1), *arguments[1:])
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
