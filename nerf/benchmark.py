@@ -1,8 +1,9 @@
-"""Every operation on its own: the error against float64, times from cold and warm caches, the distance to the floor.
+"""Every operation on its own: error against float64, times from cold and warm caches, distance to the floor.
 
-A row is one way to run an operation (benchmark_rows.py), a case its inputs (benchmark_cases.py). Each case has up to three
-directions: forward; backward, from the gradients of the outputs to those of the leaves, zero-fill included; accumulate,
-which adds to a gradient that is there: measured where a row can do that, else backward less the zero-fill of the buffer.
+A row is one way to run an operation (benchmark_rows.py), a case its inputs (benchmark_cases.py). Each case has up
+to three directions: forward; backward, from the gradients of the outputs to those of the leaves, zero-fill included;
+accumulate, which adds to a gradient that is there: measured where a row can do that, else backward less the
+zero-fill of the buffer.
 """
 
 import gc
@@ -33,7 +34,9 @@ Say = Callable[[str], None]
 class BenchmarkConfig:
     ops: list[str] | None = setting(None, "which operations, as [name,name]; none = all")
     size: str = setting(
-        "auto", "of the cases; auto = full on a GPU, small on a CPU; tiny only shows that it runs", choices=("auto", *SIZES)
+        "auto",
+        "of the cases; auto = full on a GPU, small on a CPU; tiny only shows that it runs",
+        choices=("auto", *SIZES),
     )
     repeats: int | None = setting(None, "timed runs of a row; none = 30 on a GPU, 10 on a CPU", low=1)
     seconds: float | None = setting(
@@ -86,7 +89,9 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figu
     }
 
 
-def measure_case(case: Case, rows: list[Row], watch: Stopwatch, ceilings: Ceilings, deadline: float) -> Figures:
+def measure_case(
+    case: Case, rows: list[Row], watch: Stopwatch, ceilings: Ceilings, deadline: float
+) -> Figures:
     """One case with all rows. deadline: of time.perf_counter; rows that begin later are left out."""
     problem = case.make(watch.device)
     truth = Truth(case.op, problem)
@@ -292,7 +297,12 @@ def summaries(case: Figures) -> list[Figures]:
             best = min(rivals, key=taken)
             ours = taken(fast)
             ratio = taken(best) / ours if ours else None
-            line[mode] = {"fast": ours, "best_torch": taken(best), "best_label": best["label"], "ratio": ratio}
+            line[mode] = {
+                "fast": ours,
+                "best_torch": taken(best),
+                "best_label": best["label"],
+                "ratio": ratio,
+            }
         floor = sum(case["floors"][part]["floor_ms"] for part in parts)
         lines.append(line | {"floor_ms": floor, "times_floor": line["cold_ms"]["fast"] / floor})
     return lines
@@ -300,14 +310,24 @@ def summaries(case: Figures) -> list[Figures]:
 
 def ladder(case: Figures) -> list[Figures]:
     """By direction: the plain kernel and the fast one, the idea of each and the gain, by the cold median."""
-    rows = {row["kind"]: row for row in case["rows"] if row["kind"] in ("plain", "fast") and row["missing"] is None}
+    rows = {
+        row["kind"]: row
+        for row in case["rows"]
+        if row["kind"] in ("plain", "fast") and row["missing"] is None
+    }
     if len(rows) < 2:
         return []
     ideas, lines = LADDERS[case["op"]], []
     for direction in case["floors"]:
         plain, fast = (rows[kind]["directions"][direction]["cold_ms"]["median"] for kind in ("plain", "fast"))
         lines.append(
-            {"op": case["op"], "case": case["case"], "direction": direction, "plain_ms": plain, "fast_ms": fast}
+            {
+                "op": case["op"],
+                "case": case["case"],
+                "direction": direction,
+                "plain_ms": plain,
+                "fast_ms": fast,
+            }
             | {"gain": plain / fast, "plain": ideas.plain, "fast": ideas.fast}
         )
     return lines

@@ -1,7 +1,7 @@
-"""The cases of scripts/benchmark.py: for each operation inputs at the sizes of the recipes, and the bytes that they cost.
+"""The cases of scripts/benchmark.py: for each operation inputs at the sizes of the recipes, and their bytes.
 
-A floor counts every byte that has to cross memory once: inputs that are read, vertices that are touched, outputs. What a
-kernel reads again is its own affair. Legend: R rays, M samples, N points, C channels, X Y Z grid vertices.
+A floor counts every byte that has to cross memory once: inputs that are read, vertices that are touched, outputs.
+What a kernel reads again is its own affair. Legend: R rays, M samples, N points, C channels, X Y Z grid vertices.
 """
 
 from collections.abc import Callable, Iterator
@@ -61,7 +61,9 @@ class Problem:
         if self.always_same:
             return self
         wide = {
-            name: x.double() if isinstance(x, Tensor) and x.is_floating_point() and name not in ("lr", "step") else x
+            name: x.double()
+            if isinstance(x, Tensor) and x.is_floating_point() and name not in ("lr", "step")
+            else x
             for name, x in self.arguments.items()
         }
         return Problem(wide, self.floors, self.leaves, self.written)
@@ -86,15 +88,24 @@ ONE_THREAD_EACH = "one thread per point and channel"
 LADDERS = {
     "march_rays": Ladder("a thread walks a ray", "a warp per ray, each lane walks a piece of the lattice"),
     "interpolate_trilinear": Ladder(
-        ONE_THREAD_EACH, "rows of whole 16 bytes: a thread per float4; from sm_90 one 16-byte reduction per addition"
+        ONE_THREAD_EACH,
+        "rows of whole 16 bytes: a thread per float4; from sm_90 one 16-byte reduction per addition",
     ),
-    "composite_rays": Ladder("a thread per ray", "3 and 4 channels: a warp per ray, transmittance by warp scans"),
+    "composite_rays": Ladder(
+        "a thread per ray", "3 and 4 channels: a warp per ray, transmittance by warp scans"
+    ),
     "contract_basis": Ladder("a thread per sample and colour or channel", "the plain kernel"),
     "sample_images": Ladder("a thread per ray", "the plain kernel"),
     "total_variation_grad": Ladder("a thread per value", "the plain kernel"),
-    "adam_step": Ladder("a thread per value, powers included", "a block computes its powers once and strides over values"),
-    "interpolate_cells": Ladder(ONE_THREAD_EACH, "rows of whole 16 bytes: a group of lanes per point, streaming"),
-    "index_add": Ladder("a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"),
+    "adam_step": Ladder(
+        "a thread per value, powers included", "a block computes its powers once and strides over values"
+    ),
+    "interpolate_cells": Ladder(
+        ONE_THREAD_EACH, "rows of whole 16 bytes: a group of lanes per point, streaming"
+    ),
+    "index_add": Ladder(
+        "a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"
+    ),
 }
 
 
@@ -175,7 +186,7 @@ def march(size: Size, device: torch.device) -> Problem:
     cells, rays = size.vertices - 1, size.rays
     axis = (torch.arange(cells, device=device) + 0.5) / cells * 2 - 1
     radius = (axis[:, None, None] ** 2 + axis[:, None] ** 2 + axis**2).sqrt()
-    occupied = (radius > 0.55) & (radius < 0.6)
+    occupied = (radius > 0.5) & (radius < 0.75)
     around = torch.nn.functional.normalize(random_numbers(device, rays, 3, low=-1), dim=-1)
     origins = cells * (0.5 + 1.5 * around)
     targets = cells * (0.5 + 0.6 * (random_numbers(device, 2 * rays, 3)[rays:] - 0.5))
@@ -284,7 +295,9 @@ def all_cases(size: Size) -> Iterator[Case]:
             name = f"{grid}, {channels} channels, {'along rays' if along else 'random'}"
             yield Case("interpolate_trilinear", name, partial(trilinear, size, channels, along))
     for channels in (3, 28):
-        yield Case("composite_rays", f"{size.rays} rays, {channels} channels", partial(composite, size, channels))
+        yield Case(
+            "composite_rays", f"{size.rays} rays, {channels} channels", partial(composite, size, channels)
+        )
     yield Case("march_rays", f"{size.rays} rays, {size.vertices - 1}^3 cells", partial(march, size))
     yield Case("contract_basis", f"{size.rays} rays, 28 channels", partial(basis, size, 28))
     yield Case("sample_images", f"{size.rays} rays", partial(sample_images, size))

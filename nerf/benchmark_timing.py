@@ -1,7 +1,7 @@
 """How long one call takes, with cold and with warm caches, and what the device can do at best.
 
-On a GPU a run lies between two CUDA events. Before them the stream waits for as long as the host needs to queue the call,
-so that the events enclose the work of the device and not the gaps in which it waits for Python.
+On a GPU a run lies between two CUDA events. Before them the stream waits for as long as the host needs to queue the
+call, so that the events enclose the work of the device and not the gaps in which it waits for Python.
 """
 
 import statistics
@@ -47,7 +47,8 @@ class Stopwatch:
 
     def times(self, call: Call, cold: bool) -> list[float]:
         """Milliseconds of each run. cold: a buffer larger than the caches is written before each of them."""
-        queue_ms = self._run(call, cold, 0.0)[1]  # warms up, and tells what the host needs
+        self._run(call, cold, 0.0)  # warms up
+        queue_ms = self._run(call, cold, 0.0)[1]  # what the host needs
         result, began = [], time.perf_counter()
         while len(result) < self.repeats:
             result.append(self._run(call, cold, queue_ms)[0])

@@ -141,9 +141,10 @@ def benchmark_table(result: dict) -> str:
         f"{result['device']}, size {result['size']}. torch {result['torch']}, commit {result['commit']}, "
         f"{result['date'][:10]}. Measured ceilings: {', '.join(best)}; the smallest call "
         f"{1e3 * ceilings['launch_ms']['median']:.1f} us.",
-        "Milliseconds of our fast code, the median of runs from cold caches. x floor = over the time that a copy of the "
-        "bytes takes which the case cannot do without; x torch = the best right PyTorch row over ours. backward fills the "
-        "gradient with zeros first; accumulate adds to one that is there, PyTorch's being its backward less that fill.",
+        "Milliseconds of our fast code, the median of runs from cold caches. x floor = over the time that a copy "
+        "of the bytes takes which the case cannot do without; x torch = the best right PyTorch row over ours. "
+        "backward fills the gradient with zeros first; accumulate adds to one that is there, PyTorch's being its "
+        "backward less that fill.",
     ]
     parts = [markdown_table(header, lines), *notes]
     if result["ladder"]:

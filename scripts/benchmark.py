@@ -1,11 +1,11 @@
-"""Measure every operation on its own: error, time from cold and warm caches, distance to the floor, PyTorch beside it.
+"""Measure every operation on its own: error, time from cold and warm caches, floor, and PyTorch beside it.
 
     python scripts/benchmark.py                                      on the GPU if there is one, else on the CPU
     python scripts/benchmark.py benchmark.ops=[interpolate_trilinear,composite_rays]
     python scripts/benchmark.py benchmark.variants=mine.py           functions named like operations become rows
 
-The run folder gets benchmark.json. The exit status is 1 if a row does not compute what float64 does; such rows are marked
-WRONG and count for nothing. Meanings, shapes and names of the operations: nerf/ops/reference.py.
+The run folder gets benchmark.json. The exit status is 1 if a row does not compute what float64 does; such rows are
+marked WRONG and count for nothing. Meanings, shapes and names of the operations: nerf/ops/reference.py.
 """
 
 import dataclasses

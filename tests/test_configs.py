@@ -28,6 +28,7 @@ CLASSES = {
     "render": "RenderConfig",
     "evaluate": "EvaluateConfig",
     "ablate": "AblateScriptConfig",
+    "benchmark": "BenchmarkScriptConfig",
 }
 
 
@@ -153,7 +154,7 @@ def test_mistakes_are_answered(override: str, expected: str) -> None:
     assert expected in message and "\n" not in message
 
 
-@pytest.mark.parametrize(("script", "override"), [("render", "frame=3"), ("evaluate", "splt=test"), ("ablate", "sed=1")])
+@pytest.mark.parametrize(("script", "override"), [("render", "frame=3"), ("evaluate", "splt=test"), ("ablate", "sed=1"), ("benchmark", "benchmark.sze=tiny")])
 def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> None:
     assert "did you mean" in complaint(override, script=script)
 
