@@ -52,8 +52,8 @@ class BenchmarkConfig:
 def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figures:
     """All cases on the device.
 
-    Returns size, flush_bytes, ceilings, cases (op, case, zero_fill, floors and rows), summaries and ladder, as they go
-    into the JSON. Raises UserError for an unknown operation or a file of variants that cannot be used.
+    Returns size, flush_bytes, ceilings, cases (op, case, zero_fill, floors and rows), left_out (cases for which there
+    was no time), summaries and ladder, as they go into the JSON. Raises UserError for an unknown operation or a file of variants that cannot be used.
     """
     unknown = set(settings.ops or ()) - set(OPS)
     if unknown:
@@ -68,9 +68,12 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figu
     deadline = time.perf_counter() + limit
     say("what the device can do at best")
     ceilings = measure_ceilings(watch, size.ceiling_bytes)
-    rows, cases = {}, []
+    rows, cases, left_out = {}, [], []
     for case in all_cases(size):
         if not hasattr(torch.ops.nerf, case.op) or (settings.ops and case.op not in settings.ops):
+            continue
+        if time.perf_counter() > deadline:
+            left_out.append(f"{case.op}: {case.name}")
             continue
         if case.op not in rows:
             rows[case.op] = rows_of(case.op, device, settings.compile, variants)
@@ -84,6 +87,7 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figu
         "flush_bytes": watch.flush_bytes,
         "ceilings": asdict(ceilings),
         "cases": cases,
+        "left_out": left_out,
         "summaries": [line for case in cases for line in summaries(case)],
         "ladder": [line for case in cases for line in ladder(case)],
     }
@@ -180,49 +184,44 @@ def measure_row(
     row: Row, problem: Problem, truth: Truth, watch: Stopwatch, ceilings: Ceilings, zero_fill: Figures | None
 ) -> Figures:
     """Error and times of one row, by direction."""
-    found = {}
+    mistake = error(results(row, problem), truth.outputs)
+    times = _both(watch, _forward_call(row, problem))
+    found = {"forward": _direction(row, mistake, times, problem.floors["forward"], ceilings)}
+    if "backward" in problem.floors:
+        call = _backward_call(row, problem, truth.grads)
+        mistake = error(call.run(call.prepare()), truth.gradients)
+        times = _both(watch, call)
+        found["backward"] = _direction(row, mistake, times, problem.floors["backward"], ceilings)
+    if zero_fill is not None:
+        if row.accumulate is not None:
+            grad = torch.zeros_like(problem.arguments[problem.leaves[0]])
+            row.accumulate(grad, problem, truth.grads)
+            mistake = error((grad,), truth.gradients)
+            times = _both(watch, Call(lambda _: row.accumulate(grad, problem, truth.grads)))
+        else:
+            times = {
+                mode: summary([max(0.0, ms - zero_fill[mode]["median"]) for ms in taken["all"]])
+                for mode, taken in times.items()
+            }
+        figures = _direction(row, mistake, times, problem.floors["accumulate"], ceilings)
+        found["accumulate"] = figures | {"less_zero_fill": row.accumulate is None}
+    return found
+
+
+def _forward_call(row: Row, problem: Problem) -> Call:
+    """Forward of one row. What it writes is its own copy, and goes on from run to run unless the call clears it."""
     arguments = _adapted(row, problem)
+    arguments |= {name: arguments[name].clone() for name in problem.written}
 
-    def restore() -> None:
-        for name in problem.written:  # adam_step clears its gradient
-            if name == "grad":
-                arguments[name].copy_(problem.arguments[name])
+    def prepare() -> None:
+        for name in problem.cleared:
+            arguments[name].copy_(problem.arguments[name])
 
-    if problem.written:
-        arguments |= {name: arguments[name].clone() for name in problem.written}
-
-    def forward(_: object) -> object:
+    def run(_: object) -> object:
         with torch.no_grad():
             return row.forward(*arguments.values())
 
-    floor = problem.floors["forward"]
-    outputs = results(row, problem)
-    times = _both(watch, Call(forward, restore))
-    found["forward"] = _direction(row, error(outputs, truth.outputs), times, floor, ceilings)
-    del outputs, arguments
-    if not problem.leaves:
-        return found
-
-    call = _backward_call(row, problem, truth.grads)
-    mistake = error(call.run(call.prepare()), truth.gradients)
-    times = _both(watch, call)
-    found["backward"] = _direction(row, mistake, times, problem.floors["backward"], ceilings)
-    if zero_fill is None:
-        return found
-    derived = row.accumulate is None
-    if not derived:
-        grad = torch.zeros_like(problem.arguments[problem.leaves[0]])
-        row.accumulate(grad, problem, truth.grads)
-        mistake = error((grad,), truth.gradients)
-        times = _both(watch, Call(lambda _: row.accumulate(grad, problem, truth.grads)))
-    else:
-        times = {
-            mode: summary([max(0.0, ms - zero_fill[mode]["median"]) for ms in taken["all"]])
-            for mode, taken in times.items()
-        }
-    accumulate = _direction(row, mistake, times, problem.floors["accumulate"], ceilings)
-    found["accumulate"] = accumulate | {"less_zero_fill": derived}
-    return found
+    return Call(run, prepare)
 
 
 def _backward_call(row: Row, problem: Problem, grads: Outputs) -> Call:

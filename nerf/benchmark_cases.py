@@ -5,7 +5,7 @@ What a kernel reads again is its own affair. Legend: R rays, M samples, N points
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -54,6 +54,7 @@ class Problem:
     floors: dict[str, Floor]  # by direction: forward, backward, accumulate
     leaves: tuple[str, ...] = ()  # arguments whose gradient backward computes
     written: tuple[str, ...] = ()  # arguments written in place
+    cleared: tuple[str, ...] = ()  # of these, what each run needs anew
     always_same: bool = False  # the result is discrete: no other dtype is more exact
 
     def as_float64(self) -> "Problem":
@@ -66,7 +67,7 @@ class Problem:
             else x
             for name, x in self.arguments.items()
         }
-        return Problem(wide, self.floors, self.leaves, self.written)
+        return replace(self, arguments=wide)
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,9 @@ def adam(size: Size, channels: int, touched: float, visit: bool, device: torch.d
     updated = int(chosen.sum()) * channels
     looked_at = updated + LONG * int(chosen.sum()) // FLOAT if visit else param.numel()
     floor = Floor(FLOAT * (looked_at + 7 * updated))  # 3 more are read, 4 written
-    return Problem(arguments, {"forward": floor}, written=("param", "exp_avg", "exp_avg_sq", "grad"))
+    return Problem(
+        arguments, {"forward": floor}, written=("param", "exp_avg", "exp_avg_sq", "grad"), cleared=("grad",)
+    )
 
 
 def basis(size: Size, channels: int, device: torch.device) -> Problem:

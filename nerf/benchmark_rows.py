@@ -15,7 +15,7 @@ from torch import Tensor
 from nerf.benchmark_cases import OPS, Problem
 from nerf.errors import UserError
 from nerf.ops import reference
-from nerf.ops.torch_variants import EAGER, GATHER_ONCE, composite_packed, compiled
+from nerf.ops.torch_variants import EAGER, GATHER_ONCE, compiled, composite_packed
 
 Arguments = dict[str, object]
 Outputs = tuple[Tensor, ...]

@@ -146,6 +146,8 @@ def benchmark_table(result: dict) -> str:
         "backward fills the gradient with zeros first; accumulate adds to one that is there, PyTorch's being its "
         "backward less that fill.",
     ]
+    if result["left_out"]:
+        notes.append(f"There was no time left for {'; '.join(result['left_out'])}.")
     parts = [markdown_table(header, lines), *notes]
     if result["ladder"]:
         rungs = [

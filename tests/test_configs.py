@@ -213,7 +213,7 @@ def test_help_tells_every_setting_with_default_and_meaning(script: str) -> None:
     for name in {name for field in FIELDS for name in hydra.setting_names(cls, field)} - {"field.name"}:
         assert re.search(rf"^  {re.escape(name)}=\S.* \w.{{5,}}$", text, re.MULTILINE), name
     assert "hydra.run.dir=DIR" in text
-    assert "which code computes: auto, native, torch" in text
+    assert "where: auto, cuda, cpu" in text
 
 
 if __name__ == "__main__":
