@@ -11,6 +11,7 @@ marked WRONG and count for nothing. Meanings, shapes and names of the operations
 import dataclasses
 import datetime
 import json
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -48,12 +49,17 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "benchmark.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path.write_text(_compact(json.dumps(result, indent=1)) + "\n")
     print(f"\n{benchmark_rows_table(result)}\n\n{benchmark_table(result)}\n\n{path}")
     wrong = wrong_rows(result)
     if wrong:
         print(f"error: these differ from float64: {'; '.join(wrong)}.", file=sys.stderr)
         sys.exit(1)
+
+
+def _compact(text: str) -> str:
+    """JSON with every list of numbers on one line."""
+    return re.sub(r"\[[^][{}\"]*\]", lambda match: " ".join(match[0].split()), text)
 
 
 def _say(what: str) -> None:
