@@ -20,7 +20,7 @@ from nerf.optimizers import MaskedAdam
 from nerf.rays import Rays, RaySamples
 from nerf.rendering import render_samples, visible_samples
 from nerf.schedule import RunClock
-from nerf.stage_clock import StageClock, timed_ops
+from nerf.stage_clock import GraphClock, StageClock, timed_ops
 from nerf.training import TrainState, make_sampler
 
 STAGES = ("march", "look", "interpolate", "composite", "backward", "adam", "rest")
@@ -91,7 +91,7 @@ class Row:
 
     def __init__(self, start: Start, backend: Backend, num_rays: int, channels_first: bool = False) -> None:
         self.start, self.device = start, backend.device
-        self.clock = StageClock(self.device)
+        self.clock = self.make_clock()
         timed = replace(backend, ops=timed_ops(backend.ops, self.clock))
         train = start.config.train
         field, occupancy = restore_field(start.field, start.config, timed)
@@ -107,6 +107,9 @@ class Row:
             self.state.capacity, self.state.visible_capacity = start.capacity, start.visible_capacity
         self.batches = [batch.to(self.device, num_rays) for batch in start.batches]
         self.reset()
+
+    def make_clock(self) -> StageClock:
+        return StageClock(self.device)
 
     def reset(self) -> None:
         """Back to the start, in the same memory."""
@@ -147,6 +150,18 @@ class Row:
         self.backward(self.batches[index % len(self.batches)])
         self.update()
 
+    def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
+        """Milliseconds of every step, whole and by stage. On a CPU fewer steps once max_seconds have passed, but three."""
+        self.clock.running = True
+        began = time.perf_counter()
+        for index in range(num_steps):
+            self.step(index)
+            if self.device.type == "cpu" and index >= 2 and time.perf_counter() - began > max_seconds:
+                break
+        self.clock.running = False
+        stages = self.clock.steps()
+        return [sum(step.values()) for step in stages], stages
+
     def first_step(self) -> FirstStep:
         """Loss and gradients at the start. Waits for the device."""
         loss, samples, visible = self.backward(self.batches[0])
@@ -158,14 +173,21 @@ class Row:
 class GraphRow(Row):
     """A row whose step is recorded once and replayed as one CUDA graph, as training does it."""
 
+    clock: GraphClock
+
     def __init__(self, start: Start, backend: Backend, num_rays: int) -> None:
         super().__init__(start, backend, num_rays)
         config = replace(start.config, train=replace(start.config.train, cuda_graph=True))
         self._batch = self.batches[0].to(self.device, num_rays)  # the recording reads from here
         self._loss = torch.zeros((), device=self.device)
         self._runner = StepRunner(config, self.state, self._loss, self._recorded)
+        self._whole = StageClock(self.device)
+
+    def make_clock(self) -> StageClock:
+        return GraphClock(self.device)
 
     def _recorded(self, config: Config, state: TrainState, loss: Tensor) -> None:
+        self.clock.start()
         loss.copy_(self.backward(self._batch)[0])
         self.update()
 
@@ -174,9 +196,22 @@ class GraphRow(Row):
             self._batch.tensors(), self.batches[index % len(self.batches)].tensors(), strict=True
         ):
             target.copy_(source)
-        self.clock.start()
+        self._whole.start()
         self._runner.step()
-        self.clock.mark("step")
+        self._whole.mark("step")
+
+    def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
+        """As a row's; the stages in a second round, which waits after each step to read them."""
+        self._whole.running = True
+        for index in range(num_steps):
+            self.step(index)
+        self._whole.running = False
+        wholes, stages = [step["step"] for step in self._whole.steps()], []
+        self.reset()
+        for index in range(num_steps):
+            self.step(index)
+            stages += self.clock.steps()
+        return wholes, stages
 
     def first_step(self) -> FirstStep:
         """The first step as the recording computes it; it leaves no gradients to be seen."""
@@ -203,21 +238,14 @@ def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
     if on_gpu:
         torch.cuda.synchronize(row.device)
         torch.cuda.reset_peak_memory_stats(row.device)
-    row.clock.running = True
-    began = time.perf_counter()
-    for index in range(num_steps):
-        row.step(index)
-        if not on_gpu and index >= 2 and time.perf_counter() - began > max_seconds:
-            break
-    row.clock.running = False
-    steps = row.clock.steps()
+    wholes, steps = row.timed(num_steps, max_seconds)
     by_stage = {stage: _summary([step[stage] for step in steps]) for stage in STAGES if stage in steps[0]}
     whole = set(OPERATIONS) <= by_stage.keys()
     return {
-        "steps": len(steps),
+        "steps": len(wholes),
         "stages_ms": by_stage,
         "operations_ms": _summary([sum(step[s] for s in OPERATIONS) for step in steps]) if whole else None,
-        "step_ms": _summary([sum(step.values()) for step in steps]),
+        "step_ms": _summary(wholes),
         "peak_memory_bytes": torch.cuda.max_memory_allocated(row.device) if on_gpu else None,
     }
 

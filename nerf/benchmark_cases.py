@@ -93,7 +93,7 @@ LADDERS = {
         "rows of whole 16 bytes: a thread per float4; from sm_90 one 16-byte reduction per addition",
     ),
     "composite_rays": Ladder(
-        "a thread per ray", "3 and 4 channels: a warp per ray, transmittance by warp scans"
+        "a thread per ray", "common channel counts: a warp per ray, transmittance by warp scans"
     ),
     "contract_basis": Ladder("a thread per sample and colour or channel", "the plain kernel"),
     "sample_images": Ladder("a thread per ray", "the plain kernel"),

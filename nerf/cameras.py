@@ -58,9 +58,35 @@ class Cameras:
 
     def image_rays(self, index: int) -> Rays:
         """All rays of one image, row by row: R = height * width."""
-        first = index * self.width * self.height
-        device = self.c2w.device
-        return self.rays_through(torch.arange(first, first + self.width * self.height, device=device))
+        return self.pixel_range_rays(index, 0, self.width * self.height)
+
+    def pixel_range_rays(self, index: int, first: int, end: int) -> Rays:
+        """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels."""
+        pixels = self.width * self.height
+        bounds = (index * pixels + first, index * pixels + min(end, pixels))
+        return self.rays_through(torch.arange(*bounds, device=self.c2w.device))
+
+    def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
+        """The same cameras with pictures of another size.
+
+        width, height: in pixels; one alone keeps the proportions, none keeps the size. scale: a factor on both instead.
+        The vertical field of view stays and so does the shape of a pixel: where the proportions change, more or less is
+        seen at the sides, and nothing is stretched. Raises ValueError for sizes below 1, and for scale beside a size.
+        """
+        if scale is not None:
+            if width is not None or height is not None:
+                raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone")
+            width, height = max(1, round(scale * self.width)), max(1, round(scale * self.height))
+        elif height is None:
+            height = self.height if width is None else max(1, round(width * self.height / self.width))
+        width = max(1, round(height * self.width / self.height)) if width is None else width
+        for name, size in (("width", width), ("height", height)):
+            if size < 1:
+                raise ValueError(f"{name}: found {size}, expected at least 1")
+        factor = height / self.height
+        fx, fy, cx, cy = self.intrinsics.unbind(-1)
+        center = 0.5 * width + factor * (cx - 0.5 * self.width)
+        return Cameras(self.c2w, torch.stack([factor * fx, factor * fy, center, factor * cy], dim=-1), width, height)
 
     def project(self, image: int, points: Tensor) -> tuple[Tensor, Tensor]:
         """World points [N,3] to pixel coordinates [N,2] (u, v) and camera z [N], positive in front."""

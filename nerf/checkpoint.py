@@ -1,9 +1,14 @@
-"""Checkpoints: one file that renders and resumes, written atomically, read without executing code.
+"""What a run leaves in its folder: a model that renders and a state that resumes, two files that need nothing else.
 
-Content: tensors and plain containers alone. The write goes to a temporary name, is flushed to disk and renamed, so a
-run that is killed at any moment leaves the last whole checkpoint.
+The model is small: the grids near occupied cells alone (packed_grids.py), in full precision, so that it renders what
+the run rendered to the last bit. The resume state is everything, the optimizer's moments too.
+
+Both hold tensors and plain containers alone and are read without executing code. Each write goes to a temporary name,
+is flushed to disk and renamed, so a run that is killed at any moment leaves the last whole file; killed between the
+two, the state is one save ahead of the model.
 """
 
+import contextlib
 import os
 import pickle
 import struct
@@ -26,71 +31,112 @@ from nerf.fields.registry import build_field
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
+from nerf.packed_grids import PackedGrids, pack, unpack
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
 from nerf.training import TrainState
 
-FILE_NAME = "checkpoint.pt"
-FORMAT = "nerf-voxel-checkpoint"
-VERSION = 1
+MODEL_FILE = "model.pt"
+RESUME_FILE = "resume.pt"
+SINGLE_FILE = "checkpoint.pt"  # what version 1 wrote in place of the two
+FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
+VERSION = 2
 # What reading a file that somebody else wrote, or half a file, can raise.
 UNREADABLE = (
     OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
     pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
+REMEDY = "Train again, or name another run."
 
 
-def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> Path:
-    """Writes the run's checkpoint; cameras are the training cameras, from which camera paths are made.
+def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> None:
+    """Writes the run's two files; the state goes first, for the model follows from it.
 
-    Raises UserError where the disk is full or the folder cannot be written; the checkpoint before stays.
+    cameras are the training cameras, from which camera paths are made.
+    Raises UserError where the disk is full or the folder cannot be written; the file before stays.
     """
-    content = {
-        "format": FORMAT,
+    common = {
         "version": VERSION,
         "config": asdict(config),
         "aabb": state.field.box.aabb,
         "resolution": list(state.field.resolution),
         "finest_voxel": state.finest_voxel,
+        "cameras": {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "size": [cameras.width, cameras.height]},
+        "step": state.clock.step,
+        "elapsed": state.clock.elapsed,
+    }
+    packed = pack(state.field, state.occupancy)
+    networks = {name: value for name, value in state.field.state_dict().items() if name not in packed.values}
+    model = {"occupied_bits": packed.occupied, "grids": packed.values, "networks": networks}
+    resume = {
         "field": state.field.state_dict(),
         "occupied": state.occupancy.occupied,
-        "cameras": {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "size": [cameras.width, cameras.height]},
         "optimizer": state.optimizer.state_dict(),
         "generator": state.batches.generator.get_state(),
         "pool": state.batches.pool,
-        "step": state.clock.step,
-        "elapsed": state.clock.elapsed,
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
         "visible_capacity": state.visible_capacity,
     }
-    path, partial = folder / FILE_NAME, folder / f".{FILE_NAME}.{os.getpid()}"
     try:
-        for left_over in folder.glob(f".{FILE_NAME}.*"):
+        _write(folder / RESUME_FILE, common | resume)
+    except UserError as error:  # the model is small, and it is the result: it may fit where the state does not
+        _write(folder / MODEL_FILE, common | model)
+        raise UserError(f"{error} The model is written, {folder / MODEL_FILE}.") from error
+    _write(folder / MODEL_FILE, common | model)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        for left_over in path.parent.glob(f".{path.name}.*"):
             left_over.unlink()
         with partial.open("wb") as file:
-            torch.save(content, file)
+            torch.save({"format": FORMATS[path.name]} | content, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     except (OSError, RuntimeError) as error:
-        partial.unlink(missing_ok=True)
-        kept = f"the checkpoint before is kept, {path}" if path.exists() else "there is no earlier one"
-        raise UserError(f"the checkpoint cannot be written to {folder}: {error}; {kept}. Free some space, or set "
-                        "hydra.run.dir to another disk.") from error
-    return path
+        with contextlib.suppress(OSError):  # as unwritable as before
+            partial.unlink(missing_ok=True)
+        kept = "the one before is kept" if path.exists() else "there is no earlier one"
+        raise UserError(
+            f"{path} cannot be written: {_first_line(_disk_error(error))}; {kept}. Free some space, or set "
+            "hydra.run.dir to another disk."
+        ) from error
 
 
 def load(run: Path) -> dict[str, Any]:
-    """Reads and checks the checkpoint of a run folder, tensors in host memory.
+    """The model of a run, given by its folder or its file: what rendering needs, checked, tensors in host memory.
 
     Raises UserError where it is missing, damaged, of another program or of another version.
     """
-    path = run / FILE_NAME if run.is_dir() else run
+    path = _file(run, MODEL_FILE)
+    content = _read(path, FORMATS[MODEL_FILE])
+    try:
+        packed = PackedGrids(content.pop("occupied_bits"), content.pop("grids"))
+        grids, content["occupied"] = unpack(packed, tuple(content["resolution"]))
+        content["field"] = content.pop("networks") | grids
+    except UNREADABLE as error:
+        raise _damaged(path, error) from error
+    return content
+
+
+def load_resume(run: Path) -> dict[str, Any]:
+    """The resume state of a run, given and checked as its model is, tensors in host memory. Raises as load does."""
+    return _read(_file(run, RESUME_FILE), FORMATS[RESUME_FILE])
+
+
+def _file(run: Path, name: str) -> Path:
+    """The file of that name in a run's folder, or the file that was given. Raises UserError where there is none."""
+    path = run / name if run.is_dir() else run
     if not path.is_file():
-        raise UserError(f"{path} does not exist; expected the folder of a training run with a {FILE_NAME} in it.")
-    remedy = "Train again, or name another run."
+        raise UserError(_missing(path, name))
+    return path
+
+
+def _read(path: Path, expected: str) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:  # torch.load does not look at the checksums
             damaged = archive.testzip()
@@ -98,16 +144,53 @@ def load(run: Path) -> dict[str, Any]:
             raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except UNREADABLE as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise UserError(f"{path} is damaged or no checkpoint of this program ({reason}). {remedy}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise UserError(f"{path} is no checkpoint of this program: its format mark is missing. {remedy}")
-    if content.get("version") != VERSION:
+        raise _damaged(path, error) from error
+    found = content.get("format") if isinstance(content, dict) else None
+    if found == "nerf-voxel-checkpoint" or (found in FORMATS.values() and content.get("version") != VERSION):
         raise UserError(
             f"{path} has version {content.get('version')}, this program reads version {VERSION}; use the program that "
-            f"wrote it. {remedy}"
+            f"wrote it. {REMEDY}"
         )
+    if found != expected:
+        what = f"it is a {found}, expected a {expected}" if found in FORMATS.values() else "its format mark is missing"
+        raise UserError(f"{path} is not the file that was asked for, or not of this program: {what}. {REMEDY}")
     return content
+
+
+def _missing(path: Path, name: str) -> str:
+    """The sentence for a file that is not there, by what is there in its place."""
+    folder = path.parent
+    if path.name == RESUME_FILE and (folder / MODEL_FILE).is_file():
+        return (
+            f"{path} does not exist: the run in {folder} renders, but cannot go on, because its resume state was "
+            "removed. Train again."
+        )
+    if path.name == MODEL_FILE and (folder / RESUME_FILE).is_file():
+        return (
+            f"{path} does not exist: the run in {folder} was stopped before its model was written. Go on with it: "
+            f"python scripts/train.py resume={folder}"
+        )
+    if (folder / SINGLE_FILE).is_file():
+        return (
+            f"{path} does not exist; {folder / SINGLE_FILE} was written by version 1, this program reads version "
+            f"{VERSION}; use the program that wrote it. {REMEDY}"
+        )
+    return f"{path} does not exist; expected the folder of a training run with a {name} in it."
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} is damaged or no checkpoint of this program ({_first_line(error)}). {REMEDY}")
+
+
+def _disk_error(error: BaseException) -> BaseException:
+    """What the disk said: PyTorch's writer covers it with a complaint of its own about a wrong position."""
+    while not isinstance(error, OSError) and error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 def restore_config(content: dict[str, Any]) -> Config:
@@ -116,7 +199,7 @@ def restore_config(content: dict[str, Any]) -> Config:
 
 
 def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> tuple[Field, OccupancyGrid]:
-    """Field and occupancy on the backend's device: all that rendering needs."""
+    """Field and occupancy on the backend's device, of a model or of a resume state: all that rendering needs."""
     box = SceneBox(content["aabb"].to(backend.device))
     field = build_field(config.field, box, tuple(content["resolution"]), content["finest_voxel"], backend)
     field.load_state_dict(content["field"])
@@ -129,7 +212,7 @@ def restore_cameras(content: dict[str, Any]) -> Cameras:
 
 
 def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:
-    """The training state, so that the run goes on as if it had never stopped.
+    """The training state of a resume state, so that the run goes on as if it had never stopped.
 
     Raises UserError where the images are not those that the run was trained on.
     """

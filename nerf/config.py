@@ -21,7 +21,7 @@ def setting(
     return dataclasses.field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
 
 
-FIELD_NAMES = ("auto", "voxel_mlp", "voxel_sh")
+FIELD_NAMES = ("auto", "voxel_deferred", "voxel_mlp", "voxel_sh")
 
 
 @dataclass
@@ -56,6 +56,11 @@ class VoxelMlpConfig(FieldConfig):
     view_degree: int = setting(3, "degree of the spherical harmonics that encode the view direction", low=0, high=3)
     lr_features: float = setting(0.1, "learning rate of the features", low=0)
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
+
+
+@dataclass
+class VoxelDeferredConfig(VoxelMlpConfig):
+    name: str = setting("voxel_deferred", "which field", choices=FIELD_NAMES)
 
 
 @dataclass
@@ -128,7 +133,12 @@ class Config:
     seed: int = setting(0, "seed of every random number", low=0)
 
 
-FIELDS: dict[str, type[FieldConfig]] = {"auto": FieldConfig, "voxel_mlp": VoxelMlpConfig, "voxel_sh": VoxelShConfig}
+FIELDS: dict[str, type[FieldConfig]] = {
+    "auto": FieldConfig,
+    "voxel_deferred": VoxelDeferredConfig,
+    "voxel_mlp": VoxelMlpConfig,
+    "voxel_sh": VoxelShConfig,
+}
 
 
 def build(cls: type, values: dict[str, Any], path: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""Scores a field on the views of a split: PSNR and SSIM of float images, geometry error where depth is known."""
+"""Scores a field on the views of a split: PSNR, SSIM and LPIPS of float images, geometry error where depth is known."""
 
 import time
 from collections.abc import Callable
@@ -10,8 +10,11 @@ from torch import Tensor
 from nerf import metrics
 from nerf.datasets.posed_images import PosedImages
 from nerf.fields.field import Field
+from nerf.perceptual import Lpips, LpipsUnavailable
 from nerf.rendering import Rendering, render_image
 from nerf.sampler import RaySampler
+
+SCORES = ("psnr", "ssim", "lpips", "median_depth_error", "render_seconds_per_view")  # the names in metrics.json
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,14 @@ class Scores:
     ssim: list[float]
     depth_error: list[float]  # world units, median over hit pixels; empty where no depth is known
     seconds_per_view: float  # rendering alone, the device waited for
+    lpips: list[float]  # of VGG, its inputs in [-1,1]; empty where it was not asked for or cannot be had
+    no_lpips: str | None  # why it cannot be had
 
     def summary(self) -> dict[str, object]:
         """Plain values for metrics.json."""
         result: dict[str, object] = {"psnr": metrics.summarize(self.psnr), "ssim": metrics.summarize(self.ssim)}
+        if self.lpips:
+            result["lpips"] = metrics.summarize(self.lpips)
         if self.depth_error:
             result["median_depth_error"] = metrics.summarize(self.depth_error)
         result["render_seconds_per_view"] = self.seconds_per_view
@@ -39,11 +46,18 @@ def evaluate(
     background: Tensor,
     every: int = 1,
     on_view: Callable[[int, Rendering, Tensor], None] = lambda index, rendering, truth: None,
+    with_lpips: bool = False,
 ) -> Scores:
     """Renders and scores every k-th view; on_view sees each with its truth [H,W,3]."""
     device = background.device
     cameras = images.cameras.to(device)
-    psnr, ssim, depth_error, seconds = [], [], [], 0.0
+    perceptual, no_lpips = None, None
+    if with_lpips:
+        try:
+            perceptual = Lpips(device)
+        except LpipsUnavailable as error:
+            no_lpips = str(error)
+    psnr, ssim, lpips, depth_error, seconds = [], [], [], [], 0.0
     for index in range(0, len(images), every):
         _synchronize(device)
         started = time.perf_counter()
@@ -53,11 +67,13 @@ def evaluate(
         truth = images.image_over(index, background.cpu()).to(device)
         psnr.append(metrics.psnr(rendering.rgb, truth))
         ssim.append(metrics.ssim(rendering.rgb, truth))
+        if perceptual is not None:
+            lpips.append(perceptual(rendering.rgb, truth))
         if images.depths is not None:
             known = images.depths[index].to(device)
             depth_error.append(metrics.median_depth_error(rendering.depth, known, rendering.opacity))
         on_view(index, rendering, truth)
-    return Scores(psnr, ssim, depth_error, seconds / len(psnr))
+    return Scores(psnr, ssim, depth_error, seconds / len(psnr), lpips, no_lpips)
 
 
 def _synchronize(device: torch.device) -> None:

@@ -5,9 +5,10 @@ is written. Files appear whole or not at all: they are written under a temporary
 reader never meets half a file and an interrupted run leaves the older one in place.
 """
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+import errno
+import io
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import imageio.v2 as imageio
@@ -16,6 +17,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from nerf.files import replacing
 from nerf.metrics import IMAGE, MIN_OPACITY, check_float
 
 # Dark blue over teal to yellow, in sRGB. Lightness rises in equal steps of OKLab, so equal differences of the
@@ -42,11 +44,24 @@ VIDEO_QUALITY = 8  # imageio's scale from 0 to 10
 def save_png(path: str | Path, image: Tensor) -> None:
     """Write image, float [H,W,3] or [H,W] (grey), as an 8-bit PNG; missing folders are created.
 
-    Values are clamped to [0, 1] and NaN is written as 0. Raises ValueError for another shape or dtype.
+    Values are clamped to [0, 1] and NaN is written as 0. Raises ValueError for another shape or dtype, and UserError
+    where path cannot be written.
     """
     check_float("image", image, (None, None) if image.dim() == 2 else IMAGE)
-    with _replacing(Path(path)) as partial:
+    with replacing(Path(path)) as partial:
         Image.fromarray(_to_bytes(image)).save(partial, format="PNG")
+
+
+def save_floats(path: str | Path, values: Tensor) -> None:
+    """Write a float tensor of any shape as a .npy file (NumPy's format), float32; missing folders are created.
+
+    Raises ValueError for another dtype and UserError where path cannot be written.
+    """
+    check_float("values", values, (None,) * values.dim())
+    content = io.BytesIO()  # given a file, NumPy would write it past Python and not say what went wrong
+    np.save(content, values.detach().float().cpu().numpy())
+    with replacing(Path(path)) as partial:
+        partial.write_bytes(content.getbuffer())
 
 
 def color_depth(depth: Tensor, opacity: Tensor, near: float, far: float) -> Tensor:
@@ -65,6 +80,17 @@ def color_depth(depth: Tensor, opacity: Tensor, near: float, far: float) -> Tens
     distance = depth / opacity.clamp(min=MIN_OPACITY)
     coverage = opacity.clamp(0, 1)[..., None]
     return coverage * _apply_ramp((distance - near) / (far - near)) + (1 - coverage)
+
+
+def color_normals(normals: Tensor, opacity: Tensor) -> Tensor:
+    """Normals as a picture, float [H,W,3]: (n + 1) / 2, so red is world x, green y and blue z; empty space is white.
+
+    normals: float [H,W,3], unit or zero; opacity: float [H,W]. Raises ValueError for other shapes or dtypes.
+    """
+    check_float("normals", normals, IMAGE)
+    check_float("opacity", opacity, normals.shape[:2])
+    coverage = opacity.clamp(0, 1)[..., None]
+    return coverage * (0.5 * normals + 0.5) + (1 - coverage)
 
 
 def color_error(image: Tensor, truth: Tensor, full_scale: float = 0.2) -> Tensor:
@@ -111,8 +137,8 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
     or column is repeated: yuv420p, the one pixel format that every player reads, stores colour at half the
     resolution. Missing folders are created.
 
-    Raises RuntimeError if imageio-ffmpeg is missing, and ValueError if there are no frames, one is not a
-    float image, or sizes differ.
+    Raises RuntimeError if imageio-ffmpeg is missing, ValueError if there are no frames, one is not a float
+    image, or sizes differ, and UserError where path cannot be written.
     """
     try:
         import imageio_ffmpeg  # noqa: F401  (asked for before the first frame is rendered)
@@ -126,15 +152,27 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
     check_float("frame 0", first, IMAGE)
     # By default imageio would scale frames to multiples of 16 pixels.
     encoding = dict(codec="libx264", pixelformat="yuv420p", quality=VIDEO_QUALITY, macro_block_size=1)
-    with (
-        _replacing(Path(path)) as partial,
+    with replacing(Path(path)) as partial:
+        count = 1
         # closing() because an imageio writer's own context leaves ffmpeg running after an exception.
-        closing(imageio.get_writer(partial, format="FFMPEG", mode="I", fps=fps, **encoding)) as writer,
-    ):
-        writer.append_data(_pad_to_even(_to_bytes(first)))
-        for number, frame in enumerate(remaining, start=1):
-            check_float(f"frame {number}", frame, first.shape)
-            writer.append_data(_pad_to_even(_to_bytes(frame)))
+        with closing(imageio.get_writer(partial, format="FFMPEG", mode="I", fps=fps, **encoding)) as writer:
+            writer.append_data(_pad_to_even(_to_bytes(first)))
+            for count, frame in enumerate(remaining, start=2):
+                check_float(f"frame {count - 1}", frame, first.shape)
+                writer.append_data(_pad_to_even(_to_bytes(frame)))
+        _check_video(partial, count)
+
+
+def _check_video(path: Path, frames: int) -> None:
+    """Raises OSError unless the video holds so many frames: imageio does not hear when ffmpeg fails at its end."""
+    import imageio_ffmpeg
+
+    try:
+        found, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
+    except RuntimeError as error:  # what imageio-ffmpeg makes of a file that it cannot read
+        raise OSError(errno.EIO, "the encoder left a damaged video, as on a full disk") from error
+    if found != frames:
+        raise OSError(errno.EIO, f"the encoder stored {found} of {frames} frames, as on a full disk")
 
 
 def _apply_ramp(values: Tensor) -> Tensor:
@@ -169,15 +207,3 @@ def _draw_caption(text: str, width: int) -> Tensor:
     strip = Image.new("RGB", (width, CAPTION_HEIGHT), "white")
     ImageDraw.Draw(strip).text((CAPTION_INSET, CAPTION_INSET), text, fill="black")
     return torch.from_numpy(np.array(strip)).float() / 255
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside path that takes its place on success and is removed on failure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")  # ffmpeg goes by the suffix
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

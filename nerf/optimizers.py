@@ -34,8 +34,13 @@ class MaskedAdam:
         """From now on vertices [L] int64 (OccupancyGrid.vertex_rows); None: all. Clears the gradients."""
         self.vertex_rows = vertex_rows
         for group in self.groups:
-            keeps = group.on_vertices and self.backend.adds_to_gradients
-            group.parameter.grad = torch.zeros_like(group.parameter) if keeps else None
+            grad = group.parameter.grad
+            if not (group.on_vertices and self.backend.adds_to_gradients):
+                group.parameter.grad = None
+            elif grad is None:
+                group.parameter.grad = torch.zeros_like(group.parameter)
+            else:  # a recorded step knows its address
+                grad.zero_()
 
     @torch.no_grad()
     def step(self) -> None:

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from nerf.cameras import Cameras
 from nerf.fields.field import Field
+from nerf.metrics import MIN_OPACITY
+from nerf.normals import facing_normals, falling_density
 from nerf.rays import RaySamples
 from nerf.sampler import RaySampler
 
@@ -21,6 +23,11 @@ class Rendering:
     rgb: Tensor  # [R,3] over the background
     opacity: Tensor  # [R]
     depth: Tensor  # [R] sum of weight * t; divide by opacity for the mean distance along the ray
+    normals: Tensor | None = None  # [R,3] unit, world axes, on the camera's side; zero where nothing is met
+
+    def distance(self) -> Tensor:
+        """Mean distance along the ray, [R] in world units; 0 where nothing is met."""
+        return torch.where(self.opacity > MIN_OPACITY, self.depth / self.opacity.clamp(min=MIN_OPACITY), 0.0)
 
 
 @torch.no_grad()
@@ -41,29 +48,42 @@ def visible_samples(field: Field, sampler: RaySampler, samples: RaySamples, capa
     return samples.select(sample_weights(field, sampler, samples) >= sampler.config.min_weight, capacity)
 
 
-def render_samples(field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor) -> Rendering:
-    """Renders packed samples. background: [3] or [R,3]. Differentiable in the field's parameters."""
-    density, rgb = field(samples.positions(), samples.rays.directions, samples.ray_indices)
+def render_samples(
+    field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor, with_normals: bool = False
+) -> Rendering:
+    """Renders packed samples. background: [3] or [R,3]. Differentiable in the field's parameters, the normals aside."""
+    density, values = field(samples.positions(), samples.rays.directions, samples.ray_indices)
+    if with_normals:
+        values = torch.cat([values, falling_density(field, samples)], dim=-1)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
     values, opacity, depth, _ = sampler.backend.ops.composite_rays(
-        density, rgb, *intervals, sampler.config.min_transmittance
+        density, values, *intervals, sampler.config.min_transmittance
     )
-    return Rendering(values + (1 - opacity)[:, None] * background, opacity, depth)
+    normals = None
+    if with_normals:
+        values, normals = values[:, :-3], facing_normals(values[:, -3:], samples.rays.directions)
+    light = field.shade(values, opacity, samples.rays.directions)
+    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals)
 
 
 @torch.no_grad()
 def render_image(
-    field: Field, sampler: RaySampler, cameras: Cameras, index: int, background: Tensor
+    field: Field, sampler: RaySampler, cameras: Cameras, index: int, background: Tensor, with_normals: bool = False
 ) -> Rendering:
-    """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W]."""
-    rays = cameras.image_rays(index)
-    size, chunks = RAYS_PER_CHUNK[sampler.backend.device.type], []
-    for first in range(0, len(rays), size):
-        samples = visible_samples(field, sampler, sampler.sample(rays[first : first + size]))
-        chunks.append(render_samples(field, sampler, samples, background))
+    """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W], on request normals [H,W,3].
+
+    Rays are made and marched RAYS_PER_CHUNK at a time: beyond the finished pixels, memory does not grow with the image.
+    """
+    pixels, size = cameras.height * cameras.width, RAYS_PER_CHUNK[sampler.backend.device.type]
+    chunks = []
+    for first in range(0, pixels, size):
+        rays = cameras.pixel_range_rays(index, first, first + size)
+        samples = visible_samples(field, sampler, sampler.sample(rays))
+        chunks.append(render_samples(field, sampler, samples, background, with_normals))
     shape = (cameras.height, cameras.width)
     return Rendering(
         torch.cat([chunk.rgb for chunk in chunks]).view(*shape, 3),
         torch.cat([chunk.opacity for chunk in chunks]).view(shape),
         torch.cat([chunk.depth for chunk in chunks]).view(shape),
+        torch.cat([chunk.normals for chunk in chunks]).view(*shape, 3) if with_normals else None,
     )

@@ -59,6 +59,20 @@ class StageClock:
         return event
 
 
+class GraphClock(StageClock):
+    """The marks of a step that is recorded as a CUDA graph; every replay sets them anew."""
+
+    def mark(self, stage: str) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            event = torch.cuda.Event(enable_timing=True, external=True)  # a node of the graph, not of the recording
+            event.record()
+            self._marks.append((self._inside or stage, event))
+
+    def steps(self) -> list[dict[str, float]]:
+        """Milliseconds of every stage of the replay before. Waits for the device."""
+        return super().steps() if self._marks else []
+
+
 def timed_ops(ops: Any, clock: StageClock) -> SimpleNamespace:
     """The operations, the three of them writing their time to the clock; what lies between is 'rest'."""
 

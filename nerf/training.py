@@ -29,13 +29,31 @@ DEFAULT_SECONDS_CPU = 90.0
 DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 80**3}
 DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
 DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
-DEFAULT_OPACITY_ENTROPY = {"voxel_mlp": 0.001, "voxel_sh": 0.005}
+DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.001, "voxel_mlp": 0.001, "voxel_sh": 0.005}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
+TOO_EARLY = 0.5  # share of the run before which a grid where nothing is dense may still become dense
 
 
-class NonFiniteLoss(RuntimeError):
+class TrainingStopped(RuntimeError):
+    """Training cannot go on; the message says after which step and why."""
+
+    remedy: str  # what to change
+
+
+class NonFiniteLoss(TrainingStopped):
     """The loss became infinite or NaN; nothing trained since can be trusted."""
+
+    remedy = "Lower field.lr_density, or look for broken images"
+
+
+class EmptyGrid(TrainingStopped):
+    """Pruning found no cell worth sampling; what is left of the run would train nothing."""
+
+    remedy = (
+        "Look whether the images show anything but background, lower occupancy.alpha_threshold or "
+        "occupancy.min_weight, or train longer"
+    )
 
 
 @dataclass
@@ -144,10 +162,13 @@ def plan_capacity(config: Config, state: TrainState) -> None:
 
 
 def _roomy(needed: int, capacity: int) -> int:
-    """A capacity with room to spare; the given one where it still fits, so that recordings stay of one size."""
-    if 0.8 * capacity <= needed * CAPACITY_MARGIN <= capacity:
+    """A capacity with room to spare; the given one where it still fits, so that recordings stay of one size.
+
+    Never 0, even where nothing is needed: 0 would ask the device for the number in every step.
+    """
+    if 0.8 * capacity <= needed * CAPACITY_MARGIN <= capacity and capacity:
         return capacity
-    return math.ceil(1.05 * CAPACITY_MARGIN * needed / CAPACITY_STEP) * CAPACITY_STEP
+    return max(1, math.ceil(1.05 * CAPACITY_MARGIN * needed / CAPACITY_STEP)) * CAPACITY_STEP
 
 
 def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
@@ -188,7 +209,8 @@ def background_color(name: str, num_rays: int, generator: torch.Generator, devic
 def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
     """Trains to the end of the schedule, yielding a Report at each look.
 
-    Raises NonFiniteLoss at the first look after a loss or a parameter that is not finite.
+    Raises NonFiniteLoss at the first look after a loss or a parameter that is not finite, and EmptyGrid where pruning
+    leaves nothing.
     """
     clock, device = state.clock, state.field.backend.device
     monitor = torch.zeros(4, device=device)
@@ -260,8 +282,14 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
         state.num_refreshes = looks
         sampler = make_sampler(config, state)
         kept = prune(state.field, sampler, state.batches, occupancy.alpha_threshold, occupancy.min_weight)
-        if kept.any():  # else it is too early: nothing has become dense, and an empty grid would stay empty
+        if kept.any():  # else nothing has become dense, and an empty grid would stay empty
             state.occupancy.occupied = kept
+        elif progress >= TOO_EARLY:
+            raise EmptyGrid(
+                f"after step {state.clock.step} the grid is empty: no training ray sees a cell with the opacity "
+                f"occupancy.alpha_threshold={occupancy.alpha_threshold:g} and the weight "
+                f"occupancy.min_weight={occupancy.min_weight:g}"
+            )
         changed = True
     if changed:
         state.optimizer.visit(state.occupancy.vertex_rows())

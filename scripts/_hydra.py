@@ -25,6 +25,8 @@ from hydra.errors import HydraException  # noqa: E402
 from omegaconf import MISSING, OmegaConf  # noqa: E402
 from omegaconf.errors import MissingMandatoryValue  # noqa: E402
 
+from _failures import explain, forbidden  # noqa: E402
+
 from nerf import config as settings  # noqa: E402
 from nerf.errors import UserError  # noqa: E402
 
@@ -53,18 +55,30 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         if resumed and Path(resumed).is_dir():  # goes on in its own folder: Hydra shall make no other
             sys.argv.append(f"hydra.run.dir='{resumed}'")
 
+    begun = False
+
     @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
     def task(composed: Any) -> None:
+        nonlocal begun
+        begun = True
         folder = Path(HydraConfig.get().runtime.output_dir)
         try:
             main(_build(cls, composed), folder, arguments)
-        except UserError as error:
+        except (UserError, OSError, RuntimeError, MemoryError) as error:
+            message = error if isinstance(error, UserError) else explain(error, folder, setting_names(cls, ""))
+            if message is None:
+                raise
             with contextlib.suppress(OSError):  # goes only if it is empty
                 folder.rmdir()
-            _fail(error)
+            _fail(message)
 
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra answers itself where it cannot make the folder
     try:
         task()
+    except OSError as error:
+        if begun:
+            raise
+        _fail(forbidden(error, "the run's folder"))
     except KeyboardInterrupt:  # outside of training, which saves
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
@@ -179,4 +193,6 @@ def help_text(cls: type, doc: str) -> str:
 
 def _default(f: dataclasses.Field) -> str:
     value = f.default if f.default is not dataclasses.MISSING else f.default_factory()
+    if isinstance(value, list):  # as it is typed
+        return f"[{','.join(map(str, value))}]"
     return "none" if value is None else str(value)

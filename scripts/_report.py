@@ -1,16 +1,14 @@
-"""What a training run shows and leaves behind: progress bar, events, metrics, pictures; and how it loads its data."""
+"""What a training run shows and leaves behind: progress bar, events, metrics, pictures."""
 
 import datetime
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 import torch
 from omegaconf import OmegaConf
@@ -20,13 +18,13 @@ from tqdm import tqdm
 from nerf import images as pictures
 from nerf.camera_paths import orbit
 from nerf.cameras import Cameras
-from nerf.config import Config, DatasetConfig
-from nerf.datasets.blender import find_scene, load_blender
+from nerf.config import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
 from nerf.ops.backend import Backend, device_name
 from nerf.rendering import Rendering, render_image
+from nerf.runs import background, depth_range, load_split
 from nerf.sampler import RaySampler
 from nerf.schedule import RunClock
 from nerf.training import Report, TrainState, make_sampler
@@ -34,11 +32,6 @@ from nerf.training import Report, TrainState, make_sampler
 ROOT = Path(__file__).resolve().parents[1]
 SHEET_ROWS = 4
 ORBIT_VIEWS = 60
-
-
-def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
-    """The images of one split, as the config names them."""
-    return load_blender(find_scene(dataset.root, dataset.scene, ROOT / "data"), split, dataset.downscale)
 
 
 def save_config(folder: Path, config: Config) -> None:
@@ -57,24 +50,6 @@ def commit() -> str:
     except FileNotFoundError:
         return elsewhere
     return result.stdout.strip() if result.returncode == 0 else elsewhere
-
-
-class StopOnInterrupt:
-    """Turns the first Ctrl-C into a wish to stop after the step; the second one interrupts as usual."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        signal.signal(signal.SIGINT, self._previous)
-
-    def __enter__(self) -> "StopOnInterrupt":
-        self._previous = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        signal.signal(signal.SIGINT, self._previous)
 
 
 class progress_bar:  # noqa: N801 - used like a function
@@ -158,13 +133,8 @@ class RunReport:
         print(self.folder / "metrics.json", sheet, sep="\n")
         try:
             print(write_orbit(state.field, sampler, cameras, config, self.folder / "orbit.mp4"))
-        except (RuntimeError, ValueError) as error:  # the result stands without its video
+        except (OSError, RuntimeError, ValueError) as error:  # the result stands without its video
             print(f"no orbit video: {error}", file=sys.stderr)
-
-
-def background(config: Config, device: torch.device) -> Tensor:
-    """The colour behind the scene when it is scored: white unless black was chosen."""
-    return torch.full((3,), 0.0 if config.dataset.background == "black" else 1.0, device=device)
 
 
 def score_views(
@@ -188,19 +158,11 @@ def score_views(
         background(config, sampler.backend.device),
         config.evaluation.every,
         keep,
+        with_lpips=True,
     )
     path = folder / "contact_sheet.png"
     pictures.save_png(path, pictures.contact_sheet([[p.cpu() for p in row] for row in rows]))
     return scores, path
-
-
-def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:
-    """Nearest and farthest distance from a camera at which the scene box can be, for depth pictures."""
-    lower = sampler.grid_map.lower.cpu()
-    size = torch.tensor(sampler.occupancy.occupied.shape) / sampler.grid_map.scale.cpu()
-    distance = (cameras.centers.cpu() - (lower + size / 2)).norm(dim=-1).median().item()
-    radius = size.norm().item() / 2
-    return max(distance - radius, 0.0), distance + radius
 
 
 def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Config, path: Path) -> Path:
@@ -219,6 +181,10 @@ def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
         ("PSNR", f"{metrics['psnr']['mean']:.2f} dB over {len(scores.psnr)} {metrics['split']} views"),
         ("SSIM", f"{metrics['ssim']['mean']:.4f}"),
     ]
+    if scores.lpips:
+        rows.append(("LPIPS", f"{metrics['lpips']['mean']:.4f} (VGG, inputs in [-1,1])"))
+    else:
+        rows.append(("LPIPS", f"not computed: {scores.no_lpips}"))
     if scores.depth_error:
         error = metrics["median_depth_error"]["mean"]
         rows.append(("depth error", f"{error:.4f} world units, {error / voxel_size:.2f} voxels (median of hit pixels)"))

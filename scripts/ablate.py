@@ -21,13 +21,14 @@ from _hydra import run  # before torch
 
 import torch
 from _plot import plot_ablation
-from _report import background, commit, load_split
+from _report import commit
 from _tables import ablation_table
 
 from nerf.ablation import AblationConfig, equal_trainings, make_start, measure_rows, speedups
 from nerf.config import Config, FieldConfig, VoxelShConfig
 from nerf.errors import UserError
 from nerf.ops.backend import device_name, select
+from nerf.runs import background, load_split
 
 STARTED = time.perf_counter()
 

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from _hydra import run  # before torch
 
-from _report import commit, load_split, print_table, score_views
+from _report import commit, print_table, score_views
 from _runs import RunConfig, open_run
 
 from nerf.config import setting
+from nerf.evaluation import SCORES
 from nerf.ops.backend import device_name
+from nerf.runs import load_split
 
 
 @dataclass
@@ -51,7 +53,8 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
 def _training_facts(run_folder: Path) -> dict:
     """What the run's own metrics.json says of its training; empty for a run that was stopped before its end."""
     path = run_folder / "metrics.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    return {name: fact for name, fact in facts.items() if name not in SCORES}  # those are of another split
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
 
-The run folder gets config.yaml, checkpoint.pt, metrics.json, test renders, a contact sheet, an orbit video, and
-TensorBoard events where tensorboard is installed. Ctrl-C saves and says how to go on.
+The run folder gets config.yaml, model.pt (renders), resume.pt (goes on; may be deleted after the end), metrics.json,
+test renders, a contact sheet, an orbit video, and TensorBoard events where tensorboard is installed. Ctrl-C saves and
+says how to go on.
 """
 
 import dataclasses
@@ -17,14 +18,15 @@ from pathlib import Path
 
 from _hydra import CONFIGS, run  # before torch
 
-from _report import RunReport, StopOnInterrupt, load_split, progress_bar, save_config
+from _report import RunReport, progress_bar, save_config
 from omegaconf import OmegaConf
 
 from nerf import checkpoint
 from nerf.config import Config, setting
 from nerf.errors import UserError
-from nerf.ops.backend import select
-from nerf.training import NonFiniteLoss, prepare, resolve, train
+from nerf.interrupts import StopOnInterrupt
+from nerf.runs import resume, start
+from nerf.training import TrainingStopped, train
 
 # Overrides that leave the result of a resumed run as it is.
 RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.log_every", "train.save_every")
@@ -36,25 +38,17 @@ class TrainScriptConfig(Config):
 
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
-    content = None
     if given.resume is None:
-        config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+        begun = start(Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}))
     else:
         folder = Path(given.resume)
-        content = checkpoint.load(folder)
-        if not folder.is_dir():
+        if folder.is_file():
             raise UserError(f"resume={folder} is a file, expected the folder of a run; give resume={folder.parent}.")
-        config = _resumed_config(given, checkpoint.restore_config(content), overrides)
-    backend = select(config.backend, config.device)
-    config = resolve(config, backend)
-    images = load_split(config.dataset, "train")
+        begun = resume(folder, lambda saved: _resumed_config(given, saved, overrides))
+    config, images, state, backend = begun.config, begun.images, begun.state, begun.state.field.backend
     save_config(folder, config)
     print(f"{len(images)} training views {images.cameras.width}x{images.cameras.height}; {backend}", file=sys.stderr)
 
-    if content is None:
-        state = prepare(config, images, backend)
-    else:
-        state = checkpoint.restore_run(content, config, images, backend)
     report = RunReport(folder, config, backend)
     with StopOnInterrupt() as interrupt, progress_bar(state.clock) as bar:
         try:
@@ -63,14 +57,15 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
                 report.add(look)
                 if config.train.save_every and look.step % config.train.save_every == 0:
                     checkpoint.save(folder, config, state, images.cameras)
-        except NonFiniteLoss as error:
-            path = folder / checkpoint.FILE_NAME
-            kept = f"the last good checkpoint is {path}" if path.exists() else "no checkpoint was saved yet"
-            raise UserError(f"{error}; {kept}. Lower field.lr_density, or look for broken images.") from error
+        except TrainingStopped as error:
+            saved = (folder / checkpoint.RESUME_FILE).exists()
+            kept = f"the last good checkpoint is kept in {folder}" if saved else "no checkpoint was saved yet"
+            raise UserError(f"{error}; {kept}. {error.remedy}.") from error
     peak_memory = report.peak_memory()
-    path = checkpoint.save(folder, config, state, images.cameras)
+    checkpoint.save(folder, config, state, images.cameras)
     if not state.clock.finished:
-        print(f"\nStopped at step {state.clock.step}, saved {path}.\nGo on with: python scripts/train.py resume={folder}")
+        print(f"\nStopped at step {state.clock.step}, saved in {folder}.")
+        print(f"Go on with: python scripts/train.py resume={folder}")
         sys.exit(130)
     report.finish(state, images.cameras, peak_memory)
 

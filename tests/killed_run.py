@@ -31,9 +31,9 @@ def config_of_run() -> Config:
 
 
 def open_or_begin(folder: Path) -> tuple[Config, TrainState]:
-    if not (folder / checkpoint.FILE_NAME).exists():
+    if not (folder / checkpoint.RESUME_FILE).exists():
         return tiny_state(config_of_run())
-    content = checkpoint.load(folder)
+    content = checkpoint.load_resume(folder)
     config = checkpoint.restore_config(content)
     return config, checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
 

@@ -163,10 +163,13 @@ def test_find_scene_lists_where_it_looked(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("NERF_DATA", str(tmp_path / "exported"))
     with pytest.raises(UserError) as caught:
         find_scene(None, "lego", tmp_path)
-    for place in ("nerf_synthetic/lego", "exported/lego", "lego", "README.md"):
+    for place in ("nerf_synthetic/lego", "exported/lego", "lego", "download.py lego"):
         assert str(tmp_path / place) in str(caught.value)
-    for remedy in ("dataset.root=PATH", "export NERF_DATA", "unpack"):
+    for remedy in ("dataset.root=PATH", "export NERF_DATA", "Fetch it with: python "):
         assert remedy in str(caught.value)
+    with pytest.raises(UserError, match="Scene 'mine' not found.* Set dataset.root=PATH") as caught:
+        find_scene(None, "mine", tmp_path)
+    assert "download.py" not in str(caught.value)
 
 
 def test_explicit_root_is_the_only_place_searched(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Orbits against rings of cameras whose target, up axis, radius and elevation are known."""
+"""Orbits, spirals and tours against rings of cameras whose target, up axis, radius and elevation are known."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nerf.camera_paths import look_at, orbit
+from nerf.camera_paths import look_at, orbit, spiral, tour
 from nerf.cameras import Cameras
 
 TARGET = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
@@ -122,19 +122,12 @@ def test_cameras_on_one_meridian_take_up_from_their_up_axes():
     torch.testing.assert_close(elevations, torch.full_like(elevations, 10.0), atol=1e-2, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "size, expected_size, expected_intrinsics",
-    [
-        ({}, (64, 48), [50.0, 60.0, 31.0, 25.0]),
-        ({"width": 32}, (32, 24), [25.0, 30.0, 15.5, 12.5]),
-        ({"height": 96}, (128, 96), [100.0, 120.0, 62.0, 50.0]),
-        ({"width": 32, "height": 96}, (32, 96), [25.0, 120.0, 15.5, 50.0]),
-    ],
-)
-def test_orbit_rescales_intrinsics(size, expected_size, expected_intrinsics):
-    path = orbit(cameras_around(), views=3, **size)
-    assert (path.width, path.height) == expected_size
-    torch.testing.assert_close(path.intrinsics, torch.tensor([expected_intrinsics] * 3))
+def test_orbit_takes_size_and_intrinsics_from_the_first_camera():
+    cameras = cameras_around()
+    cameras.intrinsics[1:] = 1.0
+    path = orbit(cameras, views=3)
+    assert (path.width, path.height) == (64, 48)
+    torch.testing.assert_close(path.intrinsics, torch.tensor([[50.0, 60.0, 31.0, 25.0]] * 3))
 
 
 def test_orbit_refuses_cameras_without_a_common_target():
@@ -157,7 +150,80 @@ def test_orbit_refuses_cameras_without_a_common_target():
         orbit(Cameras(panorama, ring.intrinsics, 64, 48), views=4)
 
 
-@pytest.mark.parametrize("sizes, name", [({"views": 0}, "views"), ({"views": 3, "width": 0}, "width")])
-def test_orbit_refuses_empty_sizes(sizes, name):
-    with pytest.raises(ValueError, match=f"{name}: found 0, expected at least 1"):
-        orbit(cameras_around(), **sizes)
+@pytest.mark.parametrize("path", [orbit, spiral])
+def test_a_path_has_at_least_one_view(path):
+    with pytest.raises(ValueError, match="views: found 0, expected at least 1"):
+        path(cameras_around(), views=0)
+
+
+# spiral
+
+
+@pytest.mark.parametrize("up", [Z, TILTED])
+@pytest.mark.parametrize("arc", [360.0, 60.0])
+def test_spiral_looks_at_the_centre_upright_while_its_radius_breathes(up, arc):
+    path = spiral(cameras_around(up, radius=4.0, elevations=(20.0, 35.0, 50.0), arc=arc), views=40)
+    radii, elevations = radii_and_elevations(path, up)
+    assert radii.max().item() == pytest.approx(4.0 * 1.15, abs=1e-3)
+    assert radii.min().item() == pytest.approx(4.0 * 0.85, abs=1e-3)
+    assert elevations.max() > 40 and 5 < elevations.min() < 30
+    for index in range(len(path)):
+        pixels, z = path.project(index, torch.stack([TARGET, TARGET + 0.1 * up]).float())
+        torch.testing.assert_close(pixels[0], torch.tensor([31.0, 25.0]), atol=1e-3, rtol=0)
+        assert z[0].item() == pytest.approx(radii[index].item(), abs=1e-4)
+        assert pixels[1, 1] < pixels[0, 1] and abs(pixels[1, 0] - pixels[0, 0]) < 0.01
+
+
+def test_spiral_swings_around_the_mean_camera_of_those_on_one_side():
+    cameras = cameras_around(arc=60.0)  # azimuths from 0 to 57.5 degrees
+    path = spiral(cameras, views=64)
+    mean = (cameras.centers.double() - TARGET).mean(0)
+    offsets = path.centers.double() - TARGET
+    found = offsets / offsets.norm(dim=1, keepdim=True)
+    azimuths = torch.rad2deg(torch.atan2(found[:, 1], found[:, 0]) - torch.atan2(mean[1], mean[0]))
+    assert azimuths.max().item() == pytest.approx(-azimuths.min().item(), abs=1.0)
+    assert 15 < azimuths.max() < 29, "not wider than the cameras themselves"
+
+
+def test_spiral_is_closed_and_has_no_jump():
+    centers = spiral(cameras_around(), views=100).centers
+    steps = (centers.roll(-1, dims=0) - centers).norm(dim=1)  # includes the step from last to first
+    assert steps.max() < 2.5 * steps.median() and steps.min() > 0
+
+
+def test_spiral_of_cameras_at_the_zenith_is_upright():
+    rotation = look_at(TARGET + 4 * Z, TARGET, torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
+    poses = rotation.repeat(5, 1, 1)
+    for index in range(5):  # each a little off the zenith
+        position = TARGET + torch.tensor([0.3 * math.cos(index), 0.3 * math.sin(index), 4.0], dtype=torch.float64)
+        poses[index] = look_at(position, TARGET, rotation[:, 1])
+    path = spiral(Cameras(poses.float(), torch.tensor([[50.0, 50.0, 32.0, 24.0]]).repeat(5, 1), 64, 48), views=8)
+    assert path.c2w.isfinite().all()
+
+
+# tour
+
+
+def test_a_tour_goes_around_once():
+    cameras = cameras_around(elevations=(20.0, 40.0))
+    shuffled = cameras.c2w[torch.randperm(24)]
+    chosen = tour(Cameras(shuffled, cameras.intrinsics, 64, 48), 8)
+    offsets = shuffled[chosen, :, 3].double() - TARGET
+    azimuth = torch.rad2deg(torch.atan2(offsets[:, 1], offsets[:, 0]))
+    steps = torch.remainder(azimuth.diff() + 180, 360) - 180
+    assert len(set(chosen)) == 8 and (steps.sign() == steps[0].sign()).all() and steps.abs().max() < 61
+
+
+def test_a_tour_along_an_arc_does_not_cross_its_gap():
+    cameras = cameras_around(arc=330.0)
+    cameras.c2w[1, :, 3] += cameras.c2w[1, :, 2]  # the farthest one, from which azimuths count, is near an end
+    order = torch.arange(24).roll(9)
+    chosen = tour(Cameras(cameras.c2w[order], cameras.intrinsics, 64, 48), 24)
+    assert order[chosen].tolist() in (list(range(24)), list(range(23, -1, -1)))
+
+
+def test_a_tour_of_cameras_without_a_target_keeps_their_order():
+    poses = cameras_around().c2w[:1].repeat(9, 1, 1)
+    poses[:, 0, 3] += torch.arange(9)
+    row = Cameras(poses, torch.ones(9, 4), 64, 48)
+    assert tour(row, 3) == [0, 4, 8] and tour(row, 100) == list(range(9))

@@ -98,3 +98,40 @@ def test_cameras_move_to_another_device(device):
     cameras = random_cameras().to(device)
     rays = cameras.image_rays(1)
     assert rays.directions.device.type == cameras.centers.device.type == device
+
+
+@pytest.mark.parametrize(
+    ("size", "expected_size", "expected_intrinsics"),
+    [
+        ({}, (64, 48), [50.0, 60.0, 31.0, 25.0]),
+        ({"width": 32}, (32, 24), [25.0, 30.0, 15.5, 12.5]),
+        ({"height": 96}, (128, 96), [100.0, 120.0, 62.0, 50.0]),
+        ({"width": 32, "height": 96}, (32, 96), [100.0, 120.0, 14.0, 50.0]),
+        ({"width": 64, "height": 24}, (64, 24), [25.0, 30.0, 31.5, 12.5]),
+        ({"scale": 0.5}, (32, 24), [25.0, 30.0, 15.5, 12.5]),
+        ({"scale": 1e-6}, (1, 1), [50 / 48, 60 / 48, 0.5 - 1 / 48, 25 / 48]),
+    ],
+)
+def test_resizing_keeps_the_vertical_field_of_view_and_square_pixels_square(size, expected_size, expected_intrinsics):
+    cameras = Cameras(torch.eye(4)[:3].repeat(3, 1, 1), torch.tensor([[50.0, 60.0, 31.0, 25.0]]).repeat(3, 1), 64, 48)
+    found = cameras.resized(**size)
+    assert (found.width, found.height) == expected_size
+    torch.testing.assert_close(found.intrinsics, torch.tensor([expected_intrinsics] * 3))
+    assert torch.equal(found.c2w, cameras.c2w)
+
+
+def test_resized_refuses_no_pixels_and_two_wishes():
+    with pytest.raises(ValueError, match="width: found 0, expected at least 1"):
+        identity_camera().resized(width=0, height=5)
+    with pytest.raises(ValueError, match="scale, width, height: found 2.0, 5, None, expected scale alone"):
+        identity_camera().resized(width=5, scale=2.0)
+
+
+def test_rays_come_in_ranges_of_pixels():
+    cameras = random_cameras()
+    whole = cameras.image_rays(1)
+    assert len(whole) == WIDTH * HEIGHT
+    parts = [cameras.pixel_range_rays(1, first, first + 10) for first in range(0, WIDTH * HEIGHT, 10)]
+    assert [len(part) for part in parts] == [10, 10, 10, 10, 8]
+    torch.testing.assert_close(torch.cat([part.directions for part in parts]), whole.directions)
+    torch.testing.assert_close(torch.cat([part.origins for part in parts]), whole.origins)

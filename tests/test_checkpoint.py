@@ -1,9 +1,12 @@
 """Checkpoints: what is written is read again, nothing else is, and nothing that is read is executed."""
 
-import errno
 import os
 import pickle
 import random
+import re
+import signal
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,30 +23,35 @@ from nerf.rendering import render_image
 from nerf.training import TrainState, make_sampler
 
 FIELDS = ("voxel_sh", "voxel_mlp")
+LOADERS = {"model.pt": checkpoint.load, "resume.pt": checkpoint.load_resume}
 
 
 def save_run(folder: Path, field: str = "voxel_sh", steps: int = 12) -> tuple[Config, TrainState]:
     """Trains a tiny run for some steps and saves it."""
     config, state = tiny_state(tiny_config(field))
     run_to(config, state, steps)
-    assert checkpoint.save(folder, config, state, tiny_images().cameras) == folder / "checkpoint.pt"
+    checkpoint.save(folder, config, state, tiny_images().cameras)
     return config, state
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The bytes of a checkpoint."""
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The bytes of both files of a run."""
     folder = tmp_path_factory.mktemp("saved")
     save_run(folder)
-    return (folder / "checkpoint.pt").read_bytes()
+    return {name: (folder / name).read_bytes() for name in LOADERS}
 
 
 def complaint(path: Path) -> str:
-    """The message with which a checkpoint is refused; it always names the file."""
+    """The message with which a file is refused by the loader for its name; it always names the file."""
     with pytest.raises(UserError) as caught:
-        checkpoint.load(path)
+        LOADERS[path.name](path)
     assert str(path) in str(caught.value)
     return str(caught.value)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 # There and back
@@ -52,7 +60,7 @@ def complaint(path: Path) -> str:
 @pytest.mark.parametrize("field", FIELDS)
 def test_state_config_and_cameras_return_unchanged(tmp_path: Path, field: str) -> None:
     config, state = save_run(tmp_path, field)
-    content = checkpoint.load(tmp_path)
+    content = checkpoint.load_resume(tmp_path)
     assert checkpoint.restore_config(content) == config
     again = checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
     assert differing(facts(state), facts(again)) == []
@@ -64,19 +72,50 @@ def test_state_config_and_cameras_return_unchanged(tmp_path: Path, field: str) -
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_checkpoint_is_all_that_rendering_needs(tmp_path: Path, field: str) -> None:
+def test_the_model_alone_renders_what_the_run_renders_to_the_last_bit(tmp_path: Path, field: str) -> None:
     config, state = save_run(tmp_path, field)
-    cameras, white = tiny_images().cameras, torch.ones(3)
-    expected = render_image(state.field, make_sampler(config, state), cameras, 0, white)
-    content = checkpoint.load(tmp_path / "checkpoint.pt")  # the file's own name will do
+    (tmp_path / "resume.pt").unlink()
+    cameras, white, sampler = tiny_images().cameras, torch.ones(3), make_sampler(config, state)
+    expected = [render_image(state.field, sampler, cameras, view, white) for view in range(len(cameras))]
+    content = checkpoint.load(tmp_path / "model.pt")  # the file's own name will do
+    assert checkpoint.restore_config(content) == config
     state.field, state.occupancy = checkpoint.restore_field(content, config, select("native", "cpu"))
-    found = render_image(state.field, make_sampler(config, state), cameras, 0, white)
-    assert torch.equal(found.rgb, expected.rgb) and torch.equal(found.depth, expected.depth)
+    sampler = make_sampler(config, state)
+    for view, (rgb, opacity, depth) in enumerate((e.rgb, e.opacity, e.depth) for e in expected):
+        found = render_image(state.field, sampler, cameras, view, white)
+        assert torch.equal(found.rgb, rgb) and torch.equal(found.opacity, opacity) and torch.equal(found.depth, depth)
+
+
+def test_the_resume_state_needs_no_model_and_the_model_no_state(tmp_path: Path) -> None:
+    config, state = save_run(tmp_path)
+    (tmp_path / "model.pt").unlink()
+    again = checkpoint.restore_run(checkpoint.load_resume(tmp_path), config, tiny_images(), select("native", "cpu"))
+    assert differing(facts(state), facts(again)) == []
+    assert f"Go on with it: python scripts/train.py resume={tmp_path}" in complaint_of_folder(tmp_path, "model.pt")
+
+    checkpoint.save(tmp_path, config, state, tiny_images().cameras)
+    (tmp_path / "resume.pt").unlink()
+    checkpoint.load(tmp_path)
+    assert "renders, but cannot go on" in complaint_of_folder(tmp_path, "resume.pt")
+
+
+def complaint_of_folder(folder: Path, name: str) -> str:
+    with pytest.raises(UserError, match=f"{name} does not exist") as caught:
+        LOADERS[name](folder)
+    return str(caught.value)
+
+
+def test_one_file_is_not_taken_for_the_other(tmp_path: Path) -> None:
+    save_run(tmp_path, steps=1)
+    with pytest.raises(UserError, match="it is a nerf-voxel-resume, expected a nerf-voxel-model"):
+        checkpoint.load(tmp_path / "resume.pt")
+    with pytest.raises(UserError, match="it is a nerf-voxel-model, expected a nerf-voxel-resume"):
+        checkpoint.load_resume(tmp_path / "model.pt")
 
 
 def test_a_run_is_not_resumed_on_other_images(tmp_path: Path) -> None:
     config, _ = save_run(tmp_path)
-    content = checkpoint.load(tmp_path)
+    content = checkpoint.load_resume(tmp_path)
     for wrong in (tiny_images("test"), tiny_images().downscaled(2)):
         with pytest.raises(UserError, match="trained on 8 views 20x20; .*dataset.root"):
             checkpoint.restore_run(content, config, wrong, select("native", "cpu"))
@@ -86,65 +125,132 @@ def test_a_run_is_not_resumed_on_other_images(tmp_path: Path) -> None:
 
 
 def test_left_overs_of_a_killed_writer_go_with_the_next_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / ".checkpoint.pt.123").write_bytes(b"half")
+    (tmp_path / ".model.pt.123").write_bytes(b"half")
+    (tmp_path / ".resume.pt.123").write_bytes(b"half")
     save_run(tmp_path, steps=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+    assert names(tmp_path) == ["model.pt", "resume.pt"]
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fits", ["nothing", "the model alone"])
+def test_a_full_disk_leaves_the_files_before(tmp_path: Path, fits: str) -> None:
+    """Not a full disk but, the same to the writer, a limit on the size of its files, in a process of its own."""
+    save_run(tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in LOADERS}
+    # From every position on, or PyTorch's own message about a wrong one would come through.
+    limit = 11_000 if fits == "nothing" else len(before["model.pt"]) + 4096
+    assert limit < len(before["resume.pt"])
+    program = (
+        "import resource, sys; from pathlib import Path; from tiny_runs import tiny_images, run_to;"
+        "from nerf import checkpoint; from nerf.ops.backend import select;"
+        "folder, limit = Path(sys.argv[1]), int(sys.argv[2]);"
+        "content = checkpoint.load_resume(folder); config = checkpoint.restore_config(content);"
+        "state = checkpoint.restore_run(content, config, tiny_images(), select('native', 'cpu'));"
+        "run_to(config, state, 14); resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit));"
+        "checkpoint.save(folder, config, state, tiny_images().cameras)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), str(limit)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    message = found.stderr.splitlines()[-1]
+    assert message.startswith("nerf.errors.UserError: ") and "Free some space, or set hydra.run.dir" in message
+    assert names(tmp_path) == ["model.pt", "resume.pt"]
+    assert (tmp_path / "resume.pt").read_bytes() == before["resume.pt"]
+    if fits == "nothing":
+        assert f"{tmp_path}/model.pt cannot be written: [Errno 27] File too large; the one before is kept" in message
+        assert (tmp_path / "model.pt").read_bytes() == before["model.pt"]
+    else:
+        assert f"{tmp_path}/resume.pt cannot be written: [Errno 27] File too large; the one before is kept" in message
+        assert f"The model is written, {tmp_path}/model.pt." in message
+        assert checkpoint.load(tmp_path)["step"] == 14 and checkpoint.load_resume(tmp_path)["step"] == 12
+
+
+def test_a_run_killed_between_its_two_files_resumes_and_renders(tmp_path: Path) -> None:
+    """A fork dies before it writes the model of its second save."""
     config, state = save_run(tmp_path)
-    before = (tmp_path / "checkpoint.pt").read_bytes()
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    run_to(config, state, 14)
-    with pytest.raises(UserError, match="No space left.*checkpoint before is kept, .*checkpoint.pt"):
+    child = os.fork()
+    if child == 0:
+        run_to(config, state, 14)
+        write = checkpoint._write
+        checkpoint._write = lambda path, content: (
+            write(path, content) if path.name == "resume.pt" else os.kill(os.getpid(), signal.SIGKILL)
+        )
         checkpoint.save(tmp_path, config, state, tiny_images().cameras)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
-    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    content = checkpoint.load_resume(tmp_path)
+    assert (content["step"], checkpoint.load(tmp_path)["step"]) == (14, 12)
+    checkpoint.restore_field(checkpoint.load(tmp_path), config, select("native", "cpu"))
+    again = checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
+    run_to(config, again, 16), run_to(config, state, 16)
+    assert differing(facts(state), facts(again)) == []
 
 
-def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_or_no_folder_is_named(tmp_path: Path) -> None:
     config, state = tiny_state(tiny_config())
-    with pytest.raises(UserError, match="gone: .*there is no earlier one.*hydra.run.dir"):
-        checkpoint.save(tmp_path / "gone", config, state, tiny_images().cameras)
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "gone", tmp_path / "file", Path("/proc")):
+        expected = f"{folder}/model.pt cannot be written: .*there is no earlier one.*hydra.run.dir"
+        with pytest.raises(UserError, match=expected):
+            checkpoint.save(folder, config, state, tiny_images().cameras)
 
 
 # Reading what is no checkpoint
 
 
-def test_missing(tmp_path: Path) -> None:
-    assert "does not exist; expected the folder of a training run" in complaint(tmp_path / "checkpoint.pt")
-    with pytest.raises(UserError, match="checkpoint.pt does not exist"):
-        checkpoint.load(tmp_path)
+@pytest.mark.parametrize("name", LOADERS)
+def test_missing(tmp_path: Path, name: str) -> None:
+    expected = f"does not exist; expected the folder of a training run with a {name} in it"
+    assert expected in complaint(tmp_path / name)
+    assert expected in complaint_of_folder(tmp_path, name)
 
 
+@pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.9, 0.999])
-def test_truncated(tmp_path: Path, saved: bytes, kept: float) -> None:
-    path = tmp_path / "checkpoint.pt"
-    path.write_bytes(saved[: int(kept * len(saved))])
+def test_truncated(tmp_path: Path, saved: dict[str, bytes], name: str, kept: float) -> None:
+    path = tmp_path / name
+    path.write_bytes(saved[name][: int(kept * len(saved[name]))])
     message = complaint(path)
     assert "damaged or no checkpoint of this program" in message and "Train again" in message
 
 
-def test_flipped_bits_change_nothing_unnoticed(tmp_path: Path, saved: bytes) -> None:
+@pytest.mark.parametrize("name", LOADERS)
+def test_flipped_bits_change_nothing_unnoticed(tmp_path: Path, saved: dict[str, bytes], name: str) -> None:
     """Every flip is refused, or lies where it does not matter, between the records of the archive."""
-    path, dice, refused = tmp_path / "checkpoint.pt", random.Random(0), 0
-    path.write_bytes(saved)
-    expected = checkpoint.load(path)["field"]
+    path, dice, refused = tmp_path / name, random.Random(0), 0
+    path.write_bytes(saved[name])
+    expected = LOADERS[name](path)["field"]
     for _ in range(60):
-        damaged = bytearray(saved)
+        damaged = bytearray(saved[name])
         damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
         path.write_bytes(damaged)
         try:
-            found = checkpoint.load(path)["field"]
+            found = LOADERS[name](path)["field"]
         except UserError:
             refused += 1
         else:
             assert differing(expected, found) == []
-    assert refused > 50
+    assert refused > 40
+
+
+def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
+    save_run(tmp_path)
+    path = tmp_path / "model.pt"
+    for part, change in (
+        ("occupied_bits", lambda bits: bits[:-1]),
+        ("occupied_bits", lambda bits: bits ^ 255),
+        ("resolution", lambda resolution: [n + 1 for n in resolution]),
+        ("resolution", lambda _: [10**7] * 3),
+        ("grids", lambda grids: {name: values[1:] for name, values in grids.items()}),
+        ("networks", lambda _: None),
+    ):
+        content = torch.load(path, weights_only=True)
+        content[part] = change(content[part])
+        (tmp_path / part).mkdir(exist_ok=True)
+        torch.save(content, tmp_path / part / "model.pt")
+        assert "damaged or no checkpoint" in complaint(tmp_path / part / "model.pt"), part
 
 
 def _foreign_zip(path: Path) -> None:
@@ -163,16 +269,24 @@ def _picture(path: Path) -> None:
         (_picture, "damaged or no checkpoint of this program"),
         (lambda path: torch.save([torch.zeros(3)], path), "format mark is missing"),
         (lambda path: torch.save({"state_dict": {}}, path), "format mark is missing"),
-        (lambda path: torch.save({"format": "nerf-voxel-checkpoint", "version": 99}, path), "version 99, .* reads version 1"),
+        (lambda path: torch.save({"format": "nerf-voxel-checkpoint", "version": 1}, path), "version 1, .* version 2"),
+        (lambda path: torch.save({"format": checkpoint.FORMATS[path.name], "version": 99}, path),
+         "version 99, .* reads version 2; use the program that wrote it"),
     ],
-    ids=["zip", "picture", "list", "other program", "other version"],
+    ids=["zip", "picture", "list", "other program", "version before", "version to come"],
 )  # fmt: skip
-def test_foreign(tmp_path: Path, write: Callable[[Path], object], found: str) -> None:
-    path = tmp_path / "checkpoint.pt"
+@pytest.mark.parametrize("name", LOADERS)
+def test_foreign(tmp_path: Path, write: Callable[[Path], object], found: str, name: str) -> None:
+    path = tmp_path / name
     write(path)
-    with pytest.raises(UserError, match=found):
-        checkpoint.load(path)
-    assert "Train again" in complaint(path)
+    message = complaint(path)
+    assert re.search(found, message) and "Train again" in message
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_run_of_the_version_with_one_file_is_answered(tmp_path: Path, name: str) -> None:
+    (tmp_path / "checkpoint.pt").write_bytes(b"never read")
+    assert "checkpoint.pt was written by version 1, this program reads version 2" in complaint_of_folder(tmp_path, name)
 
 
 class Trap:
@@ -185,17 +299,20 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
+@pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize("as_archive", [True, False])
-def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path, as_archive: bool) -> None:
+def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path, as_archive: bool, name: str) -> None:
     trap = tmp_path / "sprung"
-    content = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "config": Trap(trap)}
-    path = tmp_path / "checkpoint.pt"
+    content = {"format": checkpoint.FORMATS[name], "version": checkpoint.VERSION, "config": Trap(trap)}
+    path = tmp_path / name
     if as_archive:
         torch.save(content, path)
     else:
         path.write_bytes(pickle.dumps(content))
     assert "damaged or no checkpoint" in complaint(path)
     assert not trap.exists()
-    if not as_archive:
+    if as_archive:
+        torch.load(path, weights_only=False)
+    else:
         pickle.loads(path.read_bytes())
-        assert trap.exists()  # the trap works
+    assert trap.exists()  # the trap works

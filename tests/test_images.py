@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from nerf.images import color_depth, color_error, contact_sheet, save_png, write_video
+from nerf.errors import UserError
+from nerf.images import (
+    color_depth,
+    color_error,
+    color_normals,
+    contact_sheet,
+    save_floats,
+    save_png,
+    write_video,
+)
 
 DARK_BLUE = torch.tensor([0.13, 0.11, 0.36])
 TEAL = torch.tensor([0.244, 0.556, 0.554])
@@ -43,7 +52,7 @@ def test_a_failed_png_leaves_the_older_file(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("PIL.Image.Image.save", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UserError, match=r"image.png cannot be written \(disk full\); free some space"):
         save_png(path, torch.zeros(2, 2))
     assert list(tmp_path.iterdir()) == [path]
     assert imageio.imread(path).min() == 255
@@ -108,6 +117,27 @@ def test_every_column_has_its_caption():
     assert first.min() < 0.5
     assert (empty == 1).all()
     assert torch.equal(first, last)
+
+
+def test_normals_are_coloured_by_their_axes_over_white():
+    normals = torch.tensor([[[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.6, -0.8, 0.0]]])
+    found = color_normals(normals, torch.tensor([[1.0, 1.0, 0.0, 0.5]]))
+    expected = torch.tensor([[[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [1.0, 1.0, 1.0], [0.9, 0.55, 0.75]]])
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(ValueError, match="opacity: found"):
+        color_normals(normals, torch.ones(4))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 3)])
+def test_floats_are_kept_as_they_are(tmp_path, shape):
+    path = tmp_path / "new folder" / "depth.npy"
+    values = torch.randn(*shape) * 1e3
+    save_floats(path, values.double())
+    found = np.load(path, allow_pickle=False)
+    assert found.dtype == np.float32 and found.shape == shape
+    assert np.array_equal(found, values.numpy()) and list(path.parent.iterdir()) == [path]
+    with pytest.raises(ValueError, match="values: found torch.int64"):
+        save_floats(path, torch.zeros(2, dtype=torch.int64))
 
 
 def test_contact_sheet_refuses_ragged_rows_and_sizes():

@@ -19,7 +19,7 @@ LONGEST = 0.2  # seconds from the first checkpoint to the kill; a step with its 
 
 
 def test_twenty_kills_leave_the_run_that_was_never_killed(tmp_path: Path) -> None:
-    dice, steps = random.Random(0), [0]
+    dice, steps, rendered = random.Random(0), [0], []
     program = [sys.executable, str(Path(__file__).with_name("killed_run.py")), str(tmp_path)]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as parent:
         for _ in range(KILLS):
@@ -28,9 +28,11 @@ def test_twenty_kills_leave_the_run_that_was_never_killed(tmp_path: Path) -> Non
             assert parent.stdout.readline() == "saved\n"
             time.sleep(LONGEST * dice.random())
             os.kill(child, signal.SIGKILL)
-            steps.append(checkpoint.load(tmp_path)["step"])
+            steps.append(checkpoint.load_resume(tmp_path)["step"])
+            rendered.append(checkpoint.load(tmp_path)["step"])
         parent.stdin.close()
     assert all(later > earlier for earlier, later in zip(steps, steps[1:])), steps
+    assert all(state - model in (0, 1) for model, state in zip(rendered, steps[1:])), (rendered, steps)
 
     config, killed = open_or_begin(tmp_path)
     config, never_killed = open_or_begin(tmp_path / "nothing here")
@@ -57,9 +59,10 @@ def test_a_killed_script_resumes(tmp_path: Path) -> None:
         arguments = [f"resume={run}"]
     last = run_script("train", *arguments, "train.save_every=0", cwd=tmp_path)
     assert last.returncode == 0, last.stderr
-    assert _saved_step(run) == 400 and (run / "metrics.json").is_file()
-    assert not list(run.glob(".checkpoint*")) and [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert _saved_step(run) == checkpoint.load(run)["step"] == 400 and (run / "metrics.json").is_file()
+    assert not [path for path in run.iterdir() if path.name.startswith(".")]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def _saved_step(run: Path) -> int:
-    return checkpoint.load(run)["step"] if (run / checkpoint.FILE_NAME).exists() else 0
+    return checkpoint.load_resume(run)["step"] if (run / checkpoint.RESUME_FILE).exists() else 0

@@ -22,7 +22,7 @@ MIDDLE = 14
 def stop_and_restore(folder: Path, config: Config, state: TrainState) -> tuple[Config, TrainState]:
     """What a later process has of a run: its checkpoint and its images."""
     checkpoint.save(folder, config, state, tiny_images().cameras)
-    content = checkpoint.load(folder)
+    content = checkpoint.load_resume(folder)
     config = checkpoint.restore_config(content)
     return config, checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
 
@@ -115,7 +115,7 @@ def test_overrides_that_change_the_result_are_refused_by_name(
     assert call_script("train", f"resume={stopped}", override) == 2
     message = capsys.readouterr().err
     assert "keeps its settings" in message and override in message and saved in message
-    assert [path.name for path in stopped.iterdir()] == ["checkpoint.pt"]
+    assert sorted(path.name for path in stopped.iterdir()) == ["model.pt", "resume.pt"]
     assert not any(Path.cwd().iterdir())
 
 
@@ -129,7 +129,7 @@ def test_overrides_that_leave_the_result_alone_are_taken(
     free = ("train.log_every=7", "train.save_every=11", "evaluation.every=5", f"dataset.root={moved}")
     same = ("train.steps=40", "field=voxel_sh", "seed=0")
     assert call_script("train", f"resume={stopped}", *free, *same) == 0
-    content = checkpoint.load(stopped)
+    content = checkpoint.load_resume(stopped)
     config = checkpoint.restore_config(content)
     assert (config.train.log_every, config.train.save_every, config.evaluation.every) == (7, 11, 5)
     state = checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
@@ -141,7 +141,7 @@ def test_overrides_that_leave_the_result_alone_are_taken(
 def test_resume_names_a_folder(
     stopped: Path, call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call_script("train", f"resume={stopped}/checkpoint.pt") == 2
+    assert call_script("train", f"resume={stopped}/resume.pt") == 2
     assert f"give resume={stopped}" in capsys.readouterr().err
     assert call_script("train", "resume=nowhere") == 2
     assert "nowhere does not exist; expected the folder of a training run" in capsys.readouterr().err
@@ -160,9 +160,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
             break
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    content = checkpoint.load(run)
+    content = checkpoint.load_resume(run)
     assert 10 <= content["step"] < 3000
-    assert f"Stopped at step {content['step']}" in output
+    assert f"Stopped at step {content['step']}, saved in {run}" in output
     assert f"python scripts/train.py resume={run}" in output
     assert not (run / "metrics.json").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -46,7 +46,7 @@ def read_picture(path: Path) -> np.ndarray:
 
 def test_train_writes_what_it_promises(trained: tuple[Path, str]) -> None:
     run, printed = trained
-    files = {"config.yaml", "checkpoint.pt", "metrics.json", "contact_sheet.png", "orbit.mp4", "test"}
+    files = {"config.yaml", "model.pt", "resume.pt", "metrics.json", "contact_sheet.png", "orbit.mp4", "test"}
     assert files <= {path.name for path in run.iterdir()}
     assert {path.name for path in run.iterdir()} - files <= {p.name for p in run.glob("events.out.tfevents*")}
     for name in ("metrics.json", "contact_sheet.png", "orbit.mp4"):
@@ -126,27 +126,27 @@ def test_evaluate_scores_another_split_of_the_newest_run(
 ) -> None:
     shutil.copytree(trained[0], "outputs/one")
     shutil.copytree(trained[0], "outputs/two")
-    Path("outputs/one/checkpoint.pt").write_bytes(b"never read")
-    os.utime("outputs/one/checkpoint.pt", (1, 1))
+    Path("outputs/one/model.pt").write_bytes(b"never read")
+    os.utime("outputs/one/model.pt", (1, 1))
     assert call_script("evaluate", "split=train", "every=50", "hydra.run.dir=scores") == 0
     assert "dB over 2 train views" in capsys.readouterr().out
     assert json.loads(Path("scores/metrics.json").read_text())["split"] == "train"
 
 
-def test_render_writes_frames_depth_opacity_and_a_video(trained: tuple[Path, str], tmp_path: Path) -> None:
+def test_render_writes_frames_depth_opacity_normals_and_a_video(trained: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     settings = ("frames=3", "width=40", "fps=5", f"hydra.run.dir={out}")
     found = run_script("render", f"run={trained[0]}", *settings, cwd=tmp_path)
     assert found.returncode == 0, found.stderr
-    for kind in ("rgb", "depth", "opacity"):
+    for kind in ("rgb", "depth", "opacity", "normals"):
         frames = sorted((out / kind).iterdir())
         assert [path.name for path in frames] == ["0000.png", "0001.png", "0002.png"]
         pictures = [read_picture(path) for path in frames]
         assert all(picture.shape[:2] == (40, 40) for picture in pictures)
         assert all(picture.std() > 5 for picture in pictures) and not np.array_equal(pictures[0], pictures[1])
-    with imageio.get_reader(out / "video.mp4") as video:
+    with imageio.get_reader(out / "orbit.mp4") as video:
         assert video.count_frames() == 3 and video.get_meta_data()["fps"] == 5
-    assert str(out / "video.mp4") in found.stdout
+    assert str(out / "orbit.mp4") in found.stdout
 
 
 def test_render_of_the_test_cameras_shows_what_training_rendered(
@@ -180,12 +180,12 @@ def test_a_mistake_ends_the_process_with_one_message(tmp_path: Path) -> None:
     ("script", "arguments", "expected"),
     [
         ("train", ["dataset=lego", "hydra.run.dir=o"], "Scene 'lego' not found: no transforms_train.json in "),
-        ("train", ["dataset=lego", "dataset.root=empty", "hydra.run.dir=o"], "in empty, empty/lego. Set dataset.root"),
+        ("train", ["dataset=lego", "dataset.root=empty", "hydra.run.dir=o"], "in empty, empty/lego. Fetch it with: "),
         ("train", ["dataset.downscale=3", "hydra.run.dir=o"], "dataset.downscale=3 does not divide the image size 200x200"),
         ("train", ["train.steps=none", "dataset=blender"], "Missing mandatory value: scene"),
         ("render", ["run=nowhere", "hydra.run.dir=o"], "nowhere does not exist; expected the folder of a training run"),
         ("render", ["hydra.run.dir=o"], "there is no trained run in "),
-        ("evaluate", ["run=empty", "hydra.run.dir=o"], "empty/checkpoint.pt does not exist"),
+        ("evaluate", ["run=empty", "hydra.run.dir=o"], "empty/model.pt does not exist"),
         ("render", ["frame=3"], "did you mean 'frames'?"),
         ("evaluate", ["every=0"], "every=0 is out of range, expected at least 1"),
     ],

@@ -1,6 +1,8 @@
-// composite_rays on CUDA, for 3 and 4 channels: one warp per ray and a lane per sample, so that loads are consecutive and
-// a ray of up to 32 samples takes one round. Other counts take the plain kernels. Transmittance is exp(-sum of optical
+// composite_rays on CUDA, for common channel counts: one warp per ray and a lane per sample, so that loads are consecutive
+// and a ray of up to 32 samples takes one round. Other counts take the plain kernels. Transmittance is exp(-sum of optical
 // depths), a warp scan; the gradient's sums over later samples are the same scan from the back.
+#include <type_traits>
+
 #include "launch.cuh"
 
 namespace nerf::cuda {
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) composite_kernel(CompositeArgs<T> a)
   const int lane = threadIdx.x % 32;
   if (r >= a.num_rays) return;
   const int64_t begin = a.ray_offsets[r], end = a.ray_offsets[r + 1];
-  T optical_depth = T(0), opacity = T(0), depth = T(0), sum[kChannels] = {};
+  T optical_depth = T(0), opacity = T(0), depth = T(0), sum[kChannels + 1] = {};  // weights alone have no channel
   for (int64_t first = begin; first < end; first += 32) {
     const int64_t i = first + lane;
     const bool valid = i < end;
@@ -76,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) composite_backward_kernel(CompositeA
   const int lane = threadIdx.x % 32;
   if (r >= a.num_rays) return;
   const int64_t begin = a.ray_offsets[r], end = a.ray_offsets[r + 1];
-  T grad_out[kChannels];
+  T grad_out[kChannels + 1];
   for (int c = 0; c < kChannels; ++c) grad_out[c] = a.grad_out_values[r * kChannels + c];
   const T grad_opacity = a.grad_opacity[r], grad_depth = a.grad_depth[r];
 
@@ -126,24 +128,37 @@ __global__ void __launch_bounds__(kThreads) composite_backward_kernel(CompositeA
   }
 }
 
+// body(constant) with the channel count where it has a kernel of its own, else plain(): density looked at alone, colours,
+// features.
+template <class Body, class Plain>
+void with_channels(int64_t channels, const Body& body, const Plain& plain) {
+  switch (channels) {
+    case 0: return body(std::integral_constant<int, 0>());
+    case 3: return body(std::integral_constant<int, 3>());
+    case 4: return body(std::integral_constant<int, 4>());
+    case 8: return body(std::integral_constant<int, 8>());
+    case 12: return body(std::integral_constant<int, 12>());
+    case 16: return body(std::integral_constant<int, 16>());
+    default: return plain();
+  }
+}
+
 }  // namespace
 
 template <class T>
 void composite(const CompositeArgs<T>& a, Stream stream) {
-  switch (a.channels) {
-    case 3: return launch(composite_kernel<T, 3>, 32 * a.num_rays, "composite_rays", stream, a);
-    case 4: return launch(composite_kernel<T, 4>, 32 * a.num_rays, "composite_rays", stream, a);
-    default: return cuda_plain::composite(a, stream);
-  }
+  const auto fast = [&](auto channels) {
+    launch(composite_kernel<T, decltype(channels)::value>, 32 * a.num_rays, "composite_rays", stream, a);
+  };
+  with_channels(a.channels, fast, [&] { cuda_plain::composite(a, stream); });
 }
 
 template <class T>
 void composite_backward(const CompositeArgs<T>& a, Stream stream) {
-  switch (a.channels) {
-    case 3: return launch(composite_backward_kernel<T, 3>, 32 * a.num_rays, "composite_rays_backward", stream, a);
-    case 4: return launch(composite_backward_kernel<T, 4>, 32 * a.num_rays, "composite_rays_backward", stream, a);
-    default: return cuda_plain::composite_backward(a, stream);
-  }
+  const auto fast = [&](auto channels) {
+    launch(composite_backward_kernel<T, decltype(channels)::value>, 32 * a.num_rays, "composite_rays_backward", stream, a);
+  };
+  with_channels(a.channels, fast, [&] { cuda_plain::composite_backward(a, stream); });
 }
 
 NERF_INSTANTIATE(composite, CompositeArgs)

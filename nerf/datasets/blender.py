@@ -22,6 +22,7 @@ from nerf.errors import UserError
 
 IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path
 RIGID_TOLERANCE = 1e-3  # largest entry of |R^T R - I|
+SYNTHETIC_NERF = ("chair", "drums", "ficus", "hotdog", "lego", "materials", "mic", "ship")
 DISTORTION_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
 
 
@@ -41,10 +42,10 @@ def find_scene(root: str | None, scene: str, data_dir: Path) -> Path:
     for place in places:
         if (place / "transforms_train.json").is_file():
             return place
+    fetched = f"Fetch it with: python {data_dir / 'download.py'} {scene}; or set" if scene in SYNTHETIC_NERF else "Set"
     raise UserError(
-        f"Scene '{scene}' not found: no transforms_train.json in {', '.join(map(str, places))}. "
-        f"Set dataset.root=PATH, export NERF_DATA=PATH with PATH/{scene} in it, or unpack the scene into "
-        f"{unpacked}; {data_dir / 'README.md'} says where Synthetic-NeRF comes from."
+        f"Scene '{scene}' not found: no transforms_train.json in {', '.join(map(str, places))}. {fetched} "
+        f"dataset.root=PATH, or export NERF_DATA=PATH with PATH/{scene} in it, or put the scene into {unpacked}."
     )
 
 

@@ -82,10 +82,17 @@ class Field(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Density [N] per world unit and rgb [N,3] at positions [N,3], seen along ray_directions[ray_indices].
+        """Density [N] per world unit and values [N,C] at positions [N,3], seen along ray_directions[ray_indices].
 
         ray_directions [R,3] unit; ray_indices [N] int64: what depends on the direction alone is computed once per ray.
         """
+
+    def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
+        """Light [R,3] of rays from their composited values [R,C] and opacity [R]: rgb times opacity.
+
+        Where the values of the samples are colours, it is what they add up to.
+        """
+        return values
 
     @abstractmethod
     def parameter_groups(self) -> list[ParameterGroup]:

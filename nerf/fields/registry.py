@@ -2,12 +2,13 @@
 
 from nerf.config import FieldConfig
 from nerf.fields.field import Field
+from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.fields.voxel_mlp import VoxelMlp
 from nerf.fields.voxel_sh import VoxelSh
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
 
-FIELDS: dict[str, type[Field]] = {"voxel_mlp": VoxelMlp, "voxel_sh": VoxelSh}
+FIELDS: dict[str, type[Field]] = {"voxel_deferred": VoxelDeferred, "voxel_mlp": VoxelMlp, "voxel_sh": VoxelSh}
 
 
 def build_field(

@@ -15,6 +15,7 @@ from types import ModuleType
 import torch
 
 from nerf.errors import UserError
+from nerf.ops.driver import find_driver, no_gpu_reason
 from nerf.ops.library import NativeUnavailable, has_cuda_code
 
 BACKENDS = ("auto", "native", "torch")
@@ -51,13 +52,7 @@ def _choose_device(device: str) -> tuple[torch.device, str]:
         return torch.device("cpu"), "as asked"
     if torch.cuda.is_available():
         return torch.device("cuda"), "as asked" if device == "cuda" else "a GPU is there"
-    if torch.version.cuda is None:
-        why = f"PyTorch {torch.__version__} was built without CUDA; install a CUDA build of PyTorch"
-    else:
-        why = (
-            f"PyTorch {torch.__version__} was built for CUDA {torch.version.cuda}, but finds no usable GPU; check "
-            "nvidia-smi, and that the driver is new enough (CUDA 13 needs 580 or newer, CUDA 12 needs 525)"
-        )
+    why = no_gpu_reason(find_driver(), torch.__version__, torch.version.cuda)
     if device == "cuda":
         raise UserError(f"device=cuda cannot run here: {why}, or use device=cpu.")
     return torch.device("cpu"), f"no GPU: {why}"
@@ -81,16 +76,33 @@ def select(backend: str = "auto", device: str = "auto") -> Backend:
     try:
         if chosen.type == "cpu" or has_cuda_code():
             native = importlib.import_module("nerf.ops.native")
-            return Backend("native", chosen, reason, native)
-        problem = (
-            "the native library was built without CUDA code, because no nvcc was found; get it with "
-            "pip install 'cuda-toolkit[nvcc]' (it holds nvidia-cuda-nvcc), or set CUDA_HOME, and start again"
-        )
+            problem = None if chosen.type == "cpu" else _gpu_problem(native, chosen)
+            if problem is None:
+                return Backend("native", chosen, reason, native)
+        else:
+            problem = (
+                "the native library was built without CUDA code, because no nvcc was found; get it with "
+                "pip install 'cuda-toolkit[nvcc]' (it holds nvidia-cuda-nvcc), or set CUDA_HOME, and start again"
+            )
     except NativeUnavailable as error:
         problem = str(error)
     if backend == "native":
         raise UserError(f"backend=native cannot run here: {problem}. backend=torch needs no compiler.")
     return Backend("torch", chosen, f"native is missing: {problem}", _reference())
+
+
+def _gpu_problem(native: ModuleType, device: torch.device) -> str | None:
+    """Why the library's CUDA code does not run on this GPU, None if it does: PyTorch may come with another CUDA."""
+    grid, coords = torch.zeros(2, 2, 2, 1, device=device), torch.zeros(1, 3, device=device)
+    try:
+        native.interpolate_trilinear(grid, coords)
+    except RuntimeError as error:
+        return (
+            f"the native library's CUDA code does not run on this GPU ({str(error).splitlines()[0]}; {find_driver()}); "
+            "update the driver, or build the library with an nvcc of the driver's CUDA (CUDA_HOME) and for this GPU's "
+            "generation (NERF_CUDA_ARCHS): python cuda_ext/build.py --force"
+        )
+    return None
 
 
 @functools.cache

@@ -4,6 +4,7 @@ An installed package brings libnerf.so beside this file. A checkout that was nev
 changed since, builds it once (cuda_ext/build.py).
 """
 
+import ctypes
 import functools
 import importlib.util
 from pathlib import Path
@@ -53,3 +54,10 @@ def has_cuda_code() -> bool:
     """Whether the loaded library brings CUDA kernels."""
     load_library()
     return torch._C._dispatch_has_kernel_for_dispatch_key("nerf::march_rays", "CUDA")
+
+
+def library_stamp() -> str:
+    """What the loaded library says of itself: the hash of its sources and its GPU generations ("1f2e... cuda=75 80")."""
+    load_library()
+    text = ctypes.c_char.in_dll(ctypes.CDLL(str(LIBRARY)), "nerf_build_stamp")
+    return ctypes.string_at(ctypes.addressof(text)).decode().partition(":")[2]

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import os
 import shutil
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def test_auto_takes_the_gpu(cuda):
 
 
 @pytest.mark.parametrize(
-    "version, remedy", [(None, "install a CUDA build of PyTorch"), ("13.0", "CUDA 13.0, .* check nvidia-smi")]
+    "version, remedy", [(None, "install a CUDA build of PyTorch"), ("13.0", "CUDA 13.0, which needs driver 580 or newer")]
 )
 def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(version, remedy, no_gpu, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", version)
@@ -225,3 +226,51 @@ def test_nvcc_is_taken_from_cuda_home_first(tmp_path, monkeypatch):
     assert builder.find_nvcc() == nvcc
     monkeypatch.setenv("NERF_CUDA", "0")
     assert builder.find_nvcc() is None
+
+
+def test_a_lock_whose_holder_was_killed_stops_nobody(copied_builder, monkeypatch):
+    """A builder dies with the lock in its hand: the lock file stays, the lock does not.
+
+    The next one gets as far as looking for a compiler, which comes after the lock.
+    """
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    lock = copied_builder.ROOT.parent / "build" / "native" / "lock"
+    lock.parent.mkdir(parents=True)
+    program = (
+        "import fcntl, sys, time; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
+        "print('held', flush=True); time.sleep(600)"
+    )
+    build = [sys.executable, copied_builder.__file__]
+    with subprocess.Popen([sys.executable, "-c", program, lock], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            subprocess.run(build, capture_output=True, timeout=2)  # while its holder lives, a builder waits
+        holder.kill()
+    assert lock.exists()
+    found = subprocess.run(build, capture_output=True, timeout=60, text=True)
+    assert found.returncode == 1 and "error: no C++ compiler" in found.stderr
+
+
+def test_without_a_compiler_auto_says_why_and_native_is_refused(tmp_path):
+    """A checkout that was never built, and a PATH without any compiler on it."""
+    root = library.BUILD_SCRIPT.parents[1]
+    for name in ("nerf", "cuda_ext"):
+        shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("libnerf.so", "__pycache__"))
+    (tmp_path / "bin").mkdir()
+    program = "import sys; from nerf.ops.backend import select; print(select(sys.argv[1], 'cpu'))"
+    env = {name: value for name, value in os.environ.items() if name not in ("CXX", "PYTHONPATH")}
+    found = {
+        choice: subprocess.run(
+            [sys.executable, "-c", program, choice],
+            cwd=tmp_path,
+            env=env | {"PATH": str(tmp_path / "bin")},
+            capture_output=True,
+            text=True,
+        )
+        for choice in ("auto", "native")
+    }
+    reason = "no C++ compiler: 'g++' is not on the PATH. Install one (Debian, Ubuntu: apt install g++"
+    told = found["auto"].stdout
+    assert told.startswith("backend torch on CPU") and f"native is missing: {reason}" in told
+    last = found["native"].stderr.splitlines()[-1]
+    assert f"UserError: backend=native cannot run here: {reason}" in last and "backend=torch needs no compiler" in last

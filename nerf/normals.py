@@ -1,0 +1,40 @@
+"""Surface normals of a radiance field: the direction in which density falls.
+
+Legend: R rays, M samples.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nerf.fields.field import Field
+from nerf.rays import RaySamples
+
+# Composited slopes shorter than this, in raw density per world unit, point nowhere.
+MIN_SLOPE = 1e-6
+
+
+@torch.enable_grad()
+def falling_density(field: Field, samples: RaySamples) -> Tensor:
+    """Minus the gradient of raw density with respect to the world position at every sample, [M,3].
+
+    Its direction is the normal (Verbin et al. 2022, section 3). The activation rises strictly, so density itself falls
+    in the same direction; but the slope of density vanishes with density in front of a surface, where that of raw
+    density still tells where the surface points. It is the coordinate gradient of interpolate_trilinear. Detached: no
+    gradient flows back into the field.
+    """
+    positions = samples.positions().detach().requires_grad_()
+    raw_density = field.interpolate(field.density_grid.detach(), positions)
+    return -torch.autograd.grad(raw_density.sum(), positions)[0]
+
+
+def facing_normals(slopes: Tensor, ray_directions: Tensor) -> Tensor:
+    """Unit normals [R,3] in world axes from composited slopes [R,3], turned to the camera's side of the surface.
+
+    Slopes are composited as they are and made unit here: a sample where density is flat has little to say about where
+    the surface points. A surface that is seen faces the camera; thin parts, where front and back cancel, are turned to.
+    ray_directions: [R,3] unit. Zero where a ray meets nothing.
+    """
+    normals = torch.where(slopes.norm(dim=-1, keepdim=True) > MIN_SLOPE, functional.normalize(slopes, dim=-1), 0.0)
+    away = (normals * ray_directions).sum(-1, keepdim=True) > 0
+    return torch.where(away, -normals, normals)

@@ -1,0 +1,74 @@
+"""What the machine refuses, in the words of its user: too little memory, a disk that is full, a folder not to write."""
+
+import errno
+import re
+from pathlib import Path
+
+import torch
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
+# Settings on which memory depends most, with what to do to them; a script names those that it has.
+MEMORY_REMEDIES = {
+    "train.rays_per_step": "lower train.rays_per_step",
+    "field.num_voxels": "lower field.num_voxels",
+    "dataset.downscale": "raise dataset.downscale",
+    "width": "lower width",
+    "device": "use device=cpu",
+}
+
+
+def explain(error: Exception, folder: Path | str, settings: list[str]) -> str | None:
+    """The sentence for a failure that is the machine's, None for one that is the program's.
+
+    folder: of the run. settings: names of the script's settings.
+    """
+    if isinstance(error, OSError):
+        return _disk(error, folder)
+    needed = _memory(error)
+    if needed is None:
+        return None
+    remedies = [remedy for name, remedy in MEMORY_REMEDIES.items() if name in settings]
+    if not isinstance(error, torch.OutOfMemoryError):
+        remedies = [remedy for remedy in remedies if "device" not in remedy]
+    return f"{needed}; {', '.join(remedies)}, or close other programs that use it.{_kept(folder)}"
+
+
+def _memory(error: Exception) -> str | None:
+    """Whose memory was out, how much was needed and how much was free."""
+    message = str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        needed = re.search(r"Tried to allocate ([\d.]+ \w+)", message)
+        free = re.search(r"total capacity of ([\d.]+ \w+) of which ([\d.]+ \w+) is free", message)
+        if not needed or not free:
+            return f"the GPU is out of memory ({message.splitlines()[0]})"
+        return f"the GPU is out of memory: {needed[1]} more were needed, {free[2]} of its {free[1]} are free"
+    needed = re.search(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes", message)
+    if needed:
+        return f"this machine is out of memory: {int(needed[1]) / 2**30:.2f} GiB more were needed"
+    return f"this machine is out of memory ({message})" if isinstance(error, MemoryError) else None
+
+
+def _disk(error: OSError, folder: Path | str) -> str | None:
+    where = error.filename or folder
+    if error.errno in FULL:
+        return (
+            f"{where} cannot be written ({error.strerror}): the disk or what you may use of it is full; free some "
+            f"space, or set hydra.run.dir to another disk.{_kept(folder)}"
+        )
+    if error.errno in FORBIDDEN:
+        return forbidden(error, folder)
+    return None
+
+
+def forbidden(error: OSError, folder: Path | str) -> str:
+    """The sentence for a folder that cannot be made or written."""
+    return (
+        f"{error.filename or folder} cannot be made or written ({error.strerror}); set hydra.run.dir to a folder that "
+        "you may write."
+    )
+
+
+def _kept(folder: Path | str) -> str:
+    found = Path(folder).is_dir() and any(Path(folder).iterdir())
+    return f" What was written before is kept in {folder}." if found else ""

@@ -1,0 +1,132 @@
+"""Packed grids: what is stored is what rendering can read, and the file of a large grid is small."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nerf.config import FIELDS, SamplerConfig, VoxelMlpConfig
+from nerf.fields.field import Field
+from nerf.fields.registry import build_field
+from nerf.occupancy import OccupancyGrid
+from nerf.ops.backend import select
+from nerf.packed_grids import PackedGrids, pack, readable_vertices, unpack
+from nerf.rays import Rays
+from nerf.rendering import render_samples, visible_samples
+from nerf.sampler import RaySampler
+from nerf.scene_box import SceneBox
+
+
+RESOLUTION = (24, 20, 23)
+POISON = 1e30
+
+
+@pytest.fixture(params=["voxel_sh", "voxel_mlp"])
+def sparse(request: pytest.FixtureRequest) -> tuple[Field, OccupancyGrid]:
+    """A field of random values with few occupied cells; their number is no multiple of 8."""
+    box = SceneBox(torch.tensor([[-1.0, -1.1, -0.9], [1.2, 1.0, 1.1]]))
+    field = build_field(FIELDS[request.param](), box, RESOLUTION, 0.1, select("native", "cpu"))
+    for name in ("density_grid", field.color_grid_name):
+        torch.nn.init.normal_(getattr(field, name))
+    occupied = torch.rand([n - 1 for n in RESOLUTION]) < 0.01
+    assert occupied.numel() % 8
+    return field, OccupancyGrid(occupied)
+
+
+def test_readable_vertices_are_those_of_occupied_cells_and_of_their_neighbours() -> None:
+    occupied = torch.rand(7, 5, 6) < 0.02
+    readable = torch.zeros(8, 6, 7, dtype=torch.bool)
+    for x, y, z in occupied.nonzero().tolist():
+        readable[max(x - 1, 0) : x + 3, max(y - 1, 0) : y + 3, max(z - 1, 0) : z + 3] = True
+    assert readable.any() and not readable.all()
+    assert torch.equal(readable_vertices(occupied), readable)
+
+
+def test_there_and_back(sparse: tuple[Field, OccupancyGrid]) -> None:
+    field, occupancy = sparse
+    grids, occupied = unpack(pack(field, occupancy), field.resolution)
+    assert torch.equal(occupied, occupancy.occupied)
+    readable = readable_vertices(occupied)
+    for name in ("density_grid", field.color_grid_name):
+        grid = getattr(field, name)
+        assert torch.equal(grids[name][readable], grid[readable])
+        assert not grids[name][~readable].any()
+
+
+@pytest.mark.parametrize("occupied", [torch.zeros(3, 4, 5, dtype=torch.bool), torch.ones(3, 4, 5, dtype=torch.bool)])
+def test_nothing_and_everything_occupied(occupied: torch.Tensor) -> None:
+    backend, box = select("native", "cpu"), SceneBox(torch.tensor([[-1.0] * 3, [1.0] * 3]))
+    field = build_field(VoxelMlpConfig(), box, (4, 5, 6), 0.1, backend)
+    torch.nn.init.normal_(field.density_grid)
+    grids, found = unpack(pack(field, OccupancyGrid(occupied)), (4, 5, 6))
+    assert torch.equal(found, occupied)
+    assert torch.equal(grids["density_grid"], field.density_grid * occupied.any())
+
+
+def crossings(field: Field, occupancy: OccupancyGrid, count: int) -> tuple[RaySampler, Rays]:
+    """Rays in the planes between cells, where a sample is as likely rounded into the one cell as into the other."""
+    occupied, grid_map = occupancy.occupied, field.grid_map
+    cells = torch.tensor(occupied.shape)
+    start = torch.rand(count, 3) * cells
+    plane = (torch.rand(count) * (cells[0] + 1)).floor()
+    start[:, 0] = plane
+    direction = torch.randn(count, 3) * torch.tensor([1e-5, 1.0, 1.0])
+    direction = direction / direction.norm(dim=-1, keepdim=True)
+    rays = Rays(grid_map.to_world(start) - 4 * direction, direction)
+    config = SamplerConfig(min_weight=0)
+    return RaySampler(field.backend, grid_map, occupancy, 0.5 * field.voxel_size, config), rays
+
+
+def test_vertices_that_are_not_stored_change_no_bit(sparse: tuple[Field, OccupancyGrid]) -> None:
+    """They hold what would show from a millionth of a cell away; of many samples that lie on faces none reads it."""
+    field, occupancy = sparse
+    sampler, rays = crossings(field, occupancy, 50_000)
+    expected = render(field, sampler, rays)
+    readable = readable_vertices(occupancy.occupied)
+    assert not readable.all()
+    with torch.no_grad():
+        for name in ("density_grid", field.color_grid_name):
+            getattr(field, name)[~readable] = POISON
+    assert torch.equal(render(field, sampler, rays), expected)
+
+
+def test_the_corners_of_occupied_cells_alone_would_not_do(sparse: tuple[Field, OccupancyGrid]) -> None:
+    field, occupancy = sparse
+    sampler, rays = crossings(field, occupancy, 50_000)
+    expected = render(field, sampler, rays)
+    corners = torch.nn.functional.max_pool3d(occupancy.occupied.float()[None], 2, stride=1, padding=1)[0] > 0
+    with torch.no_grad():
+        field.density_grid[~corners] = POISON
+    assert not torch.equal(render(field, sampler, rays), expected)
+
+
+def render(field: Field, sampler: RaySampler, rays: Rays) -> torch.Tensor:
+    samples = visible_samples(field, sampler, sampler.sample(rays))
+    assert len(samples.t_starts) > 10_000
+    with torch.no_grad():
+        rendering = render_samples(field, sampler, samples, torch.ones(3))
+    return torch.cat([rendering.rgb, rendering.opacity[:, None], rendering.depth[:, None]], dim=-1)
+
+
+@pytest.mark.parametrize("wrong", ["bits", "values", "shape"])
+def test_parts_that_do_not_fit_are_refused(sparse: tuple[Field, OccupancyGrid], wrong: str) -> None:
+    field, occupancy = sparse
+    packed = pack(field, occupancy)
+    density = packed.values["density_grid"]
+    damaged = {
+        "bits": PackedGrids(packed.occupied[:-1], packed.values),
+        "values": replace(packed, values={"density_grid": density[1:]}),
+        "shape": replace(packed, values={"density_grid": density[:, 0]}),
+    }[wrong]
+    with pytest.raises(ValueError, match="bytes of occupancy, expected" if wrong == "bits" else "expected \\["):
+        unpack(damaged, field.resolution)
+
+
+def test_a_surface_in_a_grid_of_256_cubed_takes_less_than_100_mb() -> None:
+    """A shell like that of a pruned scene: 4 % of the cells, three to four cells thick; one density and 12 features."""
+    x = torch.arange(255) - 127.0
+    radius = (x[:, None, None] ** 2 + x[:, None] ** 2 + x**2).sqrt()
+    occupied = (radius - 122).abs() < 1.8
+    assert 0.03 < occupied.float().mean() < 0.05
+    stored = int(readable_vertices(occupied).sum())
+    assert stored * (1 + VoxelMlpConfig().feature_channels) * 4 + occupied.numel() / 8 < 100e6
