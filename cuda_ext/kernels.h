@@ -3,8 +3,10 @@
 #pragma once
 
 #include "math/adam.h"
+#include "math/cells.h"
 #include "math/composite.h"
 #include "math/contract_basis.h"
+#include "math/index_add.h"
 #include "math/march.h"
 #include "math/sample_images.h"
 #include "math/total_variation.h"
@@ -32,6 +34,10 @@ struct Stream {
   template <class T> void sample_images(const SampleImagesArgs<T>& args, Stream stream);                        \
   template <class T> void total_variation(const TotalVariationArgs<T>& args, Stream stream);                    \
   template <class T> void adam(const AdamArgs<T>& args, Stream stream);                                         \
+  template <class T> void cells(const CellsArgs<T>& args, Stream stream);                                       \
+  template <class T> void cells_backward(const CellsArgs<T>& args, Stream stream);                              \
+  /* Rows of src whose index lies outside of dst: the CPU throws before it writes, CUDA leaves them out. */     \
+  template <class T> void index_add(const IndexAddArgs<T>& args, Stream stream);                                \
   /* Waits for the stream and reads one integer. */                                                             \
   int64_t read(const int64_t* address, Stream stream);
 

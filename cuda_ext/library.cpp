@@ -30,6 +30,11 @@ static void define(StableLibrary& m) {
   m.def(
       "adam_step(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor(d!) grad, Tensor lr, "
       "Tensor step, Tensor? rows, float beta1, float beta2, float eps) -> ()");
+  m.def("interpolate_cells(Tensor feats, Tensor points) -> Tensor");
+  m.def(
+      "interpolate_cells_backward(Tensor grad_out, Tensor feats, Tensor points, bool needs_feats, "
+      "bool needs_points) -> (Tensor grad_feats, Tensor grad_points)");
+  m.def("index_add(Tensor(a!) dst, int dim, Tensor index, Tensor src, float alpha) -> ()");
 }
 
 #define NERF_OPERATIONS(implement)          \
@@ -43,7 +48,10 @@ static void define(StableLibrary& m) {
   implement(contract_basis_backward)        \
   implement(sample_images)                  \
   implement(total_variation_grad)           \
-  implement(adam_step)
+  implement(adam_step)                      \
+  implement(interpolate_cells)              \
+  implement(interpolate_cells_backward)     \
+  implement(index_add)
 
 #define NERF_FAST(operation) m.impl(#operation, TORCH_BOX(&nerf::operation));
 #define NERF_PLAIN(operation) m.impl(#operation, TORCH_BOX(&nerf::Plain<&nerf::operation>::call));

@@ -21,6 +21,7 @@ from nerf.evaluation import evaluate
 from nerf.metrics import summarize
 from nerf.ops.backend import Backend
 from nerf.ops.torch_variants import EAGER, GATHER_ONCE, Variant, compiled
+from nerf.ops.unfused import unfused
 from nerf.training import DEFAULT_RAYS, background_color, make_sampler, prepare, resolve, train
 
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # relative, float32
@@ -135,6 +136,9 @@ def measure_rows(
     rows = [measured(NATIVE, native, lambda: Row(start, native, rays))]
     if device.type == "cuda":
         rows.append(measured(NATIVE_GRAPH, native, lambda: GraphRow(start, native, rays)))
+    apart = unfused(native.ops)
+    backend = replace(native, reason=apart.label, ops=apart.ops)
+    rows.append(measured(f"native, unfused: {apart.label}", backend, lambda: Row(start, backend, rays)))
     eager = {variant.label: measured_variant(variant) for variant in EAGER}
     rows += eager.values()
     if settings.compile:

@@ -161,6 +161,27 @@ def _adam(
     return param, first, second, grad, lr, number, visited, 0.9, 0.99, 1e-8
 
 
+def _cells(points: int = 20, channels: int = 8, low: float = -1.0, high: float = 1.0) -> tuple:
+    """Corner values and points, from low to high; the first two are corners of their cells."""
+    places = numbers(points, 3, low=low, high=high, seed=22)
+    places[:2] = torch.tensor([[-1.0] * 3, [1.0] * 3], dtype=torch.float64)[:points]
+    return numbers(points, 8, channels, low=-1, seed=23), places
+
+
+def _rows(
+    shape: tuple[int, ...] = (6, 8),
+    dim: int = 0,
+    rows: int = 10,
+    targets: int | None = None,
+    index_dtype: torch.dtype = torch.int64,
+) -> tuple:
+    """Rows for a dst of this shape, all of them for its first `targets` rows along dim."""
+    source = list(shape)
+    source[dim] = rows
+    index = (numbers(rows, seed=24) * (shape[dim] if targets is None else targets)).to(index_dtype)
+    return numbers(*shape, low=-1, seed=25), dim, index, numbers(*source, low=-1, seed=26), 0.75
+
+
 def cotangent(x: Tensor) -> Tensor:
     """A gradient for an output: numbers of both signs, none of them zero."""
     return torch.cos(torch.arange(x.numel(), device=x.device, dtype=torch.float64)).view(x.shape).to(x.dtype)
@@ -186,6 +207,11 @@ def _composite_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple
     *tensors, min_transmittance = forward(dtype, device)
     outputs = reference.composite_rays(*tensors, min_transmittance)
     return *map(cotangent, outputs), *tensors, outputs[3], min_transmittance
+
+
+def _cells_backward(forward: Case, dtype: torch.dtype, device: str) -> tuple:
+    feats, points = forward(dtype, device)
+    return cotangent(reference.interpolate_cells(feats, points)), feats, points, True, True
 
 
 TOTAL = len(reference.march_rays(*_march())[1])  # samples of march_rays' typical case
@@ -280,6 +306,37 @@ CASES: dict[str, dict[str, Case]] = {
         "non_contiguous": _with_gaps(_case(_adam, rates=5, rows=[4, 0, 3]), first=4),
         **{f"channels_{c}": _case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
     },
+    "interpolate_cells": {
+        "typical": _case(_cells),
+        "empty": _case(_cells, points=0),
+        "no_channels": _case(_cells, channels=0),
+        "one_point": _case(_cells, points=1),
+        "outside": _case(_cells, low=-3.0, high=3.0),
+        "many_points": _case(_cells, points=300, channels=12),
+        "wide_rows": _case(_cells, points=5, channels=256),
+        "non_contiguous": _with_gaps(_case(_cells)),
+        **{f"channels_{c}": _case(_cells, channels=c) for c in (*CHANNELS, 20, 132, 150)},
+    },
+    "index_add": {
+        "typical": _case(_rows),
+        "empty": _case(_rows, rows=0),
+        "empty_slices": _case(_rows, shape=(6, 0)),
+        "int32_index": _case(_rows, index_dtype=torch.int32),
+        "one_dimension": _case(_rows, shape=(50,), rows=70),
+        "dim_0": _case(_rows, shape=(5, 3, 4), rows=7),
+        "middle_dim": _case(_rows, shape=(3, 5, 4), dim=1, rows=7),
+        "last_dim": _case(_rows, shape=(3, 4, 5), dim=-1, rows=7),
+        "one_row": _case(_rows, shape=(4, 3), rows=1),
+        "single_target": _case(_rows, shape=(1, 6), rows=30),
+        "crowded": _case(_rows, shape=(6, 2048), rows=200, targets=3),
+        "crowded_odd": _case(_rows, shape=(2, 3, 1031), dim=1, rows=150, targets=2),
+        "crowded_last_dim": _case(_rows, shape=(40, 7), dim=1, rows=300),
+        "crowded_numbers": _case(_rows, shape=(9,), rows=5000),
+        "crowded_short_rows": _case(_rows, shape=(9, 12), rows=1500, targets=5),
+        "many_numbers": _case(_rows, shape=(30000,), rows=40000),
+        "many_rows": _case(_rows, shape=(3000, 28), rows=1000),
+        "non_contiguous": _with_gaps(_case(_rows, shape=(5, 3, 4), dim=1, rows=7)),
+    },
 }
 CASES["interpolate_trilinear_grad"] = {
     case: partial(_trilinear_grad, make) for case, make in CASES["interpolate_trilinear"].items()
@@ -290,6 +347,7 @@ _BACKWARD = {
     "interpolate_trilinear": _trilinear_backward,
     "composite_rays": _composite_backward,
     "contract_basis": _basis_backward,
+    "interpolate_cells": _cells_backward,
 }
 for _name, _backward in _BACKWARD.items():
     _cases = {case: partial(_backward, make) for case, make in CASES[_name].items()}

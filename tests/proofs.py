@@ -15,7 +15,12 @@ from nerf.ops import native, reference
 FLOATS = (torch.float32, torch.float64)
 
 # Arguments with a derivative; an operation that is not listed has none.
-DIFFERENTIABLE = {"interpolate_trilinear": ("grid", "coords"), "composite_rays": ("density", "values"), "contract_basis": ("values",)}
+DIFFERENTIABLE = {
+    "interpolate_trilinear": ("grid", "coords"),
+    "composite_rays": ("density", "values"),
+    "contract_basis": ("values",),
+    "interpolate_cells": ("feats", "points"),
+}
 
 ALWAYS_FLOAT32 = ("lr", "step")  # of adam_step
 

@@ -5,31 +5,25 @@
 // coordinate is zero there. The result is linear in the grid, so its adjoint scatters with the same eight weights.
 #pragma once
 
-#include "host_device.h"
+#include "cells.h"
 
 namespace nerf {
 
 // The cell around a point: the row of its lowest vertex, the distance to the other rows, the weights on each axis.
 template <class T>
-struct Stencil {
+struct Stencil : CornerWeights<T> {
   int64_t row;        // vertex index of the corner (0, 0, 0); multiply by C for its address
   int64_t stride[3];  // rows to the next vertex on each axis; 0 where the grid has one vertex only
-  T weight[3][2];     // 1 - fraction, fraction
   bool inside[3];     // false: clamped, no gradient with respect to this coordinate
 
   // Corner k = 4x + 2y + z.
   HOST_DEVICE int64_t corner_row(int k) const {
     return row + (k & 4 ? stride[0] : 0) + (k & 2 ? stride[1] : 0) + (k & 1 ? stride[2] : 0);
   }
-  HOST_DEVICE T corner_weight(int k) const { return weight[0][k >> 2 & 1] * weight[1][k >> 1 & 1] * weight[2][k & 1]; }
 
   // Derivative of corner_weight with respect to the coordinate on one axis.
   HOST_DEVICE T corner_weight_slope(int k, int axis) const {
-    if (!inside[axis]) return T(0);
-    T slope = k >> (2 - axis) & 1 ? T(1) : T(-1);
-    NERF_UNROLL for (int other = 0; other < 3; ++other)
-      if (other != axis) slope *= weight[other][k >> (2 - other) & 1];
-    return slope;
+    return inside[axis] ? this->fraction_slope(k, axis) : T(0);
   }
 };
 

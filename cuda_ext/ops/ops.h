@@ -44,4 +44,10 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
 void gather_lines(const Tensor& lines, const Tensor& sums);
 void add_at_random(const Tensor& target, int64_t width, int64_t count);
 
+Tensor interpolate_cells(const Tensor& feats, const Tensor& points);
+std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, const Tensor& feats,
+                                                      const Tensor& points, bool needs_feats, bool needs_points);
+
+void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor& src, double alpha);
+
 }  // namespace nerf

@@ -86,6 +86,17 @@ def adam_step(
     torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq, grad])
 
 
+def interpolate_cells(feats: Tensor, points: Tensor) -> Tensor:
+    """See reference.interpolate_cells."""
+    return _ops.interpolate_cells(feats, points)
+
+
+def index_add(dst: Tensor, dim: int, index: Tensor, src: Tensor, alpha: float = 1.0) -> None:
+    """See reference.index_add. A row whose index is outside of dst raises on the CPU and is left out on CUDA."""
+    _ops.index_add(dst, dim, index, src.detach(), alpha)
+    torch.autograd.graph.increment_version(dst)
+
+
 # Fake kernels.
 
 
@@ -161,6 +172,24 @@ def _(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps):
     return None
 
 
+@torch.library.register_fake("nerf::interpolate_cells")
+def _(feats, points):
+    return feats.new_empty(feats.shape[0], feats.shape[2])
+
+
+@torch.library.register_fake("nerf::interpolate_cells_backward")
+def _(grad_out, feats, points, needs_feats, needs_points):
+    return (
+        feats.new_empty(feats.shape) if needs_feats else feats.new_empty(0),
+        feats.new_empty(points.shape) if needs_points else feats.new_empty(0),
+    )
+
+
+@torch.library.register_fake("nerf::index_add")
+def _(dst, dim, index, src, alpha):
+    return None
+
+
 # Derivatives.
 
 
@@ -219,6 +248,19 @@ def _basis_backward(ctx, grad_out):
     return _ops.contract_basis_backward(grad_out, *ctx.saved_tensors, ctx.channels), None, None
 
 
+def _save_cells(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _cells_backward(ctx, grad_out):
+    feats, points = ctx.saved_tensors
+    needs_feats, needs_points = ctx.needs_input_grad
+    grad_feats, grad_points = _ops.interpolate_cells_backward(
+        grad_out, feats, points, needs_feats, needs_points
+    )
+    return grad_feats if needs_feats else None, grad_points if needs_points else None
+
+
 def _no_second_derivative(name: str):
     def backward(ctx, *grads):
         raise RuntimeError(f"{name} has no second derivative; use backend=torch where one is needed")
@@ -229,5 +271,6 @@ def _no_second_derivative(name: str):
 torch.library.register_autograd("nerf::interpolate_trilinear", _trilinear_backward, setup_context=_save_trilinear)
 torch.library.register_autograd("nerf::composite_rays", _composite_backward, setup_context=_save_composite)
 torch.library.register_autograd("nerf::contract_basis", _basis_backward, setup_context=_save_basis)
-for _name in ("interpolate_trilinear", "composite_rays", "contract_basis"):
+torch.library.register_autograd("nerf::interpolate_cells", _cells_backward, setup_context=_save_cells)
+for _name in ("interpolate_trilinear", "composite_rays", "contract_basis", "interpolate_cells"):
     torch.library.register_autograd(f"nerf::{_name}_backward", _no_second_derivative(_name))

@@ -218,3 +218,27 @@ def adam_step(
     if rows is not None:
         for target, part in zip(whole, (param, exp_avg, exp_avg_sq, grad), strict=True):
             target.index_copy_(0, rows, part)
+
+
+def interpolate_cells(feats: Tensor, points: Tensor) -> Tensor:
+    """Trilinear interpolation within cells of their own.
+
+    feats [N,8,F]: values at the corners of each point's cell, corner k = 4x + 2y + z. points [N,3]: -1 at the low
+    corner, 1 at the high one; the formula goes on outside. Returns [N,F]. Differentiable in feats and points.
+    """
+    weights = points.new_ones(len(points), 1)
+    for axis in range(3):
+        fraction = 0.5 + 0.5 * points[:, axis]
+        weights = (weights[:, :, None] * torch.stack([1 - fraction, fraction], -1)[:, None]).flatten(1)
+    return (feats * weights[..., None]).sum(1)
+
+
+def index_add(dst: Tensor, dim: int, index: Tensor, src: Tensor, alpha: float = 1.0) -> None:
+    """Adds rows of src to rows of dst, in place: dst[..., index[i], ...] += alpha * src[..., i, ...] along dim.
+
+    dst and src: one shape but for dim, any strides, float32, float64 or bfloat16; no memory in common, and no
+    element of dst twice in memory. index [I]: int64 or int32, from 0 to the rows of dst - 1; I rows in src.
+    Not recorded for differentiation; the gradient of src is alpha * grad.index_select(dim, index).
+    """
+    with torch.no_grad():
+        dst.index_add_(dim, index, src, alpha=alpha)

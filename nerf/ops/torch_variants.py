@@ -51,18 +51,27 @@ def grid_sample(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Ten
     return functional.grid_sample(volume, points, padding_mode="border", align_corners=True)[0, :, 0, 0].T
 
 
-def _corners(grid: Tensor, coords: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [N,8] int64 of the flat grid around each point, and their weights [N,8]."""
-    first, offsets, weights = 0, [0], coords.new_ones(len(coords), 1)
+def cell_rows(grid: Tensor, coords: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Rows [N,8] int64 of the flat grid around each point, and how far it lies into its cell, [N] for each axis."""
+    first, offsets, fractions = 0, [0], []
     for axis, size in enumerate(grid.shape[:3]):
         x = coords[:, axis].clamp(0, size - 1)
         low = x.detach().floor().clamp(max=max(size - 2, 0))
         stride = grid.shape[1:3].numel() if axis == 0 else grid.shape[2] if axis == 1 else 1
         first = first + low.long() * stride
         offsets = [offset + step for offset in offsets for step in (0, stride if size > 1 else 0)]
-        fraction = torch.stack([1 - (x - low), x - low], -1)
-        weights = (weights[:, :, None] * fraction[:, None]).flatten(1)
-    return torch.stack([first + offset for offset in offsets], -1), weights
+        fractions.append(x - low)
+    return torch.stack([first + offset for offset in offsets], -1), fractions
+
+
+def _corners(grid: Tensor, coords: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [N,8] int64 of the flat grid around each point, and their weights [N,8]."""
+    rows, fractions = cell_rows(grid, coords)
+    weights = coords.new_ones(len(coords), 1)
+    for fraction in fractions:
+        both = torch.stack([1 - fraction, fraction], -1)
+        weights = (weights[:, :, None] * both[:, None]).flatten(1)
+    return rows, weights
 
 
 def composite_packed(

@@ -7,7 +7,11 @@
 #include <vector>
 
 #include "adam.h"
+#include "bfloat16.h"
+#include "cells.h"
 #include "composite.h"
+#include "divider.h"
+#include "index_add.h"
 #include "march.h"
 #include "sample_images.h"
 #include "total_variation.h"
@@ -234,6 +238,67 @@ void pixels() {
   for (size_t i = 4; i < 8; ++i) expect(std::isnan(out[i]), "no pixel there: not a number");
 }
 
+void cell_point_gradient() {
+  for (int trial = 0; trial < 50; ++trial) {
+    const auto point = numbers(3, -1.5, 1.5), dots = numbers(8, -1);
+    const auto value = [&](const std::vector<double>& x) {
+      const auto w = cell_weights(x.data());
+      double sum = 0;
+      for (int k = 0; k < 8; ++k) sum += w.corner_weight(k) * dots[k];
+      return sum;
+    };
+    for (int axis = 0; axis < 3; ++axis) {
+      auto low = point, high = point;
+      low[axis] -= 0.25, high[axis] += 0.25;  // the value is linear along an axis
+      expect_near(point_gradient(cell_weights(point.data()), dots.data(), axis), 2 * (value(high) - value(low)), 1e-13,
+                  "gradient of a point in its cell");
+    }
+  }
+}
+
+void division_by_multiplication() {
+  const uint32_t largest = INT32_MAX;
+  std::vector<uint32_t> divisors = {1, 2, 3, 7, 10, 255, 256, 257, 65537, 1u << 30, (1u << 30) + 1};
+  divisors.insert(divisors.end(), {largest - 1, largest});
+  for (int i = 0; i < 200; ++i) divisors.push_back(1 + uint32_t(generator()) % largest);
+  for (const uint32_t by : divisors) {
+    const Divider<uint32_t> divider(by);
+    const auto check = [&](uint32_t n) { expect(divider.divide(n) == n / by, "a quotient of 31 bits"); };
+    for (int i = 0; i < 200; ++i) check(uint32_t(generator()) % largest);
+    for (uint64_t multiple = by; multiple <= largest; multiple += by * (1 + largest / by / 50)) {
+      check(uint32_t(multiple));
+      check(uint32_t(multiple - 1));
+    }
+    check(0), check(largest);
+  }
+}
+
+void slices() {
+  SliceDims dims;  // [2,3,4] in rows of 10 in dst, without gaps in src
+  expect(dims.append(4, 1, 1) && dims.append(1, 99, 77) && dims.append(3, 10, 4) && dims.append(2, 30, 12), "fits");
+  expect(dims.count == 2 && dims.size[1] == 6 && dims.num_elements() == 24, "what lies together is one dimension");
+  const SliceWalk<uint32_t> walk(dims), packs(dims, 2);
+  const auto check = [](const SliceWalk<uint32_t>& w, uint32_t element, uint32_t dst, uint32_t src) {
+    uint32_t d, s;
+    w.locate(element, d, s);
+    expect(d == dst && s == src, "an element of a slice in both memories");
+  };
+  for (uint32_t e = 0; e < 24; ++e) check(walk, e, e / 4 * 10 + e % 4, e);
+  for (uint32_t p = 0; p < 12; ++p) check(packs, p, p / 2 * 10 + p % 2 * 2, 2 * p);
+  check(SliceWalk<uint32_t>(SliceDims()), 0, 0, 0);
+  SliceDims many;
+  for (int d = 0; d < kMaxSliceDims; ++d) expect(many.append(2, 10 << (2 * d), 1), "as many as there is room for");
+  expect(!many.append(2, 1, 7), "one too many");
+}
+
+void bfloat16_rounds_to_even() {
+  const std::pair<float, float> rounded[] = {{1, 1}, {1 + 1 / 256.f, 1}, {1 + 3 / 256.f, 1 + 4 / 256.f},
+                                             {1 + 1.01f / 256, 1 + 2 / 256.f}, {-3.5f, -3.5f}, {3.4e38f, INFINITY}};
+  for (const auto& [x, expected] : rounded) expect(widen(narrow<BFloat16>(x)) == expected, "the nearest bfloat16");
+  expect(std::isnan(widen(narrow<BFloat16>(NAN))), "not a number stays one");
+  expect(widen(narrow<BFloat16>(INFINITY)) == INFINITY, "infinity stays so");
+}
+
 }  // namespace
 
 int main() {
@@ -247,5 +312,9 @@ int main() {
   total_variation_sums_to_zero();
   adam_first_step();
   pixels();
+  cell_point_gradient();
+  division_by_multiplication();
+  slices();
+  bfloat16_rounds_to_even();
   return failures ? 1 : 0;
 }

@@ -20,12 +20,16 @@ NOT_DIFFERENTIABLE = {
     "interpolate_trilinear_backward": "raises: no second derivative",
     "composite_rays_backward": "raises: no second derivative",
     "contract_basis_backward": "raises: no second derivative",
+    "interpolate_cells_backward": "raises: no second derivative",
+    "index_add": "written in place; the gradient of src is an index_select",
 }
 
 REQUIRED = {"typical", "empty", "non_contiguous"}
 REQUIRED_BY = {
     "march_rays": {"all_miss", "long_rays", "capacity_fits", "capacity_overflows", "capacity_empty"},
     "interpolate_trilinear": {"outside", "on_vertices", "one_axis_single", "channels_1", "channels_28"},
+    "interpolate_cells": {"outside", "one_point", "wide_rows", "channels_1", "channels_28"},
+    "index_add": {"one_dimension", "dim_0", "middle_dim", "last_dim", "crowded", "int32_index"},
     "composite_rays": {"zero_samples", "long_rays", "huge_density", "zero_density", "early_termination"},
 }
 

@@ -1,4 +1,4 @@
-"""The ablation's PyTorch variants compute what the reference computes."""
+"""The ablation's variants, in PyTorch and in native operations taken apart, compute what the reference computes."""
 
 import inspect
 
@@ -7,8 +7,9 @@ import torch
 from cases import CASES
 from proofs import outcome
 
-from nerf.ops import reference
+from nerf.ops import native, reference
 from nerf.ops.torch_variants import EAGER, GATHER_ONCE, Variant, compiled
+from nerf.ops.unfused import unfused
 
 # Fields have two vertices per axis at least, training one ray; a sum over all rays cannot hold a density of 1e10.
 BEYOND = {"one_axis_single", "all_axes_single", "empty", "huge_density"}
@@ -30,6 +31,32 @@ def test_variant_agrees_with_the_reference(variant: Variant, name: str, device: 
 def test_variant_has_the_functions_of_the_reference(variant: Variant) -> None:
     assert vars(variant.ops).keys() == {n for n, f in vars(reference).items() if inspect.isfunction(f)}
     assert variant.ops.march_rays is reference.march_rays  # so that samples stay bit-equal
+
+
+def test_unfused_agrees_with_the_reference(device: str) -> None:
+    for case in CASES["interpolate_trilinear"]:
+        arguments = CASES["interpolate_trilinear"][case](torch.float64, device)
+        found, expected = (
+            outcome("interpolate_trilinear", ops, arguments) for ops in (unfused(native).ops, reference)
+        )
+        for key, value in found.items():
+            torch.testing.assert_close(value, expected[key], rtol=1e-9, atol=1e-9, msg=f"{case}: {key}")
+
+
+def test_unfused_goes_through_the_operations_that_it_is_named_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def watched(name: str) -> object:
+        function = getattr(native, name)
+        return lambda *arguments: calls.append(name) or function(*arguments)
+
+    for name in ("interpolate_cells", "index_add", "interpolate_trilinear"):
+        monkeypatch.setattr(native, name, watched(name))
+    grid, coords = CASES["interpolate_trilinear"]["typical"](torch.float64, "cpu")
+    ops = unfused(native).ops
+    ops.interpolate_trilinear(grid.requires_grad_(), coords).sum().backward()
+    assert calls == ["interpolate_cells", "index_add"]
+    assert ops.march_rays is native.march_rays and ops.adam_step is native.adam_step
 
 
 def assert_compiled_agrees(device: str) -> None:

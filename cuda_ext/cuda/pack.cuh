@@ -1,0 +1,74 @@
+// Neighbouring numbers that one thread moves with one instruction of up to 16 bytes.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "launch.cuh"
+
+namespace nerf::cuda {
+
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T v[kCount];
+};
+
+constexpr int kPackBytes = 16;
+
+template <class T>
+constexpr int kPackSize = kPackBytes / int(sizeof(T));
+
+template <class T>
+bool is_pack_aligned(const T* address) {
+  return reinterpret_cast<uintptr_t>(address) % kPackBytes == 0;
+}
+
+// Reads what nobody reads again: first in line to leave the caches.
+template <int kCount, class T>
+__device__ Pack<T, kCount> load_once(const T* address) {
+  Pack<T, kCount> pack;
+  if constexpr (sizeof pack == kPackBytes) {
+    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(address));
+    memcpy(&pack, &bits, sizeof pack);
+  } else {
+    static_assert(kCount == 1);
+    pack.v[0] = *address;
+  }
+  return pack;
+}
+
+template <int kCount, class T>
+__device__ void store_once(T* address, const Pack<T, kCount>& pack) {
+  static_assert(sizeof pack == kPackBytes);
+  uint4 bits;
+  memcpy(&bits, &pack, sizeof pack);
+  __stcs(reinterpret_cast<uint4*>(address), bits);
+}
+
+// Atomic additions whose result nobody waits for; from sm_90 on a pack of float32 or bfloat16 is one of them.
+template <class T, int kCount>
+__device__ void add_atomic(T* address, const Pack<T, kCount>& pack) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (sizeof pack == kPackBytes) {
+      uint4 bits;
+      memcpy(&bits, &pack, sizeof pack);
+      asm volatile("red.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(bits.x), "r"(bits.y),
+                   "r"(bits.z), "r"(bits.w)
+                   : "memory");
+      return;
+    }
+#endif
+    for (int c = 0; c < kCount; ++c)
+      atomicAdd(reinterpret_cast<__nv_bfloat16*>(address) + c, __ushort_as_bfloat16(pack.v[c].bits));
+  } else {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (std::is_same_v<T, float> && kCount == 4) {
+      atomicAdd(reinterpret_cast<float4*>(address), make_float4(pack.v[0], pack.v[1], pack.v[2], pack.v[3]));
+      return;
+    }
+#endif
+    for (int c = 0; c < kCount; ++c) atomicAdd(address + c, pack.v[c]);
+  }
+}
+
+}  // namespace nerf::cuda

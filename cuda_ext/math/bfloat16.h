@@ -1,0 +1,41 @@
+// bfloat16 as stored: the upper half of a float32. Arithmetic is done in float32.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "host_device.h"
+
+namespace nerf {
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+// The type that sums of T are made in.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+
+HOST_DEVICE float widen(float x) { return x; }
+HOST_DEVICE double widen(double x) { return x; }
+HOST_DEVICE float widen(BFloat16 x) {
+  const uint32_t bits = uint32_t(x.bits) << 16;
+  float wide;
+  memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
+// Rounds to the nearest, ties to even.
+template <class T>
+HOST_DEVICE T narrow(Wide<T> x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (x != x) return {uint16_t(bits >> 16 | 0x40)};  // NaN stays one
+    return {uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+  } else {
+    return x;
+  }
+}
+
+}  // namespace nerf

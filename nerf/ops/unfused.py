@@ -1,0 +1,48 @@
+"""The native operations with interpolate_trilinear taken apart, for the ablation: what it gains from being one.
+
+Gather the eight corner rows of each point, interpolate within its cell; backward, interpolate_cells_backward and
+index_add into the gradient of the grid. So [N,8,C] numbers are written and read that the fused operation never makes.
+"""
+
+import inspect
+from types import ModuleType, SimpleNamespace
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from nerf.ops.torch_variants import Variant, cell_rows
+
+
+class _GatherRows(torch.autograd.Function):
+    """values[rows]: values [V,C], rows [N] -> [N,C]."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, native: ModuleType, values: Tensor, rows: Tensor) -> Tensor:
+        ctx.native, ctx.shape = native, values.shape
+        ctx.save_for_backward(rows)
+        return values.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_out: Tensor) -> tuple[None, Tensor, None]:
+        (rows,) = ctx.saved_tensors
+        grad = grad_out.new_zeros(ctx.shape)
+        ctx.native.index_add(grad, 0, rows, grad_out, 1.0)
+        return None, grad, None
+
+
+def unfused(native: ModuleType) -> Variant:
+    """The functions of nerf.ops.native, given as an argument because importing it loads the library."""
+
+    def interpolate_trilinear(grid: Tensor, coords: Tensor) -> Tensor:
+        """See reference.interpolate_trilinear."""
+        rows, fractions = cell_rows(grid, coords)
+        feats = _GatherRows.apply(native, grid.reshape(-1, grid.shape[3]), rows.view(-1))
+        return native.interpolate_cells(feats.view(-1, 8, grid.shape[3]), 2 * torch.stack(fractions, -1) - 1)
+
+    functions = {n: f for n, f in vars(native).items() if inspect.isfunction(f) and not n.startswith("_")}
+    return Variant(
+        "gather + interpolate_cells + index_add",
+        SimpleNamespace(**functions | {"interpolate_trilinear": interpolate_trilinear}),
+    )

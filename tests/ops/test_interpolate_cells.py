@@ -1,0 +1,150 @@
+"""interpolate_cells: exact on linear functions, one with interpolate_trilinear, native against the reference."""
+
+import pytest
+import torch
+from cases import CASES, numbers
+from proofs import (
+    FLOATS,
+    assert_as_accurate,
+    assert_checks_devices,
+    assert_checks_types_and_shapes,
+    assert_finite,
+    assert_gradcheck,
+    assert_no_second_derivative,
+    assert_opcheck,
+    assert_rejected,
+    operation,
+)
+from torch import Tensor
+
+from nerf.ops import native, reference
+
+NAME = "interpolate_cells"
+BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+CORNERS = torch.cartesian_prod(*(torch.tensor([-1.0, 1.0]),) * 3)  # x slowest, z fastest: k = 4x + 2y + z
+SLOPES = ((2.0, -3.0, 5.0, 1.0), (0.5, 4.0, -2.0, -7.0), (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 8.0, 0.0))
+
+
+def linear_function(points: Tensor) -> Tensor:
+    """Four features: x, y, z, constant; small integers and halves, so that sums are exact."""
+    slopes = torch.tensor(SLOPES, device=points.device)
+    return (points[..., None, :] * slopes[:, :3]).sum(-1) + slopes[:, 3]
+
+
+def dyadic_points(count: int, low: float = -1.0, high: float = 1.0) -> Tensor:
+    return torch.round(8 * numbers(count, 3, low=low, high=high)).float() / 8
+
+
+@BOTH
+@pytest.mark.parametrize("reach", [1.0, 3.0])
+def test_linear_functions_are_reproduced_exactly(ops, reach, device):
+    points = dyadic_points(100, -reach, reach).to(device)
+    feats = linear_function(CORNERS.to(device)).expand(100, 8, 4)
+    assert torch.equal(ops.interpolate_cells(feats, points), linear_function(points))
+
+
+@BOTH
+def test_gradient_with_respect_to_the_point_is_the_slope(ops, device):
+    points = dyadic_points(100).to(device).requires_grad_()
+    out = ops.interpolate_cells(linear_function(CORNERS.to(device)).expand(100, 8, 4), points)
+    for feature, slopes in enumerate(SLOPES):
+        (gradient,) = torch.autograd.grad(out[:, feature].sum(), points, retain_graph=True)
+        assert torch.equal(gradient, torch.tensor([slopes[:3]], device=device).expand(100, 3))
+
+
+@BOTH
+def test_corners_give_their_own_values(ops, device):
+    feats = numbers(1, 8, 5).float().to(device)
+    assert torch.equal(ops.interpolate_cells(feats.expand(8, 8, 5), CORNERS.to(device)), feats[0])
+
+
+@BOTH
+def test_is_interpolate_trilinear_of_a_grid_with_one_cell(ops, device):
+    feats, points = CASES[NAME]["typical"](torch.float64, device)
+    expected = [
+        ops.interpolate_trilinear(cell.view(2, 2, 2, -1), (0.5 + 0.5 * point)[None])[0]
+        for cell, point in zip(feats, points, strict=True)
+    ]
+    torch.testing.assert_close(ops.interpolate_cells(feats, points), torch.stack(expected))
+
+
+@BOTH
+def test_gradient_of_the_corners_is_the_adjoint(ops, device):
+    """The weights sum to 1, and (grad_out . out(other)) = (gradient . other) for any other corner values."""
+    feats, points = CASES[NAME]["wide_rows"](torch.float64, device)
+    out = ops.interpolate_cells(feats.requires_grad_(), points)
+    grad_out = numbers(*out.shape, seed=1).to(device)
+    (gradient,) = torch.autograd.grad(out, feats, grad_out)
+    torch.testing.assert_close(gradient.sum(1), grad_out)
+    other = numbers(*feats.shape, seed=2).to(device)
+    expected = (grad_out * ops.interpolate_cells(other, points)).sum()
+    torch.testing.assert_close((gradient * other).sum(), expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[NAME])
+def test_native_is_as_accurate_as_the_reference(case, dtype, device):
+    assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
+
+
+@pytest.mark.parametrize("case", ["typical", "outside", "one_point", "channels_7"])
+def test_gradcheck(case, device):
+    assert_gradcheck(NAME, CASES[NAME][case](torch.float64, device))
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+@pytest.mark.parametrize("case", ["typical", "empty", "non_contiguous", "channels_3"])
+def test_opcheck(name, case, device):
+    assert_opcheck(name, CASES[name][case](torch.float32, device))
+
+
+@pytest.mark.parametrize("case", ["typical", "channels_7"])
+@pytest.mark.parametrize("needs_feats", [True, False])
+@pytest.mark.parametrize("needs_points", [True, False])
+def test_only_the_gradients_asked_for_are_computed(needs_feats, needs_points, case, device):
+    *tensors, _, _ = CASES[f"{NAME}_backward"][case](torch.float32, device)
+    backward = operation(f"{NAME}_backward")
+    both = backward(*tensors, True, True)
+    wanted = backward(*tensors, needs_feats, needs_points)
+    for needed, ours, full in zip((needs_feats, needs_points), wanted, both, strict=True):
+        torch.testing.assert_close(ours, full if needed else full.new_empty(0))
+    assert_opcheck(f"{NAME}_backward", (*tensors, needs_feats, needs_points))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_memory_that_starts_anywhere(dtype, device):
+    """Rows of whole 16 bytes that do not start at a multiple of 16 bytes."""
+    feats, points = CASES[NAME]["typical"](dtype, device)
+    shifted = torch.cat([feats.new_zeros(1), feats.flatten()])[1:].view(feats.shape)
+    assert shifted.data_ptr() % 16
+    found, expected = (native.interpolate_cells(x, points) for x in (shifted, feats))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("values", [0.0, 1e-10, 1e10, 1e30])
+@pytest.mark.parametrize("places", [0.0, 1e-10, 1.0])
+def test_extremes_stay_finite(values, places, device):
+    feats, points = CASES[NAME]["typical"](torch.float32, device)
+    assert_finite(NAME, (values * feats, places * points))
+
+
+def test_second_derivative_raises(device):
+    assert_no_second_derivative(NAME, CASES[NAME]["typical"](torch.float32, device))
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+def test_bad_arguments_are_named(name):
+    arguments = CASES[name]["typical"](torch.float32, "cpu")
+    assert_checks_types_and_shapes(name, arguments)
+    feats, points = arguments[-2:] if name == NAME else arguments[1:3]
+    assert_rejected(name, arguments, "feats", feats[:, :7], r"expected \[\*,8,\*\]")
+    assert_rejected(name, arguments, "points", points[:, :2], r"expected \[20,3\]")
+    assert_rejected(name, arguments, "points", points[1:], r"expected \[20,3\]")
+    assert_rejected(name, arguments, "points", points.double(), "expected float32")
+    if name != NAME:
+        assert_rejected(name, arguments, "grad_out", arguments[0][1:], r"expected \[20,8\]")
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
+def test_arguments_on_another_device_are_named(name, cuda):
+    assert_checks_devices(name, CASES[name]["typical"](torch.float32, cuda), first="feats")
