@@ -338,17 +338,17 @@ CASES: dict[str, dict[str, Case]] = {
         "non_contiguous": _with_gaps(_case(_rows, shape=(5, 3, 4), dim=1, rows=7)),
     },
 }
-CASES["interpolate_trilinear_grad"] = {
-    case: partial(_trilinear_grad, make) for case, make in CASES["interpolate_trilinear"].items()
-}
-_into = CASES["interpolate_trilinear_grad"]
-_into["non_contiguous"] = _with_gaps(_into["typical"], first=1)
 _BACKWARD = {
     "interpolate_trilinear": _trilinear_backward,
     "composite_rays": _composite_backward,
     "contract_basis": _basis_backward,
     "interpolate_cells": _cells_backward,
 }
+CASES["interpolate_trilinear_grad"] = {
+    case: partial(_trilinear_grad, make) for case, make in CASES["interpolate_trilinear"].items()
+}
+_into = CASES["interpolate_trilinear_grad"]
+_into["non_contiguous"] = _with_gaps(_into["typical"], first=1)
 for _name, _backward in _BACKWARD.items():
     _cases = {case: partial(_backward, make) for case, make in CASES[_name].items()}
     CASES[f"{_name}_backward"] = {**_cases, "non_contiguous": _with_gaps(_cases["typical"])}
