@@ -96,6 +96,7 @@ LADDERS = {
         "a thread per ray", "common channel counts: a warp per ray, transmittance by warp scans"
     ),
     "contract_basis": Ladder("a thread per sample and colour or channel", "the plain kernel"),
+    "distortion_loss": Ladder("a thread per ray", "a warp per ray, the sums over pairs by warp scans"),
     "sample_images": Ladder("a thread per ray", "the plain kernel"),
     "total_variation_grad": Ladder("a thread per value", "the plain kernel"),
     "adam_step": Ladder(
@@ -265,6 +266,20 @@ def basis(size: Size, channels: int, device: torch.device) -> Problem:
     return Problem(arguments, floors, leaves=("values",))
 
 
+def distortion(size: Size, device: torch.device) -> Problem:
+    offsets, starts, ends = packed_samples(size, device)
+    samples, rays = len(starts), size.rays
+    arguments = {
+        "weights": random_numbers(device, samples, high=1 / SAMPLES_PER_RAY),
+        "t_starts": starts,
+        "t_ends": ends,
+        "ray_offsets": offsets,
+    }
+    forward = FLOAT * (3 * samples + rays) + LONG * (rays + 1)
+    floors = {"forward": Floor(forward), "backward": Floor(forward + FLOAT * samples)}
+    return Problem(arguments, floors, leaves=("weights",))
+
+
 def cells(size: Size, with_points: bool, device: torch.device) -> Problem:
     points, features = size.cells
     arguments = {
@@ -303,6 +318,7 @@ def all_cases(size: Size) -> Iterator[Case]:
         )
     yield Case("march_rays", f"{size.rays} rays, {size.vertices - 1}^3 cells", partial(march, size))
     yield Case("contract_basis", f"{size.rays} rays, 28 channels", partial(basis, size, 28))
+    yield Case("distortion_loss", f"{size.rays} rays", partial(distortion, size))
     yield Case("sample_images", f"{size.rays} rays", partial(sample_images, size))
     yield Case("total_variation_grad", f"{grid}, 12 channels", partial(variation, size, 12))
     yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, 1.0, False))

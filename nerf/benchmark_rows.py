@@ -114,10 +114,15 @@ def _cells_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: 
     return found if with_points else found[:1]
 
 
+def _distortion_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    return (ops.distortion_loss_backward(*grads, *problem.arguments.values()),)
+
+
 OWN_BACKWARD = {
     "interpolate_trilinear": _trilinear_backward,
     "composite_rays": _composite_backward,
     "contract_basis": _basis_backward,
+    "distortion_loss": _distortion_backward,
     "interpolate_cells": _cells_backward,
 }
 OWN_ACCUMULATE = {"interpolate_trilinear": _trilinear_accumulate}
