@@ -130,7 +130,7 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
         f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu $cudart -ldl",
     ]
     objects = []
-    kernels = ROOT.glob("cuda/*.cu") if nvcc else ()
+    kernels = [*ROOT.glob("cuda*/*.cu")] if nvcc else []
     for source in sorted([*ROOT.glob("*.cpp"), *ROOT.glob("[oc]p[su]/*.cpp"), *kernels]):
         name = source.relative_to(ROOT)
         objects.append(f"{folder}/{name.parent.name}_{name.name}.o")

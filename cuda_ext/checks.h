@@ -112,11 +112,37 @@ void with_scalar(const Tensor& t, const Body& body) {
 // The stream that PyTorch works on. Defined in ops/stream.cpp.
 Stream current_stream(const Tensor& t);
 
-// Calls nerf::cpu::function or nerf::cuda::function by the device of the tensor.
+// Within this scope, and on this thread, operations on CUDA tensors call the plain kernels.
+class PlainScope {
+ public:
+  PlainScope() : outer_(active_) { active_ = true; }
+  ~PlainScope() { active_ = outer_; }
+  PlainScope(const PlainScope&) = delete;
+  PlainScope& operator=(const PlainScope&) = delete;
+  static bool active() { return active_; }
+
+ private:
+  inline static thread_local bool active_ = false;
+  bool outer_;
+};
+
+// Plain<&operation>::call: the same operation with the plain kernels.
+template <auto kOperation>
+struct Plain;
+template <class Result, class... Args, Result (*kOperation)(Args...)>
+struct Plain<kOperation> {
+  static Result call(Args... args) {
+    const PlainScope scope;
+    return kOperation(args...);
+  }
+};
+
+// Calls nerf::cpu::function, nerf::cuda::function or nerf::cuda_plain::function by the device of the tensor and the scope.
 #ifdef NERF_WITH_CUDA
-#define NERF_CALL(tensor, function, ...)                                    \
-  ((tensor).is_cuda() ? cuda::function(__VA_ARGS__, current_stream(tensor)) \
-                      : cpu::function(__VA_ARGS__, Stream()))
+#define NERF_CALL(tensor, function, ...)                                           \
+  (!(tensor).is_cuda()    ? cpu::function(__VA_ARGS__, Stream())                   \
+   : PlainScope::active() ? cuda_plain::function(__VA_ARGS__, current_stream(tensor)) \
+                          : cuda::function(__VA_ARGS__, current_stream(tensor)))
 #else
 #define NERF_CALL(tensor, function, ...) cpu::function(__VA_ARGS__, Stream())
 #endif

@@ -1,4 +1,4 @@
-// What a device has to offer: the same functions in nerf::cpu and nerf::cuda, over the same arguments.
+// What a device has to offer: the same functions in nerf::cpu, nerf::cuda and nerf::cuda_plain, over the same arguments.
 // No torch in here, so that nvcc never sees a torch header.
 #pragma once
 
@@ -49,9 +49,16 @@ NERF_DEVICE_FUNCTIONS
 }
 namespace cuda {
 NERF_DEVICE_FUNCTIONS
+// For the benchmark. Each thread sums four floats of a random line of 32; lines: a power of two.
+void gather_lines(const float* lines, int64_t num_lines, float* sums, int64_t count, Stream stream);
+// Each thread adds 1 to `width` consecutive floats, 1 or 4, at a random multiple of width; places: a power of two.
+void add_at_random(float* target, int64_t places, int width, int64_t count, Stream stream);
+}
+namespace cuda_plain {
+NERF_DEVICE_FUNCTIONS
 }
 
-// Both devices serve float and double; this instantiates one of their functions for both.
+// All serve float and double; this instantiates one of their functions for both.
 #define NERF_INSTANTIATE(function, Args)                   \
   template void function(const Args<float>&, Stream);      \
   template void function(const Args<double>&, Stream);

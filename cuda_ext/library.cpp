@@ -1,7 +1,12 @@
 // Every operation of torch.ops.nerf on one screen. Shapes and units: README.md. Gradients: nerf/ops/native.py.
+//
+// torch.ops.nerf_plain has the same operations with the same checks; on CUDA they call the plain kernels, the rung of the
+// ladder beneath the fast ones. The benchmark and the tests use it, training does not; it has no derivatives.
 #include "ops/ops.h"
 
-STABLE_TORCH_LIBRARY(nerf, m) {
+using torch::stable::detail::StableLibrary;
+
+static void define(StableLibrary& m) {
   m.def(
       "march_rays(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
       "float step_size, int capacity=0) -> "
@@ -36,27 +41,44 @@ STABLE_TORCH_LIBRARY(nerf, m) {
       "Tensor ray_offsets) -> Tensor");
 }
 
-#define NERF_IMPLEMENT(m)                                                                     \
-  m.impl("march_rays", TORCH_BOX(&nerf::march_rays));                                         \
-  m.impl("interpolate_trilinear", TORCH_BOX(&nerf::interpolate_trilinear));                   \
-  m.impl("interpolate_trilinear_backward", TORCH_BOX(&nerf::interpolate_trilinear_backward)); \
-  m.impl("interpolate_trilinear_grad", TORCH_BOX(&nerf::interpolate_trilinear_grad));         \
-  m.impl("composite_rays", TORCH_BOX(&nerf::composite_rays));                                 \
-  m.impl("composite_rays_backward", TORCH_BOX(&nerf::composite_rays_backward));               \
-  m.impl("contract_basis", TORCH_BOX(&nerf::contract_basis));                                 \
-  m.impl("contract_basis_backward", TORCH_BOX(&nerf::contract_basis_backward));               \
-  m.impl("sample_images", TORCH_BOX(&nerf::sample_images));                                   \
-  m.impl("total_variation_grad", TORCH_BOX(&nerf::total_variation_grad));                     \
-  m.impl("adam_step", TORCH_BOX(&nerf::adam_step));                                           \
-  m.impl("interpolate_cells", TORCH_BOX(&nerf::interpolate_cells));                           \
-  m.impl("interpolate_cells_backward", TORCH_BOX(&nerf::interpolate_cells_backward));         \
-  m.impl("index_add", TORCH_BOX(&nerf::index_add));                                           \
-  m.impl("distortion_loss", TORCH_BOX(&nerf::distortion_loss));                               \
-  m.impl("distortion_loss_backward", TORCH_BOX(&nerf::distortion_loss_backward));
+#define NERF_OPERATIONS(implement)          \
+  implement(march_rays)                     \
+  implement(interpolate_trilinear)          \
+  implement(interpolate_trilinear_backward) \
+  implement(interpolate_trilinear_grad)     \
+  implement(composite_rays)                 \
+  implement(composite_rays_backward)        \
+  implement(contract_basis)                 \
+  implement(contract_basis_backward)        \
+  implement(sample_images)                  \
+  implement(total_variation_grad)           \
+  implement(adam_step)                      \
+  implement(interpolate_cells)              \
+  implement(interpolate_cells_backward)     \
+  implement(index_add)                      \
+  implement(distortion_loss)                \
+  implement(distortion_loss_backward)
 
-STABLE_TORCH_LIBRARY_IMPL(nerf, CPU, m) { NERF_IMPLEMENT(m) }
+#define NERF_FAST(operation) m.impl(#operation, TORCH_BOX(&nerf::operation));
+#define NERF_PLAIN(operation) m.impl(#operation, TORCH_BOX(&nerf::Plain<&nerf::operation>::call));
+
+STABLE_TORCH_LIBRARY(nerf, m) { define(m); }
+STABLE_TORCH_LIBRARY(nerf_plain, m) { define(m); }
+STABLE_TORCH_LIBRARY_IMPL(nerf, CPU, m) { NERF_OPERATIONS(NERF_FAST) }
+STABLE_TORCH_LIBRARY_IMPL(nerf_plain, CPU, m) { NERF_OPERATIONS(NERF_PLAIN) }
 #ifdef NERF_WITH_CUDA
-STABLE_TORCH_LIBRARY_IMPL(nerf, CUDA, m) { NERF_IMPLEMENT(m) }
+STABLE_TORCH_LIBRARY_IMPL(nerf, CUDA, m) { NERF_OPERATIONS(NERF_FAST) }
+STABLE_TORCH_LIBRARY_IMPL(nerf_plain, CUDA, m) { NERF_OPERATIONS(NERF_PLAIN) }
+
+// What the GPU can do at best, for the benchmark: see ops/ceilings.cpp.
+STABLE_TORCH_LIBRARY(nerf_ceilings, m) {
+  m.def("gather_lines(Tensor lines, Tensor(a!) sums) -> ()");
+  m.def("add_at_random(Tensor(a!) target, int width, int count) -> ()");
+}
+STABLE_TORCH_LIBRARY_IMPL(nerf_ceilings, CUDA, m) {
+  m.impl("gather_lines", TORCH_BOX(&nerf::gather_lines));
+  m.impl("add_at_random", TORCH_BOX(&nerf::add_at_random));
+}
 #endif
 
 // Read from the file by build.py: which sources this library was made of, and for which GPUs.

@@ -1,4 +1,4 @@
-"""Tables in Markdown from measured results: dictionaries as ablate.py and train.py write them."""
+"""Tables in Markdown from measured results: dictionaries as ablate.py, benchmark.py and train.py write them."""
 
 import statistics
 
@@ -110,6 +110,94 @@ def training_table(runs: list[dict]) -> str:
     return markdown_table(header, lines)
 
 
+def benchmark_table(result: dict) -> str:
+    """One line for each case of one benchmark.json, then the ladder from plain to fast where there is one."""
+    directions = ("forward", "backward", "accumulate")
+    header = ["operation", "case"]
+    for direction in directions:
+        header += [f"{direction} ms", "x floor", "x torch"]
+    header.append("both x torch")
+    found = {(s["op"], s["case"], s["direction"]): s for s in result["summaries"]}
+    lines = []
+    for op, case in dict.fromkeys((op, case) for op, case, _ in found):
+        line = [f"`{op}`", case]
+        for direction in directions:
+            s = found.get((op, case, direction))
+            if s is None:
+                line += ["-"] * 3
+            else:
+                line += [_milliseconds(s["cold_ms"]["fast"]), f"{s['times_floor']:.2f}", _times(s["cold_ms"]["ratio"])]
+        both = found.get((op, case, "forward + backward"))
+        lines.append([*line, _times(both and both["cold_ms"]["ratio"])])
+    ceilings = result["ceilings"]
+    best = [f"copy {ceilings['copy_bytes']['median'] / 1e9:.0f} GB/s"]
+    if ceilings["gather_bytes"] is not None:
+        best += [
+            f"gather of random 128-byte lines {ceilings['gather_bytes']['median'] / 1e9:.0f} GB/s",
+            f"random reductions {ceilings['scalar_reductions']['median'] / 1e9:.1f} G floats/s one at a time, "
+            f"{ceilings['vector_reductions']['median'] / 1e9:.1f} G floats/s four at a time",
+        ]
+    notes = [
+        f"{result['device']}, size {result['size']}. torch {result['torch']}, commit {result['commit']}, "
+        f"{result['date'][:10]}. Measured ceilings: {', '.join(best)}; the smallest call "
+        f"{1e3 * ceilings['launch_ms']['median']:.1f} us.",
+        "Milliseconds of our fast code, the median of runs from cold caches. x floor = over the time that a copy "
+        "of the bytes takes which the case cannot do without; x torch = the best right PyTorch row over ours. "
+        "backward fills the gradient with zeros first; accumulate adds to one that is there, PyTorch's being its "
+        "backward less that fill.",
+    ]
+    if result["left_out"]:
+        notes.append(f"There was no time left for {'; '.join(result['left_out'])}.")
+    parts = [markdown_table(header, lines), *notes]
+    if result["ladder"]:
+        rungs = [
+            [
+                f"`{rung['op']}`",
+                rung["case"],
+                rung["direction"],
+                _milliseconds(rung["plain_ms"]),
+                _milliseconds(rung["fast_ms"]),
+                _times(rung["gain"]),
+            ]
+            for rung in result["ladder"]
+        ]
+        parts.append(markdown_table(["operation", "case", "direction", "plain ms", "fast ms", "gain"], rungs))
+        ideas = {rung["op"]: f"`{rung['op']}`: {rung['plain']} -> {rung['fast']}" for rung in result["ladder"]}
+        parts.append(f"The ladder, plain -> fast. {'. '.join(ideas.values())}.")
+    return "\n\n".join(parts)
+
+
+def benchmark_rows_table(result: dict) -> str:
+    """Every row of one benchmark.json in every direction."""
+    header = ["operation", "case", "direction", "row", "cold ms", "warm ms", "max error", "RMS error"]
+    header += ["% of copy", "G reductions/s", "x floor"]
+    lines, notes = [], []
+    for case in result["cases"]:
+        for row in case["rows"]:
+            if row["missing"] is not None:
+                notes.append(f"{row['label']} ({case['op']}: {case['case']}): {row['missing']}.")
+                continue
+            for direction, figures in row["directions"].items():
+                less = " (less zero-fill)" if figures.get("less_zero_fill") else ""
+                reductions = figures["reductions_per_second"]
+                lines.append(
+                    [
+                        case["op"],
+                        case["case"],
+                        direction + less,
+                        row["label"] + (" WRONG" if figures["agrees"] is False else ""),
+                        _milliseconds(figures["cold_ms"]["median"]),
+                        _milliseconds(figures["warm_ms"]["median"]),
+                        _error(figures["error_max"]),
+                        _error(figures["error_rms"]),
+                        f"{100 * figures['share_of_copy']:.0f}",
+                        f"{reductions / 1e9:.2f}" if reductions else "-",
+                        f"{figures['times_floor']:.2f}",
+                    ]
+                )
+    return "\n\n".join([markdown_table(header, lines), *notes])
+
+
 def _every_fourth(per_view: list[float]) -> str:
     """Mean over the 50 of the official 200 views on which the peers were measured."""
     return f"{statistics.fmean(per_view[::4]):.2f}" if len(per_view) == 200 else "-"
@@ -118,8 +206,19 @@ def _every_fourth(per_view: list[float]) -> str:
 def _ms(summary: dict | None) -> str:
     if summary is None:
         return "-"
-    value = summary["median"]
+    return _milliseconds(summary["median"])
+
+
+def _milliseconds(value: float) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
 
 
 def _ratio(summary: dict | None, base: dict) -> str:

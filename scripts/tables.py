@@ -3,7 +3,7 @@
     python scripts/tables.py
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
-A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation or training.
+A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training or benchmark.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from _tables import ablation_table, training_table
+from _tables import ablation_table, benchmark_table, training_table
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- table:(\w+) -->\n)(.*?)(<!-- end:\2 -->)", re.DOTALL)
@@ -21,6 +21,7 @@ MARK = re.compile(r"<!-- (?:table|end):\w+ -->")
 TABLES: dict[str, Callable[[list[dict]], str]] = {
     "ablation": lambda results: "\n\n".join(ablation_table(result) for result in results),
     "training": training_table,
+    "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
 }
 
 

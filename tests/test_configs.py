@@ -28,6 +28,7 @@ CLASSES = {
     "render": "RenderConfig",
     "evaluate": "EvaluateConfig",
     "ablate": "AblateScriptConfig",
+    "benchmark": "BenchmarkScriptConfig",
 }
 
 
@@ -130,7 +131,7 @@ def test_none_is_written_as_help_writes_it() -> None:
         ("field.sh_degree=1", "field.sh_degree is a setting of field=voxel_sh; give field=voxel_sh too"),
         ("zzz=1", "there is no setting 'zzz'; see --help"),
         ("train=3", "there is no setting 'train'"),
-        ("field=voxel_mpl", "choose one of auto, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?"),
+        ("field=voxel_mpl", "choose one of auto, voxel_deferred, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?"),
         ("dataset=legoo", "choose one of blender, bricks, lego. Did you mean dataset=lego?"),
         ("experiment=smok", "Did you mean experiment=smoke?"),
         ("backend=nativ", "backend=nativ is unknown; choose one of auto, native, torch. Did you mean 'native'?"),
@@ -154,7 +155,8 @@ def test_mistakes_are_answered(override: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "override"), [("render", "frame=3"), ("evaluate", "splt=test"), ("ablate", "sed=1")]
+    ("script", "override"),
+    [("render", "frame=3"), ("evaluate", "splt=test"), ("ablate", "sed=1"), ("benchmark", "benchmark.sze=tiny")],
 )
 def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> None:
     assert "did you mean" in complaint(override, script=script)
@@ -214,7 +216,7 @@ def test_help_tells_every_setting_with_default_and_meaning(script: str) -> None:
     for name in {name for field in FIELDS for name in hydra.setting_names(cls, field)} - {"field.name"}:
         assert re.search(rf"^  {re.escape(name)}=\S.* \w.{{5,}}$", text, re.MULTILINE), name
     assert "hydra.run.dir=DIR" in text
-    assert "which code computes: auto, native, torch" in text
+    assert "where: auto, cuda, cpu" in text
 
 
 if __name__ == "__main__":

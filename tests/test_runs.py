@@ -194,7 +194,7 @@ def test_settings_take_the_names_of_the_command_line() -> None:
         ({"train": 3}, "there is no setting 'train'; did you mean 'train.steps'?"),
         ({"trian.steps": 3}, "there is no setting 'trian.steps'; did you mean 'train.steps'?"),
         ({"train.steps": 0}, "train.steps=0 is out of range, expected at least 1"),
-        ({"field": "voxel_mpl"}, "field.name=voxel_mpl is unknown; choose one of auto, voxel_mlp, voxel_sh"),
+        ({"field": "voxel_mpl"}, "field.name=voxel_mpl is unknown; choose one of auto, voxel_deferred, voxel_mlp, voxel_sh"),
     ],
 )
 def test_mistakes_in_settings_are_answered(values: dict, expected: str) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nerf.benchmark import ladder, summaries
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 
@@ -23,6 +25,47 @@ RUN = {
     "train_seconds": 118.04,
     "peak_memory_bytes": 3 * 2**29,
     "render_seconds_per_view": 0.0123,
+}
+
+
+BENCHMARK = {
+    "device": "NVIDIA H200",
+    "size": "full",
+    "ceilings": {
+        "launch_ms": {"median": 0.002},
+        "copy_bytes": {"median": 4.2e12},
+        "gather_bytes": {"median": 4.3e12},
+        "scalar_reductions": {"median": 17.1e9},
+        "vector_reductions": {"median": 68.3e9},
+    },
+    "left_out": ["adam_step: dense"],
+    "summaries": [
+        {
+            "op": "composite_rays",
+            "case": "8192 rays",
+            "direction": direction,
+            "cold_ms": {"fast": fast, "best_torch": 4 * fast, "best_label": "torch: eager", "ratio": 4.0},
+            "warm_ms": {"fast": fast / 2, "best_torch": fast, "best_label": "torch: eager", "ratio": 2.0},
+            "floor_ms": fast / 1.5,
+            "times_floor": 1.5,
+        }
+        for direction, fast in (("forward", 0.25), ("backward", 1.5), ("forward + backward", 1.75))
+    ],
+    "ladder": [
+        {
+            "op": "composite_rays",
+            "case": "8192 rays",
+            "direction": "forward",
+            "plain_ms": 0.75,
+            "fast_ms": 0.25,
+            "gain": 3.0,
+            "plain": "a thread per ray",
+            "fast": "a warp per ray",
+        }
+    ],
+    "torch": "2.11.0",
+    "commit": "0123456789ab",
+    "date": "2026-01-02T03:04:05+00:00",
 }
 
 
@@ -78,6 +121,7 @@ def results(tmp_path: Path) -> Path:
     (folder / "training_lego.json").write_text(json.dumps(RUN))
     (folder / "training_ship.json").write_text(json.dumps(RUN | {"scene": "ship"}))
     (folder / "ablation_lego.json").write_text(json.dumps(ABLATION))
+    (folder / "benchmark_h200.json").write_text(json.dumps(BENCHMARK))
     return folder
 
 
@@ -146,6 +190,19 @@ def test_ablation_table_shows_rows_ratios_and_reasons(tmp_path: Path, results: P
     assert "difference -0.030 dB" in text
 
 
+def test_benchmark_table_has_a_line_for_each_case_and_the_ladder(tmp_path: Path, results: Path) -> None:
+    readme = write_readme(tmp_path, "benchmark")
+    assert tables(readme, results).returncode == 0
+    line, rung = lines_with(readme, "8192 rays")
+    assert line[:2] == ["`composite_rays`", "8192 rays"]
+    assert line[2:] == ["0.250", "1.50", "4.00", "1.50", "1.50", "4.00", "-", "-", "-", "4.00"]
+    assert rung == ["`composite_rays`", "8192 rays", "forward", "0.750", "0.250", "3.00"]
+    text = readme.read_text()
+    assert "copy 4200 GB/s" in text and "17.1 G floats/s one at a time, 68.3 G floats/s four at a time" in text
+    assert "`composite_rays`: a thread per ray -> a warp per ray." in text
+    assert "no time left for adam_step: dense." in text
+
+
 def test_check_changes_nothing_and_tells_by_its_status(tmp_path: Path, results: Path) -> None:
     readme = write_readme(tmp_path, "training", "ablation")
     before = readme.read_text()
@@ -161,7 +218,7 @@ def test_check_changes_nothing_and_tells_by_its_status(tmp_path: Path, results: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training"),
+        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training, benchmark"),
         ("<!-- table:training -->\n", "no partner"),
         ("<!-- table:training -->\n<!-- end:ablation -->\n", "no partner"),
     ],
@@ -201,3 +258,16 @@ def test_means_are_the_means_of_the_views() -> None:
             assert run[name]["mean"] == pytest.approx(statistics.fmean(run[name]["per_view"]), rel=1e-9), (
                 path.name
             )
+
+
+def test_summaries_of_benchmarks_follow_from_their_rows() -> None:
+    for path in sorted(RESULTS.glob("benchmark_*.json")):
+        result = json.loads(path.read_text())
+        assert result["summaries"] == [line for case in result["cases"] for line in summaries(case)], path.name
+        assert result["ladder"] == [line for case in result["cases"] for line in ladder(case)], path.name
+        for case in result["cases"]:
+            for row in (row for row in case["rows"] if row["missing"] is None):
+                for figures in row["directions"].values():
+                    for mode in ("cold_ms", "warm_ms"):
+                        median = statistics.median(figures[mode]["all"])
+                        assert abs(figures[mode]["median"] - median) < 1e-5, path.name

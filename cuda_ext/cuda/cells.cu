@@ -4,9 +4,9 @@
 //   9 forward (8 corners in, 1 out), 9 backward for feats alone (1 in, 8 out), 17 for both (9 in, 8 out):
 // for N = 65536, F = 256, float32 604 MB and 1141 MB, 0.14 ms and 0.27 ms at 4.3 TB/s.
 //
-// Plain: one thread per point and feature; one thread per point for its gradient. Fast, for rows of whole 16 bytes: a
-// group of up to 32 lanes per point, each with eight 16-byte pieces on the way at a time; streaming loads and stores,
-// for nothing is used twice; the backward makes both gradients in one pass, the point's by shuffles, without atomics.
+// For rows of whole 16 bytes a group of up to 32 lanes per point, each with eight 16-byte pieces on the way at a time;
+// streaming loads and stores, for nothing is used twice; the backward makes both gradients in one pass, the point's by
+// shuffles, without atomics. Other rows take the plain kernels.
 #include "pack.cuh"
 
 namespace nerf::cuda {
@@ -74,36 +74,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void cells_plain(const CellsArgs<T>& a, Stream stream) {
-  for_each(a.num_points * a.channels, "interpolate_cells", stream, [a] __device__(int64_t i) {
-    const int64_t n = i / a.channels, c = i % a.channels;
-    const CornerWeights<T> w = cell_weights(a.points + 3 * n);
-    T sum = T(0);
-    for (int k = 0; k < 8; ++k) sum += w.corner_weight(k) * a.feats[(8 * n + k) * a.channels + c];
-    a.out[i] = sum;
-  });
-}
-
-template <class T>
-void cells_backward_plain(const CellsArgs<T>& a, Stream stream) {
-  if (a.grad_feats)
-    for_each(a.num_points * a.channels, "interpolate_cells_backward", stream, [a] __device__(int64_t i) {
-      const int64_t n = i / a.channels, c = i % a.channels;
-      const CornerWeights<T> w = cell_weights(a.points + 3 * n);
-      for (int k = 0; k < 8; ++k) a.grad_feats[(8 * n + k) * a.channels + c] = w.corner_weight(k) * a.grad_out[i];
-    });
-  if (a.grad_points)
-    for_each(a.num_points, "interpolate_cells_backward", stream, [a] __device__(int64_t n) {
-      T dots[8] = {};
-      for (int k = 0; k < 8; ++k)
-        for (int64_t c = 0; c < a.channels; ++c)
-          dots[k] += a.feats[(8 * n + k) * a.channels + c] * a.grad_out[n * a.channels + c];
-      const CornerWeights<T> w = cell_weights(a.points + 3 * n);
-      for (int axis = 0; axis < 3; ++axis) a.grad_points[3 * n + axis] = point_gradient(w, dots, axis);
-    });
-}
-
-template <class T>
 bool has_whole_packs(const CellsArgs<T>& a) {
   return a.channels > 0 && a.channels % kPackSize<T> == 0 && is_pack_aligned(a.feats) && is_pack_aligned(a.out) &&
          is_pack_aligned(a.grad_out) && is_pack_aligned(a.grad_feats);
@@ -122,13 +92,13 @@ void launch_packs(Kernel kernel, const CellsArgs<T>& a, const char* name, Stream
 
 template <class T>
 void cells(const CellsArgs<T>& a, Stream stream) {
-  if (!has_whole_packs(a)) return cells_plain(a, stream);
+  if (!has_whole_packs(a)) return cuda_plain::cells(a, stream);
   launch_packs(gather_packs_kernel<T>, a, "interpolate_cells", stream);
 }
 
 template <class T>
 void cells_backward(const CellsArgs<T>& a, Stream stream) {
-  if (!has_whole_packs(a)) return cells_backward_plain(a, stream);
+  if (!has_whole_packs(a)) return cuda_plain::cells_backward(a, stream);
   launch_packs(cells_backward_packs_kernel<T>, a, "interpolate_cells_backward", stream);
 }
 

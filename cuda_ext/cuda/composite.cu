@@ -1,8 +1,6 @@
-// composite_rays on CUDA.
-//
-// Plain: one thread per ray, as on the CPU. Fast, for common channel counts: one warp per ray and a lane per sample, so that
-// loads are consecutive and a ray of up to 32 samples takes one round. Transmittance is exp(-sum of optical depths), a
-// warp scan; the gradient's sums over later samples are the same scan from the back.
+// composite_rays on CUDA, for common channel counts: one warp per ray and a lane per sample, so that loads are consecutive
+// and a ray of up to 32 samples takes one round. Other counts take the plain kernels. Transmittance is exp(-sum of optical
+// depths), a warp scan; the gradient's sums over later samples are the same scan from the back.
 #include <type_traits>
 
 #include "launch.cuh"
@@ -114,6 +112,7 @@ void with_channels(int64_t channels, const Body& body, const Plain& plain) {
     case 8: return body(std::integral_constant<int, 8>());
     case 12: return body(std::integral_constant<int, 12>());
     case 16: return body(std::integral_constant<int, 16>());
+    case 28: return body(std::integral_constant<int, 28>());
     default: return plain();
   }
 }
@@ -125,9 +124,7 @@ void composite(const CompositeArgs<T>& a, Stream stream) {
   const auto fast = [&](auto channels) {
     launch(composite_kernel<T, decltype(channels)::value>, 32 * a.num_rays, "composite_rays", stream, a);
   };
-  with_channels(a.channels, fast, [&] {
-    for_each(a.num_rays, "composite_rays", stream, [a] __device__(int64_t r) { composite_ray(a, r); });
-  });
+  with_channels(a.channels, fast, [&] { cuda_plain::composite(a, stream); });
 }
 
 template <class T>
@@ -135,10 +132,7 @@ void composite_backward(const CompositeArgs<T>& a, Stream stream) {
   const auto fast = [&](auto channels) {
     launch(composite_backward_kernel<T, decltype(channels)::value>, 32 * a.num_rays, "composite_rays_backward", stream, a);
   };
-  with_channels(a.channels, fast, [&] {
-    for_each(a.num_rays, "composite_rays_backward", stream,
-             [a] __device__(int64_t r) { composite_ray_backward(a, r); });
-  });
+  with_channels(a.channels, fast, [&] { cuda_plain::composite_backward(a, stream); });
 }
 
 NERF_INSTANTIATE(composite, CompositeArgs)

@@ -1,22 +1,16 @@
-// contract_basis on CUDA: forward one thread per sample and colour, backward one per sample and channel; neighbouring
-// threads read and write neighbouring values.
+// contract_basis on CUDA: nothing beats the plain kernel so far.
 #include "launch.cuh"
 
 namespace nerf::cuda {
 
 template <class T>
 void contract_basis(const ContractBasisArgs<T>& a, Stream stream) {
-  for_each(a.num_samples * kColors, "contract_basis", stream, [a] __device__(int64_t i) {
-    a.out[i] = contract_basis_color(a, i / kColors, i % kColors, a.num_basis);
-  });
+  cuda_plain::contract_basis(a, stream);
 }
 
 template <class T>
 void contract_basis_backward(const ContractBasisArgs<T>& a, Stream stream) {
-  for_each(a.num_samples * a.channels, "contract_basis_backward", stream, [a] __device__(int64_t i) {
-    const Place p = place(i, a.channels);
-    a.grad_values[i] = contract_basis_gradient(a, p.row, p.column, unsigned(a.num_basis));
-  });
+  cuda_plain::contract_basis_backward(a, stream);
 }
 
 NERF_INSTANTIATE(contract_basis, ContractBasisArgs)

@@ -1,23 +1,11 @@
-// interpolate_trilinear on CUDA.
-//
-// Plain: one thread per point and channel. Fast, for float rows of whole 16 bytes: one thread per point and float4, so
-// the threads of a point read and add consecutive 16-byte pieces; from sm_90 on each addition is one 16-byte reduction.
+// interpolate_trilinear on CUDA, for float rows of whole 16 bytes: one thread per point and float4, so the threads of a
+// point read and add consecutive 16-byte pieces; from sm_90 on each addition is one 16-byte reduction. Other rows, and
+// the gradient of coords, take the plain kernels.
+#include "float4.cuh"
 #include "launch.cuh"
 
 namespace nerf::cuda {
 namespace {
-
-__device__ void add_float4(float4* target, float4 value) {
-#if __CUDA_ARCH__ >= 900
-  atomicAdd(target, value);
-#else
-  float* t = reinterpret_cast<float*>(target);
-  atomicAdd(t, value.x);
-  atomicAdd(t + 1, value.y);
-  atomicAdd(t + 2, value.z);
-  atomicAdd(t + 3, value.w);
-#endif
-}
 
 __device__ void multiply_add(float weight, float4 value, float4& sum) {
   sum.x += weight * value.x;
@@ -58,41 +46,18 @@ __global__ void __launch_bounds__(kThreads) scatter_float4_kernel(TrilinearArgs<
   }
 }
 
-template <class T>
-void trilinear_plain(const TrilinearArgs<T>& a, Stream stream) {
-  for_each(a.num_points * a.channels, "interpolate_trilinear", stream, [a] __device__(int64_t i) {
-    const int64_t n = i / a.channels, c = i % a.channels;
-    const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-    T sum = T(0);
-    for (int k = 0; k < 8; ++k) sum += s.corner_weight(k) * a.grid[s.corner_row(k) * a.channels + c];
-    a.out[i] = sum;
-  });
-}
-
-template <class T>
-void trilinear_backward_plain(const TrilinearArgs<T>& a, Stream stream) {
-  for_each(a.num_points * a.channels, "interpolate_trilinear_backward", stream, [a] __device__(int64_t i) {
-    const T grad = a.grad_out[i];
-    if (grad == T(0)) return;
-    const int64_t n = i / a.channels, c = i % a.channels;
-    const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-    for (int k = 0; k < 8; ++k)
-      atomicAdd(a.grad_grid + s.corner_row(k) * a.channels + c, s.corner_weight(k) * grad);
-  });
-}
-
 bool has_whole_quads(int64_t channels) { return channels % 4 == 0; }
 
 }  // namespace
 
 template <>
 void trilinear(const TrilinearArgs<double>& a, Stream stream) {
-  trilinear_plain(a, stream);
+  cuda_plain::trilinear(a, stream);
 }
 
 template <>
 void trilinear(const TrilinearArgs<float>& a, Stream stream) {
-  if (!has_whole_quads(a.channels)) return trilinear_plain(a, stream);
+  if (!has_whole_quads(a.channels)) return cuda_plain::trilinear(a, stream);
   const int quads = int(a.channels / 4);
   const auto kernel = quads == 7   ? gather_float4_kernel<7>
                       : quads == 3 ? gather_float4_kernel<3>
@@ -100,25 +65,19 @@ void trilinear(const TrilinearArgs<float>& a, Stream stream) {
   launch(kernel, a.num_points * quads, "interpolate_trilinear", stream, a, quads);
 }
 
-template <class T>
-void coordinate_gradients(const TrilinearArgs<T>& a, Stream stream) {
-  for_each(a.num_points, "interpolate_trilinear_backward", stream, [a] __device__(int64_t n) {
-    const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-    coordinate_gradient(s, a.grid, a.grad_out + n * a.channels, a.channels, a.grad_coords + 3 * n);
-  });
-}
-
 template <>
 void trilinear_backward(const TrilinearArgs<double>& a, Stream stream) {
-  if (a.grad_coords) coordinate_gradients(a, stream);
-  if (a.grad_grid) trilinear_backward_plain(a, stream);
+  cuda_plain::trilinear_backward(a, stream);
 }
 
 template <>
 void trilinear_backward(const TrilinearArgs<float>& a, Stream stream) {
-  if (a.grad_coords) coordinate_gradients(a, stream);
-  if (!a.grad_grid) return;
-  if (!has_whole_quads(a.channels)) return trilinear_backward_plain(a, stream);
+  if (!a.grad_grid || !has_whole_quads(a.channels)) return cuda_plain::trilinear_backward(a, stream);
+  if (a.grad_coords) {
+    TrilinearArgs<float> coords_alone = a;
+    coords_alone.grad_grid = nullptr;
+    cuda_plain::trilinear_backward(coords_alone, stream);
+  }
   const int quads = int(a.channels / 4);
   const auto kernel = quads == 7   ? scatter_float4_kernel<7>
                       : quads == 3 ? scatter_float4_kernel<3>

@@ -40,6 +40,10 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
                const Tensor& lr, const Tensor& step, const std::optional<Tensor>& rows, double beta1, double beta2,
                double eps);
 
+// torch.ops.nerf_ceilings
+void gather_lines(const Tensor& lines, const Tensor& sums);
+void add_at_random(const Tensor& target, int64_t width, int64_t count);
+
 Tensor interpolate_cells(const Tensor& feats, const Tensor& points);
 std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, const Tensor& feats,
                                                       const Tensor& points, bool needs_feats, bool needs_points);

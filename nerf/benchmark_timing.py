@@ -1,0 +1,142 @@
+"""How long one call takes, with cold and with warm caches, and what the device can do at best.
+
+On a GPU a run lies between two CUDA events. Before them the stream waits for as long as the host needs to queue the
+call, so that the events enclose the work of the device and not the gaps in which it waits for Python.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nerf.ops.library import load_library
+
+LEAST_RUNS = 3
+LONGEST_WAIT_MS = 20.0  # what the stream waits for the host at most
+CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+Summary = dict[str, object]  # median, and all values
+
+
+def nothing() -> None:
+    """The preparation of a call that needs none."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Work to be timed: run(prepare()), where only run counts."""
+
+    run: Callable[[Any], object]
+    prepare: Callable[[], Any] = field(default=nothing)
+
+
+class Stopwatch:
+    """Times calls on one device."""
+
+    def __init__(self, device: torch.device, repeats: int, seconds: float) -> None:
+        """repeats: runs of a call; fewer, but three at least, once they have taken so many seconds."""
+        self.device, self.repeats, self.seconds = device, repeats, seconds
+        self.flush_bytes = flush_bytes(device)
+        self._flush = torch.zeros(self.flush_bytes // 4, device=device)
+        if device.type == "cuda":
+            self._cycles_per_ms = 1e6 / self._between_events(lambda: torch.cuda._sleep(1_000_000))
+
+    def times(self, call: Call, cold: bool) -> list[float]:
+        """Milliseconds of each run. cold: a buffer larger than the caches is written before each of them."""
+        self._run(call, cold, 0.0)  # warms up
+        queue_ms = self._run(call, cold, 0.0)[1]  # what the host needs
+        result, began = [], time.perf_counter()
+        while len(result) < self.repeats:
+            result.append(self._run(call, cold, queue_ms)[0])
+            if len(result) >= LEAST_RUNS and time.perf_counter() - began > self.seconds:
+                break
+        return result
+
+    def _run(self, call: Call, cold: bool, queue_ms: float) -> tuple[float, float]:
+        """Milliseconds of the run, and of the host until it was queued."""
+        prepared = call.prepare()
+        if cold:
+            self._flush.add_(1)
+        if self.device.type == "cpu":
+            began = time.perf_counter()
+            call.run(prepared)
+            taken = 1e3 * (time.perf_counter() - began)
+            return taken, taken
+        wait = min(LONGEST_WAIT_MS, 0.02 + 1.5 * queue_ms) if queue_ms else 0.0
+        queued = 0.0
+
+        def run() -> None:
+            nonlocal queued
+            began = time.perf_counter()
+            call.run(prepared)
+            queued = 1e3 * (time.perf_counter() - began)
+
+        if wait:
+            torch.cuda._sleep(int(wait * self._cycles_per_ms))
+        return self._between_events(run), queued
+
+    def _between_events(self, run: Callable[[], object]) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
+
+
+def flush_bytes(device: torch.device) -> int:
+    """Four times the L2 of a GPU, twice the largest cache of a CPU; 64 MiB at least, 512 MiB at most."""
+    if device.type == "cuda":
+        size = 4 * torch.cuda.get_device_properties(device).L2_cache_size
+    else:
+        sizes = [path.read_text().strip() for path in CPU_CACHES.glob("index*/size")]
+        size = 2 * max((int(text[:-1]) << {"K": 10, "M": 20}[text[-1]] for text in sizes), default=32 << 20)
+    return max(64 << 20, min(512 << 20, size))
+
+
+def summary(values: list[float]) -> Summary:
+    return {"median": statistics.median(values), "all": [round(value, 6) for value in values]}
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What the device does at best, each with all measured values. Per second; None where it is not measured."""
+
+    launch_ms: Summary  # the smallest operation there is: no call takes less
+    copy_bytes: Summary  # read and written
+    gather_bytes: Summary | None  # random lines of 128 bytes
+    scalar_reductions: Summary | None  # floats added one at a time at random places
+    vector_reductions: Summary | None  # floats added four at a time
+
+    def floor_ms(self, num_bytes: int) -> float:
+        """No call that moves so many bytes through memory takes less."""
+        return max(self.launch_ms["median"], 1e3 * num_bytes / self.copy_bytes["median"])
+
+
+def measure_ceilings(watch: Stopwatch, num_bytes: int) -> Ceilings:
+    """Measures them in buffers of num_bytes, a power of two; all from cold caches."""
+    device = watch.device
+
+    def rate(amount: int, run: Callable[[], object]) -> Summary:
+        return summary([1e3 * amount / ms for ms in watch.times(Call(lambda _: run()), cold=True)])
+
+    word = torch.zeros(1, device=device)
+    launch = summary(watch.times(Call(lambda _: word.zero_()), cold=False))
+    source, target = (torch.zeros(num_bytes // 4, device=device) for _ in range(2))
+    copy = rate(2 * num_bytes, lambda: target.copy_(source))
+    if device.type == "cpu":
+        return Ceilings(launch, copy, None, None, None)
+    load_library()
+    ops, lines, sums = torch.ops.nerf_ceilings, source.view(-1, 32), source.new_zeros(1024)
+    half, count = target[: num_bytes // 8], num_bytes // 16
+    return Ceilings(
+        launch,
+        copy,
+        rate(num_bytes, lambda: ops.gather_lines(lines, sums)),
+        rate(count, lambda: ops.add_at_random(half, 1, count)),
+        rate(4 * count, lambda: ops.add_at_random(half, 4, count)),
+    )
