@@ -76,7 +76,29 @@ def _adam_step() -> tuple:
     shape = (30, 12)
     grad = _numbers(*shape, low=-1) * (_numbers(*shape, seed=1) < 0.5)
     moments = _numbers(*shape, low=-0.1, high=0.1, seed=2), _numbers(*shape, low=0.001, high=0.1, seed=3)
-    return _numbers(*shape, seed=4), *moments, grad, torch.full((1,), 0.1), torch.full((1,), 3.0), 0.9, 0.99, 1e-8
+    return _numbers(*shape, seed=4), *moments, grad, torch.full((1,), 0.1), torch.full((1,), 3.0), None, 0.9, 0.99, 1e-8
+
+
+def _interpolate_trilinear_grad() -> tuple:
+    grid, coords = _interpolate_trilinear()
+    return grid, _numbers(len(coords), grid.shape[3], low=-1, seed=2), coords
+
+
+def _contract_basis() -> tuple:
+    return _numbers(100, 28, low=-1), _numbers(7, 9, low=-1, seed=1), (7 * _numbers(100, seed=2)).long()
+
+
+def _interpolate_cells() -> tuple:
+    return _numbers(200, 8, 12, low=-1), _numbers(200, 3, low=-1, seed=1)
+
+
+def _index_add() -> tuple:
+    return _numbers(7, 5, low=-1), 0, (7 * _numbers(100, seed=1)).long(), _numbers(100, 5, low=-1, seed=2), 0.5
+
+
+def _distortion_loss() -> tuple:
+    _, _, starts, ends, offsets, _ = _composite_rays()
+    return _numbers(110), starts, ends, offsets
 
 
 CHECKS: dict[str, Check] = {
@@ -86,6 +108,11 @@ CHECKS: dict[str, Check] = {
     "sample_images": Check(_sample_images),
     "total_variation_grad": Check(_total_variation_grad),
     "adam_step": Check(_adam_step),
+    "interpolate_trilinear_grad": Check(_interpolate_trilinear_grad),
+    "contract_basis": Check(_contract_basis, gradients=("values",)),
+    "interpolate_cells": Check(_interpolate_cells, gradients=("feats", "points")),
+    "index_add": Check(_index_add),
+    "distortion_loss": Check(_distortion_loss, gradients=("weights",)),
 }
 
 

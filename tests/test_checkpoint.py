@@ -169,17 +169,19 @@ def test_a_full_disk_leaves_the_files_before(tmp_path: Path, fits: str) -> None:
 
 
 def test_a_run_killed_between_its_two_files_resumes_and_renders(tmp_path: Path) -> None:
-    """A fork dies before it writes the model of its second save."""
+    """A process resumes it and dies before it writes the model of its save."""
     config, state = save_run(tmp_path)
-    child = os.fork()
-    if child == 0:
-        run_to(config, state, 14)
-        write = checkpoint._write
-        checkpoint._write = lambda path, content: (
-            write(path, content) if path.name == "resume.pt" else os.kill(os.getpid(), signal.SIGKILL)
-        )
-        checkpoint.save(tmp_path, config, state, tiny_images().cameras)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    program = (
+        "import os, signal, sys; from pathlib import Path; from nerf import checkpoint; from nerf.ops.backend import select; "
+        "from tiny_runs import run_to, tiny_images; folder, write = Path(sys.argv[1]), checkpoint._write; "
+        "content = checkpoint.load_resume(folder); config = checkpoint.restore_config(content); "
+        "state = checkpoint.restore_run(content, config, tiny_images(), select('native', 'cpu')); run_to(config, state, 14); "
+        "checkpoint._write = lambda path, content: write(path, content) if path.name == 'resume.pt' else "
+        "os.kill(os.getpid(), signal.SIGKILL); checkpoint.save(folder, config, state, tiny_images().cameras)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
     content = checkpoint.load_resume(tmp_path)
     assert (content["step"], checkpoint.load(tmp_path)["step"]) == (14, 12)
     checkpoint.restore_field(checkpoint.load(tmp_path), config, select("native", "cpu"))
