@@ -15,8 +15,8 @@ from nerf.rendering import sample_weights
 from nerf.sampler import RaySampler
 
 RAYS_PER_CHUNK = {"cuda": 1 << 16, "cpu": 1 << 14}
-# A surface in a grid of N cells takes about N^(2/3) of them. A GPU can afford to meet each many times.
-RAYS_PER_SURFACE_CELL = {"cuda": 64, "cpu": 12}
+# A surface in a grid of N cells takes about N^(2/3) of them; each shall be met several times.
+RAYS_PER_SURFACE_CELL = {"cuda": 8, "cpu": 12}
 
 
 @torch.no_grad()

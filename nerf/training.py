@@ -28,8 +28,9 @@ DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 90.0
 DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 80**3}
 DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
-DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
-DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.001, "voxel_mlp": 0.001, "voxel_sh": 0.005}
+DEFAULT_FIELDS = {"cuda": "voxel_deferred", "cpu": "voxel_sh"}
+DEFERRED_RAYS_CUDA = 16384  # whose MLP costs next to nothing
+DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.0, "voxel_mlp": 0.001, "voxel_sh": 0.005}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
 TOO_EARLY = 0.5  # share of the run before which a grid where nothing is dense may still become dense
@@ -96,11 +97,12 @@ def resolve(config: Config, backend: Backend) -> Config:
     name = DEFAULT_FIELDS[device] if config.field.name == "auto" else config.field.name
     field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
     entropy = config.loss.opacity_entropy
+    rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
     return replace(
         config,
         field=FIELDS[name](**field),
         loss=replace(config.loss, opacity_entropy=DEFAULT_OPACITY_ENTROPY[name] if entropy is None else entropy),
-        train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or DEFAULT_RAYS[device]),
+        train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or rays),
     )
 
 

@@ -137,12 +137,12 @@ def test_interpolation_passes_through_the_chosen_cameras(run: Path, call_script:
 def test_a_run_whose_cameras_share_no_target_says_so(
     run: Path, call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = checkpoint.load(run)
+    content = torch.load(run / checkpoint.MODEL_FILE, weights_only=True)
     poses = content["cameras"]["c2w"][:1].repeat(VIEWS, 1, 1)
     poses[:, 0, 3] += 0.1 * torch.arange(VIEWS)  # side by side, all looking the same way
     content["cameras"]["c2w"] = poses
     Path("run").mkdir()
-    torch.save(content, "run/checkpoint.pt")
+    torch.save(content, f"run/{checkpoint.MODEL_FILE}")
     for path in ("orbit", "spiral"):
         assert call_script("render", "run=run", f"path={path}", "hydra.run.dir=out") == 2
         message = capsys.readouterr().err

@@ -146,7 +146,7 @@ def test_a_saved_run_resumes_and_renders_what_the_open_one_does(run: TrainingRun
     resumed = nerf.resume(folder)
     opened, loaded = run.open(), nerf.load(str(folder), device="cpu")
     assert (opened.folder, loaded.folder) == (None, folder)
-    cameras = nerf.orbit(loaded.cameras, views=3, width=16)
+    cameras = nerf.orbit(loaded.cameras, views=3).resized(16, 16)
     views = [x.render(cameras, 1) for x in (opened, loaded)]
     assert views[0].rgb.shape == (16, 16, 3) and views[0].opacity.max() > 0.1
     for name in ("rgb", "opacity", "depth"):

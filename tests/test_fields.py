@@ -1,0 +1,60 @@
+"""What sets the fields apart: where colour is made."""
+
+import pytest
+import torch
+
+from nerf.config import FIELDS
+from nerf.fields.field import Field
+from nerf.fields.registry import build_field
+from nerf.ops.backend import select
+from nerf.scene_box import SceneBox
+
+BOX = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
+NAMES = [name for name in FIELDS if name != "auto"]
+
+
+def field_of(name: str) -> Field:
+    """A small field with numbers in its grids."""
+    torch.manual_seed(0)
+    field = build_field(FIELDS[name](), BOX, (5, 5, 5), 0.5, select("native", "cpu"))
+    with torch.no_grad():
+        for grid in (field.density_grid, getattr(field, field.color_grid_name)):
+            grid.normal_()
+    return field
+
+
+def directions(count: int) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.randn(count, 3), dim=-1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_opaque_sample_makes_a_colour(name: str) -> None:
+    field, views = field_of(name), directions(7)
+    density, values = field(torch.rand(7, 3), views, torch.arange(7))
+    assert density.shape == (7,) and (density >= 0).all()
+    rgb = field.shade(values, torch.ones(7), views)
+    assert rgb.shape == (7, 3) and ((rgb > 0) & (rgb < 1)).all()
+    assert (rgb - field.shade(values, torch.ones(7), directions(7))).abs().max() > 0.01 or name != "voxel_deferred"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_light_is_in_proportion_to_opacity(name: str) -> None:
+    """The same values with less weight: less light of the same colour; none without any."""
+    field, views = field_of(name), directions(7)
+    _, values = field(torch.rand(7, 3), views, torch.arange(7))
+    opacity = torch.linspace(0.1, 0.9, 7)
+    whole = field.shade(values, torch.ones(7), views)
+    torch.testing.assert_close(field.shade(values * opacity[:, None], opacity, views), whole * opacity[:, None])
+    assert not field.shade(torch.zeros_like(values), torch.zeros(7), views).any()
+
+
+def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
+    """Two samples of equal weight look like one with their mean features; with colours per sample they do not."""
+    views = directions(1)
+    for name, same in (("voxel_deferred", True), ("voxel_mlp", False)):
+        field = field_of(name)
+        positions = torch.tensor([[0.1, 0.2, 0.3], [-0.6, 0.4, 0.0]])
+        _, values = field(positions, views, torch.zeros(2, dtype=torch.int64))
+        features = field.interpolate(field.feature_grid, positions).mean(0)
+        mlp_of_mean = field_of("voxel_deferred").shade(features[None], torch.ones(1), views)
+        assert torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6) == same
