@@ -35,7 +35,7 @@ class DatasetConfig:
 
 @dataclass
 class FieldConfig:
-    name: str = setting("auto", "which field; auto = voxel_deferred on a GPU, voxel_sh on a CPU", choices=FIELD_NAMES)
+    name: str = setting("auto", "which field; auto = voxel_mlp on a GPU, for 40 s or less voxel_deferred, voxel_sh on a CPU", choices=FIELD_NAMES)
     num_voxels: int | None = setting(None, "voxels of the finest grid; none = 256^3 on a GPU, 80^3 on a CPU", low=8)
     min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
     min_level_steps: int = setting(100, "steps between two doublings at least", low=0)

@@ -28,7 +28,9 @@ DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 90.0
 DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 80**3}
 DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
-DEFAULT_FIELDS = {"cuda": "voxel_deferred", "cpu": "voxel_sh"}
+DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
+# On lego voxel_deferred is ahead by 0.4 dB after 30 seconds, voxel_mlp by 0.2 after 60 (docs/results/log.md).
+DEFERRED_SECONDS_CUDA = 40.0
 DEFERRED_RAYS_CUDA = 16384  # whose MLP costs next to nothing
 DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.0, "voxel_mlp": 0.001, "voxel_sh": 0.005}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
@@ -94,7 +96,7 @@ def resolve(config: Config, backend: Backend) -> Config:
     steps, seconds = train.steps, train.max_seconds
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
-    name = DEFAULT_FIELDS[device] if config.field.name == "auto" else config.field.name
+    name = _default_field(device, seconds) if config.field.name == "auto" else config.field.name
     field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
     entropy = config.loss.opacity_entropy
     rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
@@ -104,6 +106,13 @@ def resolve(config: Config, backend: Backend) -> Config:
         loss=replace(config.loss, opacity_entropy=DEFAULT_OPACITY_ENTROPY[name] if entropy is None else entropy),
         train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or rays),
     )
+
+
+def _default_field(device: str, seconds: float | None) -> str:
+    """The field that gets farthest in the time that there is."""
+    if device == "cuda" and seconds is not None and seconds <= DEFERRED_SECONDS_CUDA:
+        return "voxel_deferred"
+    return DEFAULT_FIELDS[device]
 
 
 def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState:
