@@ -59,8 +59,7 @@ inline void check_argument(const char* name, const Tensor& t, const Tensor& firs
     reject(std::string(name) + " is " + dtype_name(t.scalar_type()) + ", expected " + dtype_name(dtype));
   bool fits = t.dim() == int64_t(shape.size());
   for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] == kAny || shape[i] == t.size(int64_t(i));
-  if (!fits)
-    reject(std::string(name) + " has shape " + shape_name(t.sizes()) + ", expected " + shape_name(shape));
+  if (!fits) reject(std::string(name) + " has shape " + shape_name(t.sizes()) + ", expected " + shape_name(shape));
 }
 
 inline void check_floating(const char* name, const Tensor& t) {
@@ -139,8 +138,8 @@ struct Plain<kOperation> {
 
 // Calls nerf::cpu::function, nerf::cuda::function or nerf::cuda_plain::function by the device of the tensor and the scope.
 #ifdef NERF_WITH_CUDA
-#define NERF_CALL(tensor, function, ...)                                           \
-  (!(tensor).is_cuda()    ? cpu::function(__VA_ARGS__, Stream())                   \
+#define NERF_CALL(tensor, function, ...)                                              \
+  (!(tensor).is_cuda()    ? cpu::function(__VA_ARGS__, Stream())                      \
    : PlainScope::active() ? cuda_plain::function(__VA_ARGS__, current_stream(tensor)) \
                           : cuda::function(__VA_ARGS__, current_stream(tensor)))
 #else

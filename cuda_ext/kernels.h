@@ -21,27 +21,27 @@ struct Stream {
   int device = 0;
 };
 
-#define NERF_DEVICE_FUNCTIONS                                                                                   \
-  /* Fills words and ray_offsets (clamped to the capacity unless that is 0) and counts the overflow. */         \
-  template <class T> void march_count(const MarchArgs<T>& args, Stream stream);                                 \
-  /* Fills ray_indices, t_starts and t_ends for the offsets. */                                                 \
-  template <class T> void march_fill(const MarchArgs<T>& args, Stream stream);                                  \
-  template <class T> void trilinear(const TrilinearArgs<T>& args, Stream stream);                               \
-  template <class T> void trilinear_backward(const TrilinearArgs<T>& args, Stream stream);                      \
-  template <class T> void composite(const CompositeArgs<T>& args, Stream stream);                               \
-  template <class T> void composite_backward(const CompositeArgs<T>& args, Stream stream);                      \
-  template <class T> void contract_basis(const ContractBasisArgs<T>& args, Stream stream);                      \
-  template <class T> void contract_basis_backward(const ContractBasisArgs<T>& args, Stream stream);             \
-  template <class T> void sample_images(const SampleImagesArgs<T>& args, Stream stream);                        \
-  template <class T> void total_variation(const TotalVariationArgs<T>& args, Stream stream);                    \
-  template <class T> void adam(const AdamArgs<T>& args, Stream stream);                                         \
-  template <class T> void cells(const CellsArgs<T>& args, Stream stream);                                       \
-  template <class T> void cells_backward(const CellsArgs<T>& args, Stream stream);                              \
-  /* Rows of src whose index lies outside of dst: the CPU throws before it writes, CUDA leaves them out. */     \
-  template <class T> void index_add(const IndexAddArgs<T>& args, Stream stream);                                \
-  template <class T> void distortion(const DistortionArgs<T>& args, Stream stream);                             \
-  template <class T> void distortion_backward(const DistortionArgs<T>& args, Stream stream);                    \
-  /* Waits for the stream and reads one integer. */                                                             \
+#define NERF_DEVICE_FUNCTIONS                                                                               \
+  /* Fills words and ray_offsets (clamped to the capacity unless that is 0) and counts the overflow. */     \
+  template <class T> void march_count(const MarchArgs<T>& args, Stream stream);                             \
+  /* Fills ray_indices, t_starts and t_ends for the offsets. */                                             \
+  template <class T> void march_fill(const MarchArgs<T>& args, Stream stream);                              \
+  template <class T> void trilinear(const TrilinearArgs<T>& args, Stream stream);                           \
+  template <class T> void trilinear_backward(const TrilinearArgs<T>& args, Stream stream);                  \
+  template <class T> void composite(const CompositeArgs<T>& args, Stream stream);                           \
+  template <class T> void composite_backward(const CompositeArgs<T>& args, Stream stream);                  \
+  template <class T> void contract_basis(const ContractBasisArgs<T>& args, Stream stream);                  \
+  template <class T> void contract_basis_backward(const ContractBasisArgs<T>& args, Stream stream);         \
+  template <class T> void sample_images(const SampleImagesArgs<T>& args, Stream stream);                    \
+  template <class T> void total_variation(const TotalVariationArgs<T>& args, Stream stream);                \
+  template <class T> void adam(const AdamArgs<T>& args, Stream stream);                                     \
+  template <class T> void cells(const CellsArgs<T>& args, Stream stream);                                   \
+  template <class T> void cells_backward(const CellsArgs<T>& args, Stream stream);                          \
+  /* Rows of src whose index lies outside of dst: the CPU throws before it writes, CUDA leaves them out. */ \
+  template <class T> void index_add(const IndexAddArgs<T>& args, Stream stream);                            \
+  template <class T> void distortion(const DistortionArgs<T>& args, Stream stream);                         \
+  template <class T> void distortion_backward(const DistortionArgs<T>& args, Stream stream);                \
+  /* Waits for the stream and reads one integer. */                                                         \
   int64_t read(const int64_t* address, Stream stream);
 
 namespace cpu {
@@ -53,14 +53,14 @@ NERF_DEVICE_FUNCTIONS
 void gather_lines(const float* lines, int64_t num_lines, float* sums, int64_t count, Stream stream);
 // Each thread adds 1 to `width` consecutive floats, 1 or 4, at a random multiple of width; places: a power of two.
 void add_at_random(float* target, int64_t places, int width, int64_t count, Stream stream);
-}
+}  // namespace cuda
 namespace cuda_plain {
 NERF_DEVICE_FUNCTIONS
 }
 
 // All serve float and double; this instantiates one of their functions for both.
-#define NERF_INSTANTIATE(function, Args)                   \
-  template void function(const Args<float>&, Stream);      \
+#define NERF_INSTANTIATE(function, Args)              \
+  template void function(const Args<float>&, Stream); \
   template void function(const Args<double>&, Stream);
 
 }  // namespace nerf

@@ -41,34 +41,24 @@ static void define(StableLibrary& m) {
       "Tensor ray_offsets) -> Tensor");
 }
 
-#define NERF_OPERATIONS(implement)          \
-  implement(march_rays)                     \
-  implement(interpolate_trilinear)          \
-  implement(interpolate_trilinear_backward) \
-  implement(interpolate_trilinear_grad)     \
-  implement(composite_rays)                 \
-  implement(composite_rays_backward)        \
-  implement(contract_basis)                 \
-  implement(contract_basis_backward)        \
-  implement(sample_images)                  \
-  implement(total_variation_grad)           \
-  implement(adam_step)                      \
-  implement(interpolate_cells)              \
-  implement(interpolate_cells_backward)     \
-  implement(index_add)                      \
-  implement(distortion_loss)                \
-  implement(distortion_loss_backward)
+#define NERF_OPERATIONS(implement)                                                                       \
+  implement(march_rays) implement(interpolate_trilinear) implement(interpolate_trilinear_backward)       \
+      implement(interpolate_trilinear_grad) implement(composite_rays) implement(composite_rays_backward) \
+          implement(contract_basis) implement(contract_basis_backward) implement(sample_images)          \
+              implement(total_variation_grad) implement(adam_step) implement(interpolate_cells)          \
+                  implement(interpolate_cells_backward) implement(index_add) implement(distortion_loss)  \
+                      implement(distortion_loss_backward)
 
 #define NERF_FAST(operation) m.impl(#operation, TORCH_BOX(&nerf::operation));
 #define NERF_PLAIN(operation) m.impl(#operation, TORCH_BOX(&nerf::Plain<&nerf::operation>::call));
 
 STABLE_TORCH_LIBRARY(nerf, m) { define(m); }
 STABLE_TORCH_LIBRARY(nerf_plain, m) { define(m); }
-STABLE_TORCH_LIBRARY_IMPL(nerf, CPU, m) { NERF_OPERATIONS(NERF_FAST) }
-STABLE_TORCH_LIBRARY_IMPL(nerf_plain, CPU, m) { NERF_OPERATIONS(NERF_PLAIN) }
+STABLE_TORCH_LIBRARY_IMPL(nerf, CPU, m){NERF_OPERATIONS(NERF_FAST)} STABLE_TORCH_LIBRARY_IMPL(nerf_plain, CPU, m){
+    NERF_OPERATIONS(NERF_PLAIN)}
 #ifdef NERF_WITH_CUDA
-STABLE_TORCH_LIBRARY_IMPL(nerf, CUDA, m) { NERF_OPERATIONS(NERF_FAST) }
-STABLE_TORCH_LIBRARY_IMPL(nerf_plain, CUDA, m) { NERF_OPERATIONS(NERF_PLAIN) }
+STABLE_TORCH_LIBRARY_IMPL(nerf, CUDA, m){NERF_OPERATIONS(NERF_FAST)} STABLE_TORCH_LIBRARY_IMPL(nerf_plain, CUDA, m){
+    NERF_OPERATIONS(NERF_PLAIN)}
 
 // What the GPU can do at best, for the benchmark: see ops/ceilings.cpp.
 STABLE_TORCH_LIBRARY(nerf_ceilings, m) {
@@ -82,4 +72,5 @@ STABLE_TORCH_LIBRARY_IMPL(nerf_ceilings, CUDA, m) {
 #endif
 
 // Read from the file by build.py: which sources this library was made of, and for which GPUs.
-extern "C" __attribute__((visibility("default"), used)) const char nerf_build_stamp[] = "nerf-build-stamp:" NERF_BUILD_STAMP;
+extern "C" __attribute__((visibility("default"), used)) const char nerf_build_stamp[] =
+    "nerf-build-stamp:" NERF_BUILD_STAMP;

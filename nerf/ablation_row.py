@@ -154,7 +154,7 @@ class Row:
         self.update()
 
     def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
-        """Milliseconds of every step, whole and by stage. On a CPU fewer steps once max_seconds have passed, but three."""
+        """Milliseconds of every step, whole and by stage. On a CPU fewer once max_seconds have passed, but three."""
         self.clock.running = True
         began = time.perf_counter()
         for index in range(num_steps):

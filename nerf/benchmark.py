@@ -53,7 +53,8 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figu
     """All cases on the device.
 
     Returns size, flush_bytes, ceilings, cases (op, case, zero_fill, floors and rows), left_out (cases for which there
-    was no time), summaries and ladder, as they go into the JSON. Raises UserError for an unknown operation or a file of variants that cannot be used.
+    was no time), summaries and ladder, as they go into the JSON. Raises UserError for an unknown operation or
+    a file of variants that cannot be used.
     """
     unknown = set(settings.ops or ()) - set(OPS)
     if unknown:

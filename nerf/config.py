@@ -35,7 +35,11 @@ class DatasetConfig:
 
 @dataclass
 class FieldConfig:
-    name: str = setting("auto", "which field; auto = voxel_mlp on a GPU, for 40 s or less voxel_deferred, voxel_sh on a CPU", choices=FIELD_NAMES)
+    name: str = setting(
+        "auto",
+        "which field; auto = voxel_mlp on a GPU, voxel_deferred there for 40 s or less, voxel_sh on a CPU",
+        choices=FIELD_NAMES,
+    )
     num_voxels: int | None = setting(None, "voxels of the finest grid; none = 256^3 on a GPU, 80^3 on a CPU", low=8)
     min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
     min_level_steps: int = setting(100, "steps between two doublings at least", low=0)
@@ -96,7 +100,9 @@ class LossConfig:
     tv_color: float = setting(0.0, "weight of the total variation of colour or features", low=0)
     tv_until: float = setting(0.5, "share of the run during which total variation counts", low=0, high=1)
     opacity_entropy: float | None = setting(
-        None, "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp, 0.005 for voxel_sh, else 0", low=0
+        None,
+        "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp, 0.005 for voxel_sh, else 0",
+        low=0,
     )
     distortion: float = setting(0.0, "weight of the spread of the samples' weights along each ray", low=0)
 
@@ -105,7 +111,9 @@ class LossConfig:
 class TrainConfig:
     steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 90 seconds on a CPU", low=1)
     max_seconds: float | None = setting(None, "wall clock of training alone; the schedule stretches to fit", low=0.1)
-    rays_per_step: int | None = setting(None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 for voxel_deferred there", low=1)
+    rays_per_step: int | None = setting(
+        None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 for voxel_deferred there", low=1
+    )
     lr_decay: float = setting(0.1, "factor on all learning rates over the run, exponential", low=1e-6, high=1)
     beta1: float = setting(0.9, "Adam's decay of the mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of the mean squared gradient", low=0, high=0.99999)

@@ -131,7 +131,7 @@ def is_checked(operation: str) -> bool:
 def check(operation: str, device: str, ops: ModuleType) -> Result:
     """Runs ops.<operation>, or for a backward operation its forward one with gradients, on a device.
 
-    ops: nerf.ops.native. The reference computes the same in float32 on the CPU. What the operation raises is its problem.
+    ops: nerf.ops.native. The reference computes the same in float32 on the CPU. What it raises is its problem.
     """
     if not is_checked(operation):
         return Result(operation, device, None, False, 0.0)

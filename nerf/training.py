@@ -133,7 +133,9 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest))
     state.batches.find_pool(make_sampler(config, state))
     if len(state.batches.pool) == 0:
-        raise UserError(f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see.")
+        raise UserError(
+            f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see."
+        )
     plan_capacity(config, state)
     clock.read()
     clock.stop()
@@ -240,7 +242,8 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             error, bad, dropped, samples = monitor.tolist()
             monitor.zero_()
             if bad:
-                raise NonFiniteLoss(f"the loss was not finite in {int(bad)} of the {count} steps up to step {clock.step}")
+                found = f"in {int(bad)} of the {count} steps up to step {clock.step}"
+                raise NonFiniteLoss(f"the loss was not finite {found}")
             if not _parameters_finite(state.field):  # density that is NaN weighs nothing and shows in no loss
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             rays = count * config.train.rays_per_step

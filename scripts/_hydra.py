@@ -19,13 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # a checkout runs without being installed
 
 import hydra  # noqa: E402
+from _failures import explain, forbidden  # noqa: E402
 from hydra.core.config_store import ConfigStore  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from hydra.errors import HydraException  # noqa: E402
 from omegaconf import MISSING, OmegaConf  # noqa: E402
 from omegaconf.errors import MissingMandatoryValue  # noqa: E402
-
-from _failures import explain, forbidden  # noqa: E402
 
 from nerf import config as settings  # noqa: E402
 from nerf.errors import UserError  # noqa: E402

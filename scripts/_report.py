@@ -70,7 +70,8 @@ class progress_bar:  # noqa: N801 - used like a function
         dropped = f" dropped {look.dropped_rays} rays" if look.dropped_rays else ""
         self._bar.set_description_str(
             f"step {look.step}/{look.total_steps} PSNR {look.psnr:.2f} dB "
-            f"{look.rays_per_second / 1e3:.0f}k rays/s {look.samples_per_ray:.1f} samples/ray {left:.0f} s left{dropped}"
+            f"{look.rays_per_second / 1e3:.0f}k rays/s {look.samples_per_ray:.1f} samples/ray "
+            f"{left:.0f} s left{dropped}"
         )
         self._bar.refresh()
 

@@ -17,9 +17,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from _hydra import run  # before torch
-
 import torch
+from _hydra import run  # before torch
 from _plot import plot_ablation
 from _report import commit
 from _tables import ablation_table

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _hydra import run  # before torch
-
 from _report import commit, print_table, score_views
 from _runs import RunConfig, open_run
 

@@ -28,9 +28,8 @@ import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _hydra import run  # before torch
-
 import torch
+from _hydra import run  # before torch
 from _runs import OpenRun, RunConfig, open_run
 from torch import Tensor
 from tqdm import tqdm

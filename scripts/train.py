@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _hydra import CONFIGS, run  # before torch
-
 from _report import RunReport, progress_bar, save_config
 from omegaconf import OmegaConf
 
@@ -83,7 +82,9 @@ def _resumed_config(given: TrainScriptConfig, saved: Config, overrides: list[str
             elif name.startswith(("evaluation.", "dataset.", "train.")):
                 _set(saved, name, _lookup(given, name))
     if refused:
-        raise UserError(f"a resumed run keeps its settings, so that it ends as if never stopped; drop {', '.join(refused)}.")
+        raise UserError(
+            f"a resumed run keeps its settings, so that it ends as if never stopped; drop {', '.join(refused)}."
+        )
     return saved
 
 

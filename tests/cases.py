@@ -278,7 +278,10 @@ CASES: dict[str, dict[str, Case]] = {
         "empty": _case(_packed, counts=()),
         "zero_samples": _case(_packed, counts=(0, 0, 0)),
         "long_rays": _case(_packed, counts=LONG_RAYS, density=0.4),
-        **{f"long_rays_{c}_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=c) for c in (7, 8, 12, 16)},
+        **{
+            f"long_rays_{c}_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=c)
+            for c in (7, 8, 12, 16)
+        },
         "no_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=0),
         "huge_density": _case(_packed, density=1e10),
         "zero_density": _case(_packed, density=0.0),

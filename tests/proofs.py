@@ -84,8 +84,8 @@ def assert_as_accurate(name: str, arguments: tuple) -> None:
     """Native errs at most twice as much as the reference of the same dtype does, both against float64.
 
     Twice, because the order of a sum is free. To that comes a floor for outputs that the reference happens to
-    hit exactly: eight roundings of the largest number, as threads add up in any order. No wider type measures the reference in float64; there
-    the floor is all, twenty roundings, which is what sums of this length collect.
+    hit exactly: eight roundings of the largest number, as threads add up in any order. No wider type measures the
+    reference in float64; there the floor is all, twenty roundings, which is what sums of this length collect.
     """
     exact = exact_outcome(name, arguments)
     theirs, ours = outcome(name, reference, arguments), outcome(name, native, arguments)

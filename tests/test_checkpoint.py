@@ -172,10 +172,11 @@ def test_a_run_killed_between_its_two_files_resumes_and_renders(tmp_path: Path) 
     """A process resumes it and dies before it writes the model of its save."""
     config, state = save_run(tmp_path)
     program = (
-        "import os, signal, sys; from pathlib import Path; from nerf import checkpoint; from nerf.ops.backend import select; "
-        "from tiny_runs import run_to, tiny_images; folder, write = Path(sys.argv[1]), checkpoint._write; "
-        "content = checkpoint.load_resume(folder); config = checkpoint.restore_config(content); "
-        "state = checkpoint.restore_run(content, config, tiny_images(), select('native', 'cpu')); run_to(config, state, 14); "
+        "import os, signal, sys; from pathlib import Path; from nerf import checkpoint; "
+        "from nerf.ops.backend import select; from tiny_runs import run_to, tiny_images; "
+        "folder, write = Path(sys.argv[1]), checkpoint._write; content = checkpoint.load_resume(folder); "
+        "config, native = checkpoint.restore_config(content), select('native', 'cpu'); "
+        "state = checkpoint.restore_run(content, config, tiny_images(), native); run_to(config, state, 14); "
         "checkpoint._write = lambda path, content: write(path, content) if path.name == 'resume.pt' else "
         "os.kill(os.getpid(), signal.SIGKILL); checkpoint.save(folder, config, state, tiny_images().cameras)"
     )

@@ -38,7 +38,7 @@ def test_a_file_takes_its_place_at_the_end(tmp_path: Path) -> None:
     with replacing(path) as partial:
         partial.write_text("whole")
         assert not path.exists() and partial.suffix == ".txt" and partial.parent == path.parent
-    assert path.read_text() == "whole" and os.listdir(path.parent) == ["a.txt"]
+    assert path.read_text() == "whole" and [x.name for x in path.parent.iterdir()] == ["a.txt"]
 
 
 def test_an_interrupted_write_leaves_the_older_file(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_an_interrupted_write_leaves_the_older_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), replacing(path) as partial:
         partial.write_text("half")
         raise KeyboardInterrupt
-    assert path.read_text() == "older" and os.listdir(tmp_path) == ["a.txt"]
+    assert path.read_text() == "older" and [x.name for x in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     program = "import torch, sys; from nerf.images import save_floats; save_floats('a.npy', torch.zeros(100, 100))"
     found = run_limited(program, tmp_path)
     assert "UserError: a.npy cannot be written (File too large); free some space" in found.stderr
-    assert os.listdir(tmp_path) == []
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_video_that_the_disk_cuts_off_is_no_video(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_video_that_the_disk_cuts_off_is_no_video(tmp_path: Path) -> None:
     found = run_limited(WRITE_A_VIDEO, tmp_path)
     assert found.returncode == 2, found.stderr
     assert found.stdout.startswith("video.mp4 cannot be written (") and "; free some space" in found.stdout
-    assert os.listdir(tmp_path) == []
+    assert not any(tmp_path.iterdir())
 
 
 def run_limited(program: str, folder: Path) -> subprocess.CompletedProcess:

@@ -77,7 +77,7 @@ def test_gradients_are_dropped_or_zero_after_a_step(backend: Backend) -> None:
     optimizer.step()
     for name, parameter in field.named_parameters():
         kept = name in RATES and backend.name == "native"
-        assert parameter.grad is None or kept and not parameter.grad.any(), name
+        assert parameter.grad is None or (kept and not parameter.grad.any()), name
     assert field.density_grid.grad is (before if backend.name == "native" else None)
 
 

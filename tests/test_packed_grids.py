@@ -16,7 +16,6 @@ from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 
-
 RESOLUTION = (24, 20, 23)
 POISON = 1e30
 

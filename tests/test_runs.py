@@ -80,7 +80,7 @@ def test_the_package_imports_neither_hydra_nor_omegaconf() -> None:
 
 
 def test_a_run_left_by_break_and_by_an_exception_goes_on_as_if_never_stopped(run: TrainingRun) -> None:
-    for look in run.train():
+    for look in run.train():  # noqa: B007
         break
     assert look.step == run.state.clock.step == 1 and not run.finished
     with pytest.raises(ZeroDivisionError):
@@ -194,7 +194,7 @@ def test_settings_take_the_names_of_the_command_line() -> None:
         ({"train": 3}, "there is no setting 'train'; did you mean 'train.steps'?"),
         ({"trian.steps": 3}, "there is no setting 'trian.steps'; did you mean 'train.steps'?"),
         ({"train.steps": 0}, "train.steps=0 is out of range, expected at least 1"),
-        ({"field": "voxel_mpl"}, "field.name=voxel_mpl is unknown; choose one of auto, voxel_deferred, voxel_mlp, voxel_sh"),
+        ({"field": "voxel_mpl"}, "field.name=voxel_mpl is unknown; choose one of auto, voxel_deferred, voxel_mlp"),
     ],
 )
 def test_mistakes_in_settings_are_answered(values: dict, expected: str) -> None:

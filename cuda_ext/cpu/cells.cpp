@@ -28,8 +28,10 @@ void cells(const CellsArgs<T>& a, Stream) {
     for (int k = 0; k < 8; ++k) {
       const T weight = w.corner_weight(k);
       const T* __restrict__ values = a.feats + (8 * n + k) * channels;
-      if (k == 0) for (int64_t c = 0; c < channels; ++c) out[c] = weight * values[c];
-      else for (int64_t c = 0; c < channels; ++c) out[c] += weight * values[c];
+      if (k == 0)
+        for (int64_t c = 0; c < channels; ++c) out[c] = weight * values[c];
+      else
+        for (int64_t c = 0; c < channels; ++c) out[c] += weight * values[c];
     }
   });
 }

@@ -8,7 +8,7 @@
 namespace nerf::cpu {
 namespace {
 
-constexpr int64_t kColumns = 16;         // fewer of them are not worth a core
+constexpr int64_t kColumns = 16;          // fewer of them are not worth a core
 constexpr int64_t kSerialWork = 1 << 14;  // elements that one core adds in the time that it takes to wake another
 
 struct Part {
@@ -91,8 +91,9 @@ void index_add(const IndexAddArgs<T>& a, Stream) {
     const auto share = [&](int64_t whole, bool cut, int64_t i) {
       return cut ? whole * i / parts : i > part ? whole : 0;
     };
-    add_part(a, walk, {share(elements, columns, part), share(elements, columns, part + 1),
-                       share(targets, !columns, part), share(targets, !columns, part + 1)});
+    add_part(a, walk,
+             {share(elements, columns, part), share(elements, columns, part + 1), share(targets, !columns, part),
+              share(targets, !columns, part + 1)});
   });
 }
 

@@ -26,9 +26,8 @@ void gather_lines(const float* lines, int64_t num_lines, float* sums, int64_t co
 
 void add_at_random(float* target, int64_t places, int width, int64_t count, Stream stream) {
   if (width == 1) {
-    for_each(count, "add_at_random", stream, [=] __device__(int64_t i) {
-      atomicAdd(target + (scrambled(uint64_t(i)) & uint64_t(places - 1)), 1.0f);
-    });
+    for_each(count, "add_at_random", stream,
+             [=] __device__(int64_t i) { atomicAdd(target + (scrambled(uint64_t(i)) & uint64_t(places - 1)), 1.0f); });
   } else {
     for_each(count, "add_at_random", stream, [=] __device__(int64_t i) {
       add_float4(reinterpret_cast<float4*>(target) + (scrambled(uint64_t(i)) & uint64_t(places - 1)), {1, 1, 1, 1});

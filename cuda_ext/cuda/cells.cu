@@ -35,8 +35,7 @@ __global__ void __launch_bounds__(kThreads) gather_packs_kernel(CellsArgs<T> a, 
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    cells_backward_packs_kernel(CellsArgs<T> a, int64_t packs, int log2_lanes) {
+__global__ void __launch_bounds__(kThreads) cells_backward_packs_kernel(CellsArgs<T> a, int64_t packs, int log2_lanes) {
   constexpr int kSize = kPackSize<T>;
   const int64_t n = (int64_t(blockIdx.x) * kThreads + threadIdx.x) >> log2_lanes;
   const int lanes = 1 << log2_lanes, lane = threadIdx.x & (lanes - 1);

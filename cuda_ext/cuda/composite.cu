@@ -130,7 +130,8 @@ void composite(const CompositeArgs<T>& a, Stream stream) {
 template <class T>
 void composite_backward(const CompositeArgs<T>& a, Stream stream) {
   const auto fast = [&](auto channels) {
-    launch(composite_backward_kernel<T, decltype(channels)::value>, 32 * a.num_rays, "composite_rays_backward", stream, a);
+    launch(composite_backward_kernel<T, decltype(channels)::value>, 32 * a.num_rays, "composite_rays_backward", stream,
+           a);
   };
   with_channels(a.channels, fast, [&] { cuda_plain::composite_backward(a, stream); });
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kAllLanes = ~0u;
 constexpr int kWarps = kThreads / 32;
-constexpr int64_t kBlocks = 8 * 132;  // fill the largest chips; smaller ones take turns
+constexpr int64_t kBlocks = 8 * 132;                        // fill the largest chips; smaller ones take turns
 constexpr int64_t k32Bit = INT32_MAX - kBlocks * kThreads;  // below it, numbers and steps over them fit 32 bits
 
 // scatter
@@ -70,8 +70,7 @@ __device__ int find_rows(const IndexAddArgs<T>& a, int64_t target, int64_t first
   }
 #pragma unroll
   for (int j = 0; j < kWalkPerLane; ++j) {
-    if (here[j] >> lane & 1)
-      found[slot + __popc(here[j] & ((1u << lane) - 1))] = (warp * kWalkPerLane + j) * 32 + lane;
+    if (here[j] >> lane & 1) found[slot + __popc(here[j] & ((1u << lane) - 1))] = (warp * kWalkPerLane + j) * 32 + lane;
     slot += __popc(here[j]);
   }
   __syncthreads();

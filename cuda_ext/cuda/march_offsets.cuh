@@ -42,8 +42,8 @@ static __device__ int64_t block_sum_inclusive(int64_t value) {
 
 // Counts to offsets in one block: a batch has few rays, and one launch beats three. Rays from the first that does not
 // fit the capacity on are dropped and counted.
-static __global__ void __launch_bounds__(kScanThreads) offsets_kernel(int64_t num_rays, int64_t capacity,
-                                                                     int64_t* offsets, int64_t* overflow) {
+static __global__ void __launch_bounds__(kScanThreads)
+    offsets_kernel(int64_t num_rays, int64_t capacity, int64_t* offsets, int64_t* overflow) {
   __shared__ int64_t carry, kept, dropped;
   if (threadIdx.x == 0) carry = kept = dropped = offsets[0] = 0;
   __syncthreads();
@@ -66,7 +66,7 @@ template <class T>
 void counts_to_offsets(const MarchArgs<T>& a, Stream stream) {
   const DeviceGuard guard(stream.device);
   offsets_kernel<<<1, kScanThreads, 0, cudaStream_t(stream.handle)>>>(a.num_rays, a.capacity, a.ray_offsets,
-                                                                     a.overflow);
+                                                                      a.overflow);
   check(cudaGetLastError(), "march_rays: offsets");
 }
 

@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 
+#include "float4.cuh"
 #include "launch.cuh"
 
 namespace nerf::cuda {
@@ -47,26 +48,25 @@ __device__ void store_once(T* address, const Pack<T, kCount>& pack) {
 // Atomic additions whose result nobody waits for; from sm_90 on a pack of float32 or bfloat16 is one of them.
 template <class T, int kCount>
 __device__ void add_atomic(T* address, const Pack<T, kCount>& pack) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
 #if __CUDA_ARCH__ >= 900
-    if constexpr (sizeof pack == kPackBytes) {
-      uint4 bits;
-      memcpy(&bits, &pack, sizeof pack);
-      asm volatile("red.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(bits.x), "r"(bits.y),
-                   "r"(bits.z), "r"(bits.w)
-                   : "memory");
-      return;
-    }
+  constexpr bool kWide = true;
+#else
+  constexpr bool kWide = false;
 #endif
+  if constexpr (kWide && std::is_same_v<T, BFloat16> && sizeof pack == kPackBytes) {
+#if __CUDA_ARCH__ >= 900
+    uint4 bits;
+    memcpy(&bits, &pack, sizeof pack);
+    asm volatile("red.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(bits.x), "r"(bits.y),
+                 "r"(bits.z), "r"(bits.w)
+                 : "memory");
+#endif
+  } else if constexpr (kWide && std::is_same_v<T, float> && kCount == 4) {
+    add_float4(reinterpret_cast<float4*>(address), make_float4(pack.v[0], pack.v[1], pack.v[2], pack.v[3]));
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
     for (int c = 0; c < kCount; ++c)
       atomicAdd(reinterpret_cast<__nv_bfloat16*>(address) + c, __ushort_as_bfloat16(pack.v[c].bits));
   } else {
-#if __CUDA_ARCH__ >= 900
-    if constexpr (std::is_same_v<T, float> && kCount == 4) {
-      atomicAdd(reinterpret_cast<float4*>(address), make_float4(pack.v[0], pack.v[1], pack.v[2], pack.v[3]));
-      return;
-    }
-#endif
     for (int c = 0; c < kCount; ++c) atomicAdd(address + c, pack.v[c]);
   }
 }

@@ -108,8 +108,7 @@ __global__ void __launch_bounds__(kThreads) scatter_runs_kernel(TrilinearArgs<fl
       int64_t by[3];
       bool near = corners.row >= 0;
       for (int axis = 0; axis < 3; ++axis) {
-        const int64_t now =
-            cell_of(clamp(a.coords[3 * n + axis], 0.0f, float(a.vertices[axis] - 1)), a.vertices[axis]);
+        const int64_t now = cell_of(clamp(a.coords[3 * n + axis], 0.0f, float(a.vertices[axis] - 1)), a.vertices[axis]);
         by[axis] = now - cell[axis];
         cell[axis] = now;
         near = near && by[axis] >= -1 && by[axis] <= 1;

@@ -12,8 +12,7 @@ void composite(const CompositeArgs<T>& a, Stream stream) {
 
 template <class T>
 void composite_backward(const CompositeArgs<T>& a, Stream stream) {
-  for_each(a.num_rays, "composite_rays_backward", stream,
-           [a] __device__(int64_t r) { composite_ray_backward(a, r); });
+  for_each(a.num_rays, "composite_rays_backward", stream, [a] __device__(int64_t r) { composite_ray_backward(a, r); });
 }
 
 NERF_INSTANTIATE(composite, CompositeArgs)

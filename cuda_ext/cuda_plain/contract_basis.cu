@@ -8,9 +8,8 @@ using cuda::for_each;
 
 template <class T>
 void contract_basis(const ContractBasisArgs<T>& a, Stream stream) {
-  for_each(a.num_samples * kColors, "contract_basis", stream, [a] __device__(int64_t i) {
-    a.out[i] = contract_basis_color(a, i / kColors, i % kColors, a.num_basis);
-  });
+  for_each(a.num_samples * kColors, "contract_basis", stream,
+           [a] __device__(int64_t i) { a.out[i] = contract_basis_color(a, i / kColors, i % kColors, a.num_basis); });
 }
 
 template <class T>

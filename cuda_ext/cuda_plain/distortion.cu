@@ -12,7 +12,8 @@ void distortion(const DistortionArgs<T>& a, Stream stream) {
 
 template <class T>
 void distortion_backward(const DistortionArgs<T>& a, Stream stream) {
-  for_each(a.num_rays, "distortion_loss_backward", stream, [a] __device__(int64_t r) { distortion_ray_backward(a, r); });
+  for_each(a.num_rays, "distortion_loss_backward", stream,
+           [a] __device__(int64_t r) { distortion_ray_backward(a, r); });
 }
 
 NERF_INSTANTIATE(distortion, DistortionArgs)

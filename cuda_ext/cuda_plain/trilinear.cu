@@ -29,8 +29,7 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream stream) {
       if (grad == T(0)) return;
       const int64_t n = i / a.channels, c = i % a.channels;
       const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-      for (int k = 0; k < 8; ++k)
-        atomicAdd(a.grad_grid + s.corner_row(k) * a.channels + c, s.corner_weight(k) * grad);
+      for (int k = 0; k < 8; ++k) atomicAdd(a.grad_grid + s.corner_row(k) * a.channels + c, s.corner_weight(k) * grad);
     });
 }
 

@@ -14,8 +14,8 @@ constexpr int64_t kColors = 3;
 
 template <class T>
 struct ContractBasisArgs {
-  const T* values;  // [N,C], C >= 3 K
-  const T* basis;   // [R,K]
+  const T* values;             // [N,C], C >= 3 K
+  const T* basis;              // [R,K]
   const int64_t* ray_indices;  // [N]
   int64_t num_samples, num_rays, channels, num_basis;
   T* out;             // [N,3] forward

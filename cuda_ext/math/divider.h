@@ -25,9 +25,7 @@ struct Divider<uint32_t> {
     while (uint64_t(1) << shift < by) ++shift;
     magic = uint32_t((((uint64_t(1) << shift) - by) << 32) / by + 1);
   }
-  HOST_DEVICE uint32_t divide(uint32_t n) const {
-    return (uint32_t(uint64_t(n) * magic >> 32) + n) >> shift;
-  }
+  HOST_DEVICE uint32_t divide(uint32_t n) const { return (uint32_t(uint64_t(n) * magic >> 32) + n) >> shift; }
 };
 
 }  // namespace nerf

@@ -29,8 +29,8 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   const int64_t channels = shape.empty() ? 1 : shape.back();
   if (rows) check_argument("rows", *rows, param, ScalarType::Long, {kAny});
   if (lr.numel() != 1 && lr.numel() != channels)
-    reject("lr has shape " + shape_name(lr.sizes()) + ", expected [1] or one per channel, [" + std::to_string(channels) +
-           "]");
+    reject("lr has shape " + shape_name(lr.sizes()) + ", expected [1] or one per channel, [" +
+           std::to_string(channels) + "]");
   check_in_place("param", param);
   check_in_place("exp_avg", exp_avg);
   check_in_place("exp_avg_sq", exp_avg_sq);

@@ -35,8 +35,8 @@ Tensor interpolate_cells(const Tensor& feats, const Tensor& points) {
   return out;
 }
 
-std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, const Tensor& feats,
-                                                      const Tensor& points, bool needs_feats, bool needs_points) {
+std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, const Tensor& feats, const Tensor& points,
+                                                      bool needs_feats, bool needs_points) {
   check_inputs(feats, points);
   check_argument("grad_out", grad_out, feats, feats.scalar_type(), {feats.size(0), feats.size(2)});
   const Tensor go = dense(grad_out), f = dense(feats), x = dense(points);

@@ -23,10 +23,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
                                                           const Tensor& ray_offsets, double min_transmittance);
 std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, const Tensor& grad_opacity,
                                                    const Tensor& grad_depth, const Tensor& grad_weights,
-                                                   const Tensor& density, const Tensor& values,
-                                                   const Tensor& t_starts, const Tensor& t_ends,
-                                                   const Tensor& ray_offsets, const Tensor& weights,
-                                                   double min_transmittance);
+                                                   const Tensor& density, const Tensor& values, const Tensor& t_starts,
+                                                   const Tensor& t_ends, const Tensor& ray_offsets,
+                                                   const Tensor& weights, double min_transmittance);
 
 Tensor contract_basis(const Tensor& values, const Tensor& basis, const Tensor& ray_indices);
 Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, const Tensor& ray_indices,
@@ -45,8 +44,8 @@ void gather_lines(const Tensor& lines, const Tensor& sums);
 void add_at_random(const Tensor& target, int64_t width, int64_t count);
 
 Tensor interpolate_cells(const Tensor& feats, const Tensor& points);
-std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, const Tensor& feats,
-                                                      const Tensor& points, bool needs_feats, bool needs_points);
+std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, const Tensor& feats, const Tensor& points,
+                                                      bool needs_feats, bool needs_points);
 
 void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor& src, double alpha);
 

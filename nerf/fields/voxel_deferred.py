@@ -1,5 +1,5 @@
-"""The deferred field: features are composited along the ray, and one small MLP turns each pixel's features and view direction
-into colour (Hedman et al. 2021, "Baking Neural Radiance Fields", section 4). The MLP runs once a pixel, not once a sample."""
+"""The deferred field: features are composited along the ray, and one small MLP turns each pixel's features and view
+direction into colour (Hedman et al. 2021, "Baking Neural Radiance Fields", section 4), once a pixel."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,7 @@
 """The explicit field: raw density and spherical-harmonic colour at every vertex, nothing else (as Plenoxels).
 
-The colour grid holds (sh_degree + 1)^2 coefficients of red, of green, of blue, then padding up to whole 16 bytes, so that
-one vertex is one aligned record. Density has a grid of its own: it is looked at far more often.
+The colour grid holds (sh_degree + 1)^2 coefficients of red, of green, of blue, then padding up to whole 16 bytes, so
+that one vertex is one aligned record. Density has a grid of its own: it is looked at far more often.
 """
 
 import torch

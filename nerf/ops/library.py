@@ -57,7 +57,7 @@ def has_cuda_code() -> bool:
 
 
 def library_stamp() -> str:
-    """What the loaded library says of itself: the hash of its sources and its GPU generations ("1f2e... cuda=75 80")."""
+    """What the loaded library says of itself: the hash of its sources and its GPUs ("1f2e... cuda=75 80")."""
     load_library()
     text = ctypes.c_char.in_dll(ctypes.CDLL(str(LIBRARY)), "nerf_build_stamp")
     return ctypes.string_at(ctypes.addressof(text)).decode().partition(":")[2]

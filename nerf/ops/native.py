@@ -31,7 +31,7 @@ def march_rays(
 
 
 def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
-    """See reference.interpolate_trilinear. The backward pass adds to grad and hands no gradient of the grid to autograd."""
+    """See reference.interpolate_trilinear. Backward adds to grad and hands autograd no gradient of the grid."""
     if grad is None or coords.requires_grad or not torch.is_grad_enabled():
         return _ops.interpolate_trilinear(grid, coords)
     return _InterpolateInto.apply(grid, coords, grad)
@@ -280,7 +280,7 @@ def _save_basis(ctx, inputs, output):
 
 def _basis_backward(ctx, grad_out):
     if ctx.needs_input_grad[1]:
-        raise RuntimeError("contract_basis has no derivative with respect to basis; use backend=torch where one is needed")
+        raise RuntimeError("contract_basis has no derivative with respect to basis; use backend=torch for one")
     return _ops.contract_basis_backward(grad_out, *ctx.saved_tensors, ctx.channels), None, None
 
 

@@ -200,7 +200,7 @@ def adam_step(
     beta2: float,
     eps: float,
 ) -> None:
-    """One step of Adam (Kingma & Ba 2015), in place, skipped wherever the gradient is exactly zero; clears the gradient.
+    """One step of Adam (Kingma & Ba 2015), in place, skipped where the gradient is exactly zero; clears the gradient.
 
     param, exp_avg, exp_avg_sq, grad: one shape [...,C]. lr: [1], or [C]. step [1] float32: number of this step, from 1;
     a tensor, so that a CUDA graph can replay the call. rows [L] int64: rows of C values to visit, each once, all others

@@ -1,7 +1,8 @@
 """The native operations with interpolate_trilinear taken apart, for the ablation: what it gains from being one.
 
 Gather the eight corner rows of each point, interpolate within its cell; backward, interpolate_cells_backward and
-index_add into the gradient of the grid that is there. So [N,8,C] numbers are written and read that the fused operation never makes.
+index_add into the gradient of the grid that is there. So [N,8,C] numbers are written and read that
+the fused operation never makes.
 """
 
 import inspect

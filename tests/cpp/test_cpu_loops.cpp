@@ -109,9 +109,22 @@ void updates(int64_t rows, int64_t channels) {
     for (const std::vector<int64_t>& visited : {std::vector<int64_t>(), std::vector<int64_t>{rows - 1, 0}}) {
       const bool all = visited.empty();
       if (rows == 0 && !all) continue;
-      const AdamArgs<T> a = {param.data(), first.data(), second.data(), grad.data(), channels, rows,
-                             all ? nullptr : visited.data(), all ? rows : rows > 1 ? 2 : 1, rates.data(), lr_count,
-                             &step, 0.9, 0.99, 1e-8};
+      const AdamArgs<T> a = {param.data(),
+                             first.data(),
+                             second.data(),
+                             grad.data(),
+                             channels,
+                             rows,
+                             all ? nullptr : visited.data(),
+                             all        ? rows
+                             : rows > 1 ? 2
+                                        : 1,
+                             rates.data(),
+                             lr_count,
+                             &step,
+                             0.9,
+                             0.99,
+                             1e-8};
       cpu::adam(a, {});
     }
   }

@@ -344,8 +344,8 @@ void updates_extremes() {
   for (const float step : {0.0f, 1.0f, 1e30f, float(NAN)}) {
     const float lr = 1e30f;
     grad = grid;  // Adam clears it
-    const AdamArgs<T> adam = {param.data(), first.data(), second.data(), grad.data(), 1,    14, nullptr, 14,
-                              &lr,          1,            &step,         0.9,         0.99, 1e-12};
+    const AdamArgs<T> adam = {param.data(), first.data(), second.data(), grad.data(), 1, 14, nullptr, 14, &lr, 1,
+                              &step,        0.9,          0.99,          1e-12};
     for (int64_t i = 0; i < 14; ++i) total_variation_gradient(tv, i), adam_update(adam, adam_scale(adam), i, T(lr));
   }
   expect(first[11] == 0, "zero gradients change nothing");
@@ -415,8 +415,9 @@ void slices() {
 }
 
 void bfloat16_rounds_to_even() {
-  const std::pair<float, float> rounded[] = {{1, 1}, {1 + 1 / 256.f, 1}, {1 + 3 / 256.f, 1 + 4 / 256.f},
-                                             {1 + 1.01f / 256, 1 + 2 / 256.f}, {-3.5f, -3.5f}, {3.4e38f, INFINITY}};
+  const std::pair<float, float> rounded[] = {
+      {1, 1},         {1 + 1 / 256.f, 1}, {1 + 3 / 256.f, 1 + 4 / 256.f}, {1 + 1.01f / 256, 1 + 2 / 256.f},
+      {-3.5f, -3.5f}, {3.4e38f, INFINITY}};
   for (const auto& [x, expected] : rounded) expect(widen(narrow<BFloat16>(x)) == expected, "the nearest bfloat16");
   expect(std::isnan(widen(narrow<BFloat16>(NAN))), "not a number stays one");
   expect(widen(narrow<BFloat16>(INFINITY)) == INFINITY, "infinity stays so");

@@ -58,7 +58,8 @@ def test_auto_takes_the_gpu(cuda):
 
 
 @pytest.mark.parametrize(
-    "version, remedy", [(None, "install a CUDA build of PyTorch"), ("13.0", "CUDA 13.0, which needs driver 580 or newer")]
+    "version, remedy",
+    [(None, "install a CUDA build of PyTorch"), ("13.0", "CUDA 13.0, which needs driver 580 or newer")],
 )
 def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(version, remedy, no_gpu, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", version)
