@@ -98,7 +98,7 @@ def _along_rays(density: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offsets: 
     num_samples = len(density)
     sample = torch.arange(num_samples, device=density.device)
     # Rows behind the last ray have length 0, so it does not matter to which ray they are counted.
-    ray = torch.searchsorted(ray_offsets[1:], sample, right=True).clamp(max=len(ray_offsets) - 2)
+    ray = torch.searchsorted(ray_offsets[1:].contiguous(), sample, right=True).clamp(max=len(ray_offsets) - 2)
     optical_depth = density * (t_ends - t_starts)
     total = optical_depth.double().cumsum(0) - optical_depth
     first = ray_offsets.index_select(0, ray).clamp(max=num_samples - 1)
