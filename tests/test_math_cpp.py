@@ -1,6 +1,6 @@
 """Compiles the mathematics and the CPU loops with g++ alone, strict warnings and sanitizers, and runs them.
 
-cpp/test_math.cpp drives cuda_ext/math, cpp/test_cpu_loops.cpp cuda_ext/cpu over a stand-in for PyTorch's threads.
+cpp/test_math.cpp and cpp/test_extremes.cpp drive cuda_ext/math, cpp/test_cpu_loops.cpp cuda_ext/cpu over a stand-in for PyTorch's threads.
 """
 
 import os
@@ -18,9 +18,10 @@ FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", "-W
 SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 PROGRAMS = {
     "test_math": [f"-I{SOURCES / 'math'}"],
+    "test_extremes": [f"-I{SOURCES / 'math'}"],
     "test_cpu_loops": [f"-I{TESTS / 'cpp' / 'without_torch'}", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
 }
-PARTS = {"test_math": [], "test_cpu_loops": sorted(map(str, SOURCES.glob("cpu/*.cpp")))}
+PARTS = {"test_math": [], "test_extremes": [], "test_cpu_loops": sorted(map(str, SOURCES.glob("cpu/*.cpp")))}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

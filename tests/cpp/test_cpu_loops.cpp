@@ -2,24 +2,15 @@
 // tests/test_math_cpp.py compiles it with the sanitizers. Prints what failed and returns 1, or nothing and 0.
 #include <torch/csrc/stable/ops.h>
 
-#include <cstdio>
 #include <memory>
-#include <random>
 #include <vector>
 
+#include "expect.h"
 #include "kernels.h"
 
 namespace {
 
 using namespace nerf;
-
-int failures = 0;
-
-void expect(bool holds, const char* what) {
-  if (!holds) ++failures, std::printf("FAILED: %s\n", what);
-}
-
-std::mt19937 generator(7);
 
 template <class T>
 std::vector<T> numbers(int64_t count, double low = 0, double high = 1) {
