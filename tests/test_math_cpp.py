@@ -1,6 +1,7 @@
 """Compiles the mathematics and the CPU loops with g++ alone, strict warnings and sanitizers, and runs them.
 
-cpp/test_math.cpp and cpp/test_extremes.cpp drive cuda_ext/math, cpp/test_cpu_loops.cpp cuda_ext/cpu over a stand-in for PyTorch's threads.
+cpp/test_math.cpp and cpp/test_extremes.cpp drive cuda_ext/math, cpp/test_cpu_loops.cpp drives cuda_ext/cpu over a
+stand-in for PyTorch's threads.
 """
 
 import os
