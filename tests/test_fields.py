@@ -1,13 +1,16 @@
 """What sets the fields apart: where colour is made."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from nerf.config import FIELDS
+from nerf.config import FIELDS, Config, TrainConfig
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.ops.backend import select
 from nerf.scene_box import SceneBox
+from nerf.training import resolve
 
 BOX = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
 NAMES = [name for name in FIELDS if name != "auto"]
@@ -58,3 +61,20 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
         features = field.interpolate(field.feature_grid, positions).mean(0)
         mlp_of_mean = field_of("voxel_deferred").shade(features[None], torch.ones(1), views)
         assert torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6) == same
+
+
+@pytest.mark.parametrize(
+    ("device", "seconds", "field", "rays"),
+    [
+        ("cuda", 15.0, "voxel_deferred", 16384),
+        ("cuda", 60.0, "voxel_mlp", 8192),
+        ("cuda", None, "voxel_mlp", 8192),
+        ("cpu", 15.0, "voxel_sh", 4096),
+    ],
+)
+def test_auto_takes_the_field_that_gets_farthest(device: str, seconds: float | None, field: str, rays: int) -> None:
+    """Resolving looks at the device's name alone, so it needs no GPU."""
+    backend = replace(select("native", "cpu"), device=torch.device(device))
+    config = resolve(Config(train=TrainConfig(max_seconds=seconds)), backend)
+    assert (config.field.name, config.train.rays_per_step) == (field, rays)
+    assert type(config.field) is FIELDS[field]
