@@ -1,0 +1,37 @@
+"""What a reader of any capture format returns: where the photos are and how they were taken. No pixel is read yet.
+
+Readers turn every convention into this project's: OpenGL camera axes (x right, y up, looking along -z), pixel centres
+at +0.5, intrinsics for the size of the image file as it is stored.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One photo and its camera."""
+
+    image: Path
+    c2w: np.ndarray  # [3,4] float64: right, up and backward axes, centre; orthonormal
+    width: int  # pixels, of the size for which the intrinsics hold
+    height: int
+    intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy
+    lens: str = "perspective"  # or "fisheye": OpenCV's two models
+    distortion: tuple[float, ...] = ()  # perspective: k1, k2, p1, p2, k3, k4; fisheye: k1 to k4; empty: none
+    mask: Path | None = None  # image whose black pixels do not count
+    split: str | None = None  # train, val or test where the format says so
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A scene as it lies on disk."""
+
+    format: str  # what was recognised, in words
+    root: Path
+    frames: list[Frame]  # in the order of the format's list, else of the names
+    points: np.ndarray | None = None  # [P,3] float64 world: sparse points that the poses came with
+    bounds: np.ndarray | None = None  # [I,2] float64: nearest and farthest depth (camera z) of each frame
+    aabb: np.ndarray | None = None  # [2,3] float64 world, where the format gives one
