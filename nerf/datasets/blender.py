@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from nerf.cameras import Cameras, focal_from_fov
-from nerf.datasets.posed_images import PosedImages, image_size, read_depths, read_images
+from nerf.datasets.decoding import image_info, read_all, read_depth, read_images, read_pixels
+from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 
 IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path
@@ -63,21 +64,30 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
     transforms = _read_transforms(folder, split)
     poses = transforms.poses()
     paths = transforms.files("file_path")
-    width, height = image_size(paths[0])
-    intrinsics = transforms.intrinsics(width, height)
+    infos = [image_info(path) for path in paths]
+    width, height = infos[0].width, infos[0].height
+    for path, info in zip(paths, infos):
+        if (info.width, info.height) != (width, height):
+            raise UserError(
+                f"{path} is {info.width}x{info.height} but {paths[0]} is {width}x{height}. All images of a split must "
+                "have one size: resize them, or leave the odd ones out of the transforms file."
+            )
+    intrinsics = torch.tensor([transforms.intrinsics(width, height)] * len(paths), dtype=torch.float32)
+    if downscale < 1 or width % downscale or height % downscale:
+        raise UserError(
+            f"dataset.downscale={downscale} does not divide the image size {width}x{height}; "
+            f"use one of {_smallest_divisors(math.gcd(width, height))}."
+        )
+    c2w = torch.tensor(poses, dtype=torch.float32)[:, :3]
+    cameras = Cameras(c2w, intrinsics / downscale, width // downscale, height // downscale)
     depths = None
     if any("depth_file_path" in frame for frame in transforms.frames):
-        scale = transforms.positive("depth_scale")
-        depths = read_depths(transforms.files("depth_file_path"), scale, paths[0])
-    images, has_alpha = read_images(paths)
-    cameras = Cameras(
-        torch.tensor(poses, dtype=torch.float32)[:, :3],
-        torch.tensor([intrinsics] * len(paths), dtype=torch.float32),
-        width,
-        height,
-    )
-    names = [path.stem for path in paths]
-    return PosedImages(images, cameras, names, depths, has_alpha).downscaled(downscale)
+        scale, files = transforms.positive("depth_scale"), transforms.files("depth_file_path")
+        maps = read_all(lambda i: read_depth(files[i], scale, (width, height), downscale), len(files), "depth maps")
+        depths = torch.from_numpy(np.concatenate(maps, axis=None))
+    channels = 4 if any(info.has_alpha for info in infos) else 3
+    pixels = read_images(cameras, channels, lambda i: read_pixels(paths[i], channels, downscale))
+    return PosedImages(pixels, cameras, [path.stem for path in paths], depths)
 
 
 @dataclass(frozen=True)
@@ -235,6 +245,12 @@ def _with_extension(stem: Path) -> Path:
     existing = [path for path in candidates if path.exists()]
     # Files first: a folder r_0 beside r_0.png is not the image.
     return min(existing, key=Path.is_dir, default=stem)
+
+
+def _smallest_divisors(number: int) -> str:
+    """For error messages: the first divisors are the ones that a user may want."""
+    divisors = [str(divisor) for divisor in range(1, number + 1) if number % divisor == 0]
+    return ", ".join(divisors[:8])
 
 
 def _shown(value: object) -> str:
