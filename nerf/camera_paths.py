@@ -64,8 +64,8 @@ def orbit(cameras: Cameras, views: int) -> Cameras:
     elevation are the medians over the cameras, the elevation clamped to 10..60 degrees. The views are evenly
     spaced and counterclockwise seen from above; view 0 follows the last without a jump or a repeated frame.
 
-    views: number of views. Returns views cameras of the dtype and device of cameras with the size and the intrinsics of
-    camera 0, without its lens. Raises ValueError for views below 1, and if the cameras do not surround a target: only one
+    views: number of views. Returns views cameras of the dtype and device of cameras with the size and the
+    intrinsics of camera 0, without its lens. Raises ValueError for views below 1, and if the cameras do not surround a target: only one
     camera, parallel optical axes, or cameras that look outwards.
     """
     ring = _viewpoints(cameras, views)

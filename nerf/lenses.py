@@ -3,8 +3,9 @@
 Points are on the plane one unit in front of the camera: x right, y down, z forward (OpenCV's axes, the only place that
 uses them); a distorted point times the focal length, plus the principal point, is a pixel.
 
-perspective: k1, k2, p1, p2, k3, k4. (x, y) -> radial (x, y) + (2 p1 x y + p2 (r^2 + 2 x^2), p1 (r^2 + 2 y^2) + 2 p2 x y)
-    with radial = 1 + k1 r^2 + k2 r^4 + k3 r^6 + k4 r^8 (OpenCV's model without its denominator; k4 as nerfstudio has it).
+perspective: k1, k2, p1, p2, k3, k4. (x, y) falls at radial (x, y) + (2 p1 x y + p2 (r^2 + 2 x^2),
+    p1 (r^2 + 2 y^2) + 2 p2 x y), with radial = 1 + k1 r^2 + k2 r^4 + k3 r^6 + k4 r^8: OpenCV's model without its
+    denominator; k4 as nerfstudio has it.
 fisheye: k1 to k4. A ray at the angle theta to the axis falls at theta (1 + k1 theta^2 + k2 theta^4 + ...) from the
     middle (Kannala and Brandt 2006).
 

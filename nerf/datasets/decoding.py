@@ -45,7 +45,8 @@ class ImageInfo:
 def image_info(path: Path) -> ImageInfo:
     """Raises UserError, naming the file, where it is no image."""
     with _answering(path), Image.open(path, formats=FORMATS) as image:
-        turns = image.getexif().get(ExifTags.Base.Orientation) in TURNING
+        # PNG's own getexif() decodes all pixels, in case there is some behind them.
+        turns = Image.Image.getexif(image).get(ExifTags.Base.Orientation) in TURNING
         return ImageInfo(*image.size, image.has_transparency_data, turns)
 
 
@@ -69,14 +70,24 @@ def read_pixels(path: Path, channels: int, downscale: int = 1, upright: bool = F
     return _average_rgba(np.asarray(image)[: height * downscale, : width * downscale], downscale)
 
 
-def read_mask(path: Path, downscale: int = 1, upright: bool = False) -> np.ndarray:
+def read_mask(path: Path, size: tuple[int, int], downscale: int = 1) -> np.ndarray:
     """Where a mask is not black, [H // downscale, W // downscale] bool; a block counts where all of it does.
 
-    Black: all of red, green and blue in the lower half; or transparent, where the mask stores transparency.
+    Black: red, green and blue are all below half; or transparent, where the mask stores transparency. size: width and
+    height of its image; a mask of another size is stretched to it. Raises UserError where the proportions differ.
     """
-    image = _decode(path, upright)
+    image = _decode(path)
+    if image.size != size:
+        if abs(image.width * size[1] - image.height * size[0]) > max(image.width, image.height, *size):
+            raise UserError(
+                f"{path}: the mask is {image.width}x{image.height}, but its image is {size[0]}x{size[1]}, which has "
+                "other proportions; make it again for this image."
+            )
+        image = image.resize(size, Image.Resampling.NEAREST)
     if image.mode in GREY_16_BIT:
         counts = np.asarray(image) >= 1 << 15
+    elif image.mode in ("1", "L"):
+        counts = np.asarray(image.convert("L")) >= 128
     else:
         pixels = np.asarray(image.convert("RGBA"))
         counts = (pixels[..., :3].max(-1) >= 128) & (pixels[..., 3] >= 128)
@@ -133,12 +144,13 @@ def read_images(cameras: Cameras, channels: int, read: Callable[[int], np.ndarra
 
 @contextlib.contextmanager
 def _answering(path: Path) -> Iterator[None]:
-    """Turns what reading a damaged file raises into a sentence."""
+    """Answers what reading a damaged file raises."""
     try:
         yield
     except UnidentifiedImageError as error:
         raise UserError(
-            f"{path}: found no PNG, JPEG or WebP image{_size_of(path)}. Save it in one of these formats, or copy it again."
+            f"{path}: found no PNG, JPEG or WebP image{_size_of(path)}. Save it in one of these formats, or copy it "
+            "again."
         ) from error
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -46,7 +46,8 @@ class PosedImages:
         if self.counted is None:
             return None
         width, height = self.cameras.size(index)
-        return self.counted.mask(self.cameras.first_pixel(index), self.cameras.first_pixel(index + 1)).view(height, width)
+        first = self.cameras.first_pixel(index)
+        return self.counted.mask(first, first + width * height).view(height, width)
 
     def image_over(self, index: int, background: Tensor) -> Tensor:
         """One image blended over a background colour [3] in [0,1]: [H,W,3] float32 in [0,1]."""
