@@ -3,6 +3,7 @@
     python scripts/train.py                                   the bundled scene
     python scripts/train.py dataset=lego                      Synthetic-NeRF lego
     python scripts/train.py dataset=blender dataset.scene=NAME
+    python scripts/train.py dataset=capture dataset.root=DIR  photos with poses: COLMAP, nerfstudio, LLFF, NSVF, ...
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
 
@@ -24,7 +25,7 @@ from nerf import checkpoint
 from nerf.config import Config, setting
 from nerf.errors import UserError
 from nerf.interrupts import StopOnInterrupt
-from nerf.runs import resume, start
+from nerf.runs import check_split, resume, start
 from nerf.training import TrainingStopped, train
 
 # Overrides that leave the result of a resumed run as it is.
@@ -38,6 +39,7 @@ class TrainScriptConfig(Config):
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.resume is None:
+        check_split(given.dataset, given.evaluation.split)
         begun = start(Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}))
     else:
         folder = Path(given.resume)
