@@ -9,7 +9,7 @@ using torch::stable::detail::StableLibrary;
 static void define(StableLibrary& m) {
   m.def(
       "march_rays(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
-      "float step_size, int capacity=0) -> "
+      "float step_size, int capacity=0, float contraction=0.0) -> "
       "(Tensor ray_offsets, Tensor ray_indices, Tensor t_starts, Tensor t_ends, Tensor overflow)");
   m.def("interpolate_trilinear(Tensor grid, Tensor coords) -> Tensor");
   m.def(

@@ -6,7 +6,7 @@ namespace nerf {
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& origins, const Tensor& directions,
                                                               const Tensor& jitter, const Tensor& occupied,
                                                               const Tensor& near, const Tensor& far, double step_size,
-                                                              int64_t capacity) {
+                                                              int64_t capacity, double contraction) {
   check_floating("origins", origins);
   const ScalarType dtype = origins.scalar_type();
   check_argument("origins", origins, origins, dtype, {kAny, 3});
@@ -21,6 +21,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
   if (!(step_size > 0)) reject("step_size is " + std::to_string(step_size) + ", expected a positive length");
   if (capacity < 0) reject("capacity is " + std::to_string(capacity) + ", expected 0 (exact) or a number of samples");
 
+  if (!(contraction >= 0 && contraction < INFINITY))
+    reject("contraction is " + std::to_string(contraction) + ", expected 0 (none) or the thickness of a shell");
+
   const Tensor o = dense(origins), d = dense(directions), j = dense(jitter), cells = dense(occupied),
                lower = dense(near), upper = dense(far);
   Tensor offsets = empty(o, {num_rays + 1}, ScalarType::Long), overflow = zeros(o, {1}, ScalarType::Long);
@@ -34,6 +37,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
     a.near = data<T>(lower);
     a.far = data<T>(upper);
     a.step_size = T(step_size);
+    a.contraction = T(contraction);
     a.occupied = data<bool>(cells);
     for (int axis = 0; axis < 3; ++axis) a.cells[axis] = cells.size(axis);
     words = empty(o, {a.occupancy().count()}, ScalarType::Long);

@@ -11,7 +11,7 @@ namespace nerf {
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& origins, const Tensor& directions,
                                                               const Tensor& jitter, const Tensor& occupied,
                                                               const Tensor& near, const Tensor& far, double step_size,
-                                                              int64_t capacity);
+                                                              int64_t capacity, double contraction);
 
 Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords);
 std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,

@@ -14,6 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from nerf.cameras import Cameras
+from nerf.datasets.scene_description import SceneDescription
 from nerf.errors import UserError
 
 GREY_16_BIT = ("I;16", "I")  # Pillow's modes for it; older releases used the second
@@ -32,6 +33,7 @@ class PosedImages:
     names: list[str]  # file names without folder and extension
     depths: Tensor | None  # [I,H,W] float32: world distance along the unit ray, 0 = no hit
     has_alpha: bool  # whether any of the files stores transparency
+    scene: SceneDescription | None = None  # what the capture says of where the scene is
 
     def __len__(self) -> int:
         return self.images.shape[0]
@@ -64,7 +66,7 @@ class PosedImages:
         cameras = Cameras(
             self.cameras.c2w, self.cameras.intrinsics / factor, width // factor, height // factor
         )
-        return PosedImages(images, cameras, self.names, depths, self.has_alpha)
+        return PosedImages(images, cameras, self.names, depths, self.has_alpha, self.scene)
 
 
 def image_size(path: Path) -> tuple[int, int]:

@@ -24,10 +24,11 @@ def march_rays(
     far: Tensor,
     step_size: float,
     capacity: int = 0,
+    contraction: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See reference.march_rays."""
     o, d, j = origins.detach(), directions.detach(), jitter.detach()
-    return _ops.march_rays(o, d, j, occupied, near, far, step_size, capacity)
+    return _ops.march_rays(o, d, j, occupied, near, far, step_size, capacity, contraction)
 
 
 def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
@@ -127,7 +128,7 @@ def _fake(name: str) -> Callable[[Callable[..., object]], None]:
 
 
 @_fake("march_rays")
-def _(origins, directions, jitter, occupied, near, far, step_size, capacity=0):
+def _(origins, directions, jitter, occupied, near, far, step_size, capacity=0, contraction=0.0):
     count = capacity if capacity else torch.library.get_ctx().new_dynamic_size()
     long = {"dtype": torch.int64}
     return (
