@@ -9,7 +9,7 @@ using torch::stable::detail::StableLibrary;
 static void define(StableLibrary& m) {
   m.def(
       "march_rays(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
-      "float step_size, int capacity=0) -> "
+      "float step_size, int capacity=0, float contraction=0.0) -> "
       "(Tensor ray_offsets, Tensor ray_indices, Tensor t_starts, Tensor t_ends, Tensor overflow)");
   m.def("interpolate_trilinear(Tensor grid, Tensor coords) -> Tensor");
   m.def(
@@ -42,12 +42,12 @@ static void define(StableLibrary& m) {
   m.def(
       "march_visible(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
       "float step_size, Tensor density_grid, float density_shift, float density_scale, float min_transmittance, "
-      "float min_weight, int capacity=0) -> (Tensor ray_offsets, Tensor ray_indices, Tensor t_starts, Tensor t_ends, "
-      "Tensor coords, Tensor overflow)");
+      "float min_weight, int capacity=0, float contraction=0.0) -> (Tensor ray_offsets, Tensor ray_indices, "
+      "Tensor t_starts, Tensor t_ends, Tensor coords, Tensor overflow)");
   m.def(
       "render_rays(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
       "float step_size, Tensor density_grid, float density_shift, float density_scale, float min_transmittance, "
-      "float min_weight, Tensor values_grid) -> (Tensor values, Tensor opacity, Tensor depth)");
+      "float min_weight, Tensor values_grid, float contraction=0.0) -> (Tensor values, Tensor opacity, Tensor depth)");
 }
 
 #define NERF_OPERATIONS(implement)                                                                       \

@@ -121,13 +121,14 @@ class Row:
         """The first part of a step: loss (detached), samples, visible ones. The field has its gradients."""
         config, state, clock = self.start.config, self.state, self.clock
         alpha = batch.rays.rgba[:, 3:]
-        truth = alpha * batch.rays.rgba[:, :3] + (1 - alpha) * batch.background
+        background = state.field.background_behind(batch.background)
+        truth = alpha * batch.rays.rgba[:, :3] + (1 - alpha) * background.detach()
         sampler = make_sampler(config, state)
         samples = sampler.sample(batch.rays.rays, batch.rays.jitter, state.capacity)
         clock.mark("rest")
         with clock.as_one("look"):
             visible = visible_samples(state.field, sampler, samples, state.visible_capacity)
-        rendering = render_samples(state.field, sampler, visible, batch.background)
+        rendering = render_samples(state.field, sampler, visible, background)
         loss = losses.photometric(rendering.rgb, truth)
         if config.loss.opacity_entropy > 0:
             loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)

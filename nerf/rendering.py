@@ -22,7 +22,7 @@ class Rendering:
 
     rgb: Tensor  # [R,3] over the background
     opacity: Tensor  # [R]
-    depth: Tensor  # [R] sum of weight * t; divide by opacity for the mean distance along the ray
+    depth: Tensor  # [R] world distance along the ray at the mean of its samples' t, times opacity; see distance()
     normals: Tensor | None = None  # [R,3] unit, world axes, on the camera's side; zero where nothing is met
     weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not kept
 
@@ -63,6 +63,7 @@ def render_samples(
     normals = None
     if with_normals:
         values, normals = values[:, :-3], facing_normals(values[:, -3:], samples.rays.directions)
+    depth = samples.path.world_depth(depth, opacity)
     light = field.shade(values, opacity, samples.rays.directions)
     return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals, weights)
 

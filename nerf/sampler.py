@@ -1,4 +1,4 @@
-"""From rays to samples: draws the jitter, maps rays to the grid and marches them through the occupied cells."""
+"""From rays to samples: finds the rays' way through scene space and marches it through the occupied cells."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class RaySampler:
     backend: Backend
     grid_map: GridMap  # of the occupancy's grid
     occupancy: OccupancyGrid
-    step_size: float  # world units
+    step_size: float  # in scene space
     config: SamplerConfig
 
     def sample(self, rays: Rays, jitter: Tensor | None = None, capacity: int = 0) -> RaySamples:
@@ -28,16 +28,17 @@ class RaySampler:
         jitter [R] in [-0.5, 0.5) shifts each ray's lattice by that share of a step; None places it deterministically.
         capacity: see march_rays; 0 reads the number of samples back from the device.
         """
-        origins, directions = self.grid_map.rays_to_grid(rays)
-        zeros = torch.zeros_like(origins[:, 0])
+        zeros, space = torch.zeros_like(rays.origins[:, 0]), self.grid_map.space
+        near = max(self.config.near, space.near)
+        path = space.path(rays.origins, rays.directions, zeros + near, zeros + self.config.far)
         ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
-            origins,
-            directions,
+            *self.grid_map.rays_to_grid(path),
             zeros if jitter is None else jitter,
             self.occupancy.occupied,
-            zeros + self.config.near,
-            zeros + self.config.far,
+            path.near,
+            path.far,
             self.step_size,
             capacity,
+            space.contraction,
         )
-        return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow)
+        return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)

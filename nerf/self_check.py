@@ -49,7 +49,7 @@ def _march_rays() -> tuple:
     directions = center + _numbers(rays, 3, low=-2, high=2, seed=2) - origins
     near = torch.zeros(rays)
     occupied = _numbers(*cells, seed=3) < 0.4
-    return origins, directions, _numbers(rays, low=-0.5, high=0.5, seed=4), occupied, near, near + 9, 0.02, 2000
+    return origins, directions, _numbers(rays, low=-0.5, high=0.5, seed=4), occupied, near, near + 9, 0.02, 2000, 0.0
 
 
 def _interpolate_trilinear() -> tuple:
@@ -102,13 +102,13 @@ def _distortion_loss() -> tuple:
 
 
 def _march_visible() -> tuple:
-    *rays, capacity = _march_rays()
-    return *rays, _numbers(7, 6, 5, 1, low=-4, high=6, seed=5), -2.0, 1.5, 1e-3, 0.01, capacity
+    *rays, capacity, contraction = _march_rays()
+    return *rays, _numbers(7, 6, 5, 1, low=-4, high=6, seed=5), -2.0, 1.5, 1e-3, 0.01, capacity, contraction
 
 
 def _render_rays() -> tuple:
-    *arguments, _ = _march_visible()
-    return *arguments, _numbers(7, 6, 5, 12, low=-1, seed=6)
+    *arguments, _, contraction = _march_visible()
+    return *arguments, _numbers(7, 6, 5, 12, low=-1, seed=6), contraction
 
 
 CHECKS: dict[str, Check] = {

@@ -44,11 +44,11 @@ def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> Occupan
     """Occupancy of the cells that no view sees as wholly transparent.
 
     A view decides only over cells whose centre falls into its image. Silhouettes are widened by the radius of a cell's
-    image, so thin parts survive.
+    image, so thin parts survive. Outside of boxes, where cells have no one size in the world, all stay in doubt.
     """
     device = box.aabb.device
     grid = uniform(resolution, device)
-    if not images.has_alpha:
+    if not images.has_alpha or box.space.kind != "box":
         return grid
     cameras, grid_map = images.cameras.to(device), box.grid_map(resolution)
     remaining = grid.occupied.nonzero()

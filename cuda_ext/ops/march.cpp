@@ -6,8 +6,8 @@ namespace nerf {
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& origins, const Tensor& directions,
                                                               const Tensor& jitter, const Tensor& occupied,
                                                               const Tensor& near, const Tensor& far, double step_size,
-                                                              int64_t capacity) {
-  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size);
+                                                              int64_t capacity, double contraction) {
+  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
   check_capacity(capacity);
   const Tensor& o = rays.origins;
   const ScalarType dtype = o.scalar_type();

@@ -8,11 +8,11 @@ namespace nerf {
 // The rays and cells of a march, checked and dense; scratch for the occupancy's words.
 struct MarchInputs {
   Tensor origins, directions, jitter, occupied, near, far, words;
-  double step_size;
+  double step_size, contraction;
 
   MarchInputs(const Tensor& o, const Tensor& d, const Tensor& j, const Tensor& cells, const Tensor& lower,
-              const Tensor& upper, double step)
-      : step_size(step) {
+              const Tensor& upper, double step, double shell)
+      : step_size(step), contraction(shell) {
     check_floating("origins", o);
     const ScalarType dtype = o.scalar_type();
     check_argument("origins", o, o, dtype, {kAny, 3});
@@ -25,6 +25,8 @@ struct MarchInputs {
     if (cells.numel() == 0)
       reject("occupied has shape " + shape_name(cells.sizes()) + ", expected at least one cell");
     if (!(step > 0)) reject("step_size is " + std::to_string(step) + ", expected a positive length");
+    if (!(shell >= 0 && shell < INFINITY))
+      reject("contraction is " + std::to_string(shell) + ", expected 0 (none) or the thickness of a shell");
     origins = dense(o), directions = dense(d), jitter = dense(j), occupied = dense(cells), near = dense(lower),
     far = dense(upper);
     OccupancyWords packed = {};
@@ -40,6 +42,7 @@ struct MarchInputs {
     a.near = data<T>(near);
     a.far = data<T>(far);
     a.step_size = T(step_size);
+    a.contraction = T(contraction);
     a.occupied = data<bool>(occupied);
     for (int axis = 0; axis < 3; ++axis) a.cells[axis] = occupied.size(axis);
     a.words = data<uint64_t>(words);

@@ -6,8 +6,8 @@ namespace nerf {
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
     const Tensor& origins, const Tensor& directions, const Tensor& jitter, const Tensor& occupied, const Tensor& near,
     const Tensor& far, double step_size, const Tensor& density_grid, double density_shift, double density_scale,
-    double min_transmittance, double min_weight, int64_t capacity) {
-  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size);
+    double min_transmittance, double min_weight, int64_t capacity, double contraction) {
+  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
   const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight);
   check_capacity(capacity);
   const Tensor& o = rays.origins;

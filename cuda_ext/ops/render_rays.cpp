@@ -7,8 +7,8 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
                                                const Tensor& occupied, const Tensor& near, const Tensor& far,
                                                double step_size, const Tensor& density_grid, double density_shift,
                                                double density_scale, double min_transmittance, double min_weight,
-                                               const Tensor& values_grid) {
-  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size);
+                                               const Tensor& values_grid, double contraction) {
+  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
   const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight);
   const Tensor& o = rays.origins;
   const ScalarType dtype = o.scalar_type();

@@ -13,6 +13,8 @@ from nerf.losses import add_total_variation
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
 
+LR_BACKGROUND = 0.01
+
 
 @dataclass(frozen=True)
 class ParameterGroup:
@@ -41,6 +43,22 @@ class Field(nn.Module, ABC):
         self.density_shift = math.log(math.expm1(-math.log1p(-initial_alpha)))
         self.set_resolution(resolution)
         self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
+        self.background: nn.Parameter | None = None  # [3] before the sigmoid
+
+    def learn_background(self) -> None:
+        """Gives the field a colour behind the scene, grey at first; without one it is given to the renderer."""
+        self.background = nn.Parameter(torch.zeros(3, device=self.backend.device))
+
+    def background_color(self) -> Tensor:
+        """The learned colour [3] behind the scene."""
+        return torch.sigmoid(self.background)
+
+    def background_behind(self, given: Tensor) -> Tensor:
+        """The colour behind rays: the learned one [3], else the given one, [3] or [R,3]."""
+        return given if self.background is None else self.background_color()
+
+    def background_groups(self) -> list[ParameterGroup]:
+        return [] if self.background is None else [ParameterGroup("background", self.background, (LR_BACKGROUND,))]
 
     def set_resolution(self, resolution: Resolution) -> None:
         self.resolution = resolution

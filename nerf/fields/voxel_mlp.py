@@ -43,4 +43,4 @@ class VoxelMlp(Field):
             ParameterGroup("feature_grid", self.feature_grid, (self.config.lr_features,), on_vertices=True),
         ]
         mlp = [ParameterGroup(f"mlp.{n}", p, (self.config.lr_mlp,)) for n, p in self.mlp.named_parameters()]
-        return grids + mlp
+        return grids + mlp + self.background_groups()

@@ -38,4 +38,5 @@ class VoxelSh(Field):
         return [
             ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True),
             ParameterGroup("sh_grid", self.sh_grid, (self.config.lr_color,), on_vertices=True),
+            *self.background_groups(),
         ]

@@ -51,7 +51,7 @@ def test_coordinates_are_the_midpoints_in_grid_units(ops, device):
 @BOTH
 @pytest.mark.parametrize("case", ["typical", "long_rays", "no_limits"])
 def test_it_is_marching_density_and_weights_in_one(ops, case, device):
-    *rays, grid, shift, scale, min_transmittance, min_weight, _ = CASES[NAME][case](torch.float64, device)
+    *rays, grid, shift, scale, min_transmittance, min_weight, _, _ = CASES[NAME][case](torch.float64, device)
     offsets, indices, starts, ends, _ = ops.march_rays(*rays)
     coords = rays[0][indices] + (0.5 * (starts + ends))[:, None] * rays[1][indices]
     density = scale * torch.nn.functional.softplus(ops.interpolate_trilinear(grid, coords)[:, 0] + shift)
@@ -84,7 +84,7 @@ def test_the_cases_go_beyond_one_round_of_a_warp():
 
 @BOTH
 def test_capacity_keeps_whole_rays_and_counts_the_rest(ops, device):
-    arguments = CASES[NAME]["typical"](torch.float32, device)[:-1]
+    arguments = CASES[NAME]["typical"](torch.float32, device)[:-2]
     exact = ops.march_visible(*arguments)
     capacity = int(exact[0][10]) + 1  # ray 10 or a later one does not fit
     offsets, *samples, overflow = ops.march_visible(*arguments, capacity)
