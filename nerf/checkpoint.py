@@ -81,7 +81,6 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
-        "visible_capacity": state.visible_capacity,
     }
     try:
         _write(folder / RESUME_FILE, common | resume)
@@ -251,5 +250,5 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     batches.pool = PixelRuns.of_bounds(content["pool"])
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
-    counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity", "visible_capacity")}
+    counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity")}
     return TrainState(field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters)
