@@ -11,8 +11,6 @@ from nerf.cameras import Cameras
 from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
 
-MAX_RADIUS = 1 << 10  # pixels; a silhouette that is widened by more says nothing
-
 
 class Silhouettes:
     """The scene's outline in every image. Pixels that do not count belong to it: they say nothing about what is empty."""
@@ -29,14 +27,22 @@ class Silhouettes:
         return len(self.cameras)
 
     def widened(self, view: int, radius: int) -> Tensor:
-        """One silhouette [H,W] bool, widened by radius pixels in each direction: a square window is two runs of a line."""
+        """One silhouette [H,W] bool, widened by radius pixels in each direction."""
         width, height = self.cameras.size(view)
-        first, radius = self.cameras.first_pixel(view), min(radius, MAX_RADIUS)
-        mask = self.opaque[first : first + width * height].view(1, height, width).float()
-        rows = functional.max_pool2d(mask, (2 * radius + 1, 1), stride=1, padding=(radius, 0))
-        return functional.max_pool2d(rows, (1, 2 * radius + 1), stride=1, padding=(0, radius))[0] > 0
+        first = self.cameras.first_pixel(view)
+        mask = self.opaque[first : first + width * height].view(height, width)
+        return _widened_along(_widened_along(mask, radius, 0), radius, 1)
 
     def pixels_near(self, radius: int) -> PixelRuns:
         """The pixels that count and lie within radius of a silhouette."""
         near = torch.cat([self.widened(view, radius).flatten() for view in range(len(self))])
         return PixelRuns.of_mask(near if self.counted is None else near & self.counted)
+
+
+def _widened_along(mask: Tensor, radius: int, axis: int) -> Tensor:
+    """Whether a window of 2 * radius + 1 pixels along the axis has any of the mask [H,W]: at one cost for every radius."""
+    size = mask.shape[axis]
+    before = functional.pad(mask.cumsum(axis, dtype=torch.int32), (0, 0, 1, 0) if axis == 0 else (1, 0))
+    pixels = torch.arange(size, device=mask.device)
+    upper, lower = (pixels + radius + 1).clamp(max=size), (pixels - radius).clamp(min=0)
+    return before.index_select(axis, upper) > before.index_select(axis, lower)
