@@ -1,6 +1,7 @@
-// adam_step on CUDA: as many blocks as the chip holds at a time stride over packs of 16 bytes, one thread a block computes
-// the scales. Each thread first reads the gradients of a few packs, all on their way together; where one is zero nothing
-// else of its pack is touched. Rows of other lengths, and C = 1 with rows, go value by value in the same way.
+// adam_step on CUDA: as many blocks as the chip holds at a time stride over packs of 16 bytes, one thread a block
+// computes the scales. Each thread first reads the gradients of a few packs, all on their way together; where one is
+// zero nothing else of its pack is touched. Rows of other lengths, and C = 1 with rows, go value by value in the same
+// way.
 #include "pack.cuh"
 
 namespace nerf::cuda {

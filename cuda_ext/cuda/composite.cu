@@ -2,9 +2,9 @@
 // and a ray of up to 32 samples takes one round. Other counts take the plain kernels. Transmittance is exp(-sum of optical
 // depths), a warp scan; the gradient's sums over later samples are the same scan from the back.
 //
-// Rows of values are longer than a lane should read alone: the lanes of a warp would meet 32 rows with every load. Where rows
-// are whole packs of 16 bytes, neighbouring lanes read the packs of one row, a few rows at a time, and shuffles carry
-// weights and dot products between them and the lane of the sample.
+// Rows of values are longer than a lane should read alone: the lanes of a warp would meet 32 rows with every load.
+// Where rows are whole packs of 16 bytes, neighbouring lanes read the packs of one row, a few rows at a time, and
+// shuffles carry weights and dot products between them and the lane of the sample.
 #include <type_traits>
 
 #include "pack.cuh"

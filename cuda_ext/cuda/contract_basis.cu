@@ -1,6 +1,6 @@
-// contract_basis on CUDA. Forward: the plain kernel, a thread per sample and colour. Backward: for the spherical harmonics of
-// each degree the number of basis functions is a constant, so that no thread divides by a number it does not know, and
-// where rows are whole packs of 16 bytes a thread writes one.
+// contract_basis on CUDA. Forward: the plain kernel, a thread per sample and colour. Backward: for the spherical
+// harmonics of each degree the number of basis functions is a constant, so that no thread divides by a number it does
+// not know, and where rows are whole packs of 16 bytes a thread writes one.
 #include <type_traits>
 
 #include "pack.cuh"

@@ -1,6 +1,6 @@
-// total_variation_grad on CUDA, for rows of whole 16 bytes: a thread per pack. A block owns a tile of 32 packs along z and
-// eight y, and walks along x, so that of the six neighbours four were or will be read by the same block and come from its
-// cache. Other rows take the plain kernel.
+// total_variation_grad on CUDA, for rows of whole 16 bytes: a thread per pack. A block owns a tile of 32 packs along z
+// and eight y, and walks along x, so that of the six neighbours four were or will be read by the same block and come
+// from its cache. Other rows take the plain kernel.
 #include "pack.cuh"
 
 namespace nerf::cuda {

@@ -1,13 +1,14 @@
 // interpolate_trilinear on CUDA, in float.
 //
 // Forward, for rows of whole 16 bytes: one thread per point and float4, so the threads of a point read consecutive pieces.
-// Backward: points come in the order of the rays, so the next one lies in the same cell or in one beside it. A thread walks a
-// run of consecutive points with one float4 (or float) of a row and keeps sums of vertices in registers; when the cell of
-// the next point has another vertex in a sum's place, the old one is added to memory. From sm_90 on each such addition is one
-// 16-byte reduction. Of the eight corners of any cell each has another combination of even and odd numbers on the three
-// axes: that is a sum's place, and it holds on to its vertex for as long as the cell has it. Two threads share a cell, one
-// with the corners of even z, one with those of odd z. These lie beside each other in memory, so that the two write to
-// the same lines at once: where points are random, and sums are never kept, that is what counts.
+// Backward: points come in the order of the rays, so the next one lies in the same cell or in one beside it. A thread
+// walks a run of consecutive points with one float4 (or float) of a row and keeps sums of vertices in registers; when
+// the cell of the next point has another vertex in a sum's place, the old one is added to memory. From sm_90 on each
+// such addition is one 16-byte reduction. Of the eight corners of any cell each has another combination of even and odd
+// numbers on the three axes: that is a sum's place, and it holds on to its vertex for as long as the cell has it. Two
+// threads share a cell, one with the corners of even z, one with those of odd z. These lie beside each other in memory,
+// so that the two write to the same lines at once: where points are random, and sums are never kept, that is what
+// counts.
 #include "float4.cuh"
 #include "launch.cuh"
 
@@ -93,8 +94,9 @@ __global__ void __launch_bounds__(kThreads, 3) scatter_runs_kernel(TrilinearArgs
     if (n + 1 < end) next = incoming<V>(a, n + 1, width, piece);  // on its way while this one is added
     // Samples that weigh nothing (behind a surface, the unused tail of a batch) are many; they add nothing.
     if (is_zero(now.grad)) continue;
-    const AxisCorners on_x = axis_corners(now.coord[0], a.vertices[0]), on_y = axis_corners(now.coord[1], a.vertices[1]),
-                      on_z = axis_corners(now.coord[2], a.vertices[2]);
+    const AxisCorners on_x = axis_corners(now.coord[0], a.vertices[0]);
+    const AxisCorners on_y = axis_corners(now.coord[1], a.vertices[1]);
+    const AxisCorners on_z = axis_corners(now.coord[2], a.vertices[2]);
     const int z_now = odd_z ? on_z.vertex[1] : on_z.vertex[0];
     const float weight_z = odd_z ? on_z.weight[1] : on_z.weight[0];
 #pragma unroll

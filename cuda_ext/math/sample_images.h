@@ -14,8 +14,8 @@ struct SampleImagesArgs {
   T* out;  // [R,C] in [0,1]
 };
 
-// Channel c of one pixel. An index outside the images reads NaN: the loss shows it at once, and no host read is needed to
-// check.
+// Channel c of one pixel. An index outside the images reads NaN: the loss shows it at once, and no host read is needed
+// to check.
 template <class T>
 HOST_DEVICE void sample_channel(const SampleImagesArgs<T>& a, int64_t r, int64_t c) {
   const int64_t pixel = a.pixel_indices[r];
