@@ -30,6 +30,7 @@ struct Stream {
   template <class T> void march_fill(const MarchArgs<T>& args, Stream stream);                              \
   template <class T> void trilinear(const TrilinearArgs<T>& args, Stream stream);                           \
   template <class T> void trilinear_backward(const TrilinearArgs<T>& args, Stream stream);                  \
+  /* Forward and backward clear what lies behind ray_offsets[R]: samples that belong to no ray. */          \
   template <class T> void composite(const CompositeArgs<T>& args, Stream stream);                           \
   template <class T> void composite_backward(const CompositeArgs<T>& args, Stream stream);                  \
   template <class T> void contract_basis(const ContractBasisArgs<T>& args, Stream stream);                  \

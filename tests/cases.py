@@ -119,6 +119,16 @@ def _points(
     return grid, coords.round() if round_to_vertices else coords
 
 
+def _ray_points(channels: int, rays: int = 4, points: int = 37) -> tuple:
+    """A grid, and points along rays at steps of half a cell; some rays leave the grid, some points lie on vertices."""
+    last = torch.tensor([8.0, 7.0, 6.0], dtype=torch.float64)
+    starts, directions = last * numbers(rays, 1, 3, seed=34), numbers(rays, 1, 3, low=-1, seed=35)
+    steps = 0.5 * torch.arange(points).double()[None, :, None]
+    coords = (starts + steps * torch.nn.functional.normalize(directions, dim=-1)).view(-1, 3)
+    coords[::5] = coords[::5].round()
+    return numbers(9, 8, 7, channels, low=-1, seed=36), coords
+
+
 def _packed(
     counts: tuple[int, ...] = (5, 0, 3, 12, 1),
     channels: int = 3,
@@ -326,6 +336,7 @@ CASES: dict[str, dict[str, Case]] = {
         "many_points_per_cell": _case(_points, resolution=(2, 3, 2), points=300),
         "non_contiguous": _with_gaps(_case(_points)),
         **{f"channels_{c}": _case(_points, channels=c) for c in CHANNELS},
+        **{f"along_rays_{c}_channels": _case(_ray_points, channels=c) for c in (1, 3, 4, 12, 28)},
     },
     "composite_rays": {
         "typical": _case(_packed),
@@ -334,7 +345,7 @@ CASES: dict[str, dict[str, Case]] = {
         "long_rays": _case(_packed, counts=LONG_RAYS, density=0.4),
         **{
             f"long_rays_{c}_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=c)
-            for c in (7, 8, 12, 16)
+            for c in (4, 7, 8, 12, 16, 28)
         },
         "no_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=0),
         "huge_density": _case(_packed, density=1e10),
@@ -345,6 +356,8 @@ CASES: dict[str, dict[str, Case]] = {
         "capacity_tail": _case(_packed, tail=6),
         "non_contiguous": _with_gaps(_case(_packed)),
         **{f"channels_{c}": _case(_packed, channels=c) for c in CHANNELS},
+        "capacity_tail_28_channels": _case(_packed, tail=40, channels=28),
+        "empty_tail": _case(_packed, counts=(), tail=6),
     },
     "contract_basis": {
         "typical": _case(_coefficients),
@@ -370,6 +383,8 @@ CASES: dict[str, dict[str, Case]] = {
         "all_axes_single": _case(_variation, shape=(1, 1, 1)),
         "non_contiguous": _with_gaps(_case(_variation), first=1),
         **{f"channels_{c}": _case(_variation, channels=c) for c in CHANNELS},
+        "tiles": _case(_variation, shape=(17, 9, 13), channels=12),
+        "tiles_touched_only": _case(_variation, shape=(9, 17, 12), channels=12, touched_only=True),
     },
     "adam_step": {
         "typical": _case(_adam),
@@ -385,6 +400,9 @@ CASES: dict[str, dict[str, Case]] = {
         "no_rows": _case(_adam, rows=[]),
         "non_contiguous": _with_gaps(_case(_adam, rates=5, rows=[4, 0, 3]), first=4),
         **{f"channels_{c}": _case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
+        "one_rate": _case(_adam, shape=(8, 7), zeros=0.3),
+        "many_rows": _case(_adam, shape=(900, 12), zeros=0.8, rows=list(range(1, 900, 2))),
+        "many_rows_one_channel": _case(_adam, shape=(3000, 1), zeros=0.8, rows=list(range(1, 3000, 2))),
     },
     "interpolate_cells": {
         "typical": _case(_cells),
