@@ -16,7 +16,14 @@ import torch
 
 from nerf.cameras import Cameras, focal_from_fov
 from nerf.datasets.posed_images import PosedImages, image_size, read_depths, read_images
-from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, read_json, rigid_pose, shown, with_extension
+from nerf.datasets.transforms_file import (
+    IMAGE_EXTENSIONS,
+    frames_of,
+    read_json,
+    rigid_pose,
+    shown,
+    with_extension,
+)
 from nerf.errors import UserError
 
 SYNTHETIC_NERF = ("chair", "drums", "ficus", "hotdog", "lego", "materials", "mic", "ship")

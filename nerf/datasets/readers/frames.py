@@ -27,7 +27,9 @@ def make_frame(
     u, _, vh = np.linalg.svd(pose[:3, :3])
     pose[:3, :3] = u @ vh
     lens = lens.fitted(*(photo_size(image) or (lens.width, lens.height)), str(image))
-    return Frame(image, pose[:3], lens.width, lens.height, lens.intrinsics, lens.model, lens.distortion, mask, split)
+    return Frame(
+        image, pose[:3], lens.width, lens.height, lens.intrinsics, lens.model, lens.distortion, mask, split
+    )
 
 
 def check_frames(capture: Capture) -> Capture:
@@ -36,7 +38,9 @@ def check_frames(capture: Capture) -> Capture:
     An image may be in val and in test, which many scenes make equal, but not in training and in one of these.
     """
     if not capture.frames:
-        raise UserError(f"{capture.root}: no frames in it, expected at least one posed image; make the poses again.")
+        raise UserError(
+            f"{capture.root}: no frames in it, expected at least one posed image; make the poses again."
+        )
     seen: dict[tuple[str, Path], int] = {}
     for index, frame in enumerate(capture.frames):
         for split in ("train", "val", "test"):
@@ -49,8 +53,8 @@ def check_frames(capture: Capture) -> Capture:
                 )
             if "train" in (split, frame.split):
                 raise UserError(
-                    f"{capture.root}: {frame.image} is in {split} and in {frame.split}, so the score would be of a view "
-                    "that was trained on. Remove it from one of the two."
+                    f"{capture.root}: {frame.image} is in {split} and in {frame.split}, so its score would be that of "
+                    "a training view. Remove it from one of the two."
                 )
         seen[(frame.split or "train", frame.image)] = index
     return capture
