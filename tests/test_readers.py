@@ -19,6 +19,7 @@ from capture_files import (
     write_transforms,
 )
 from fixtures import write_sphere_scene
+from PIL import ExifTags, Image
 
 from nerf.datasets.blender import load_blender
 from nerf.datasets.capture import Capture
@@ -284,6 +285,27 @@ def test_photos_beside_the_model_in_no_folder_named_images(tmp_path: Path) -> No
     write_colmap(tmp_path, VIEWS)
     write_photos(tmp_path / "input", VIEWS.names)
     assert read_capture(tmp_path).frames[0].image.parent.name == "input"
+
+
+def test_photos_that_colmap_did_not_register_are_counted(tmp_path: Path) -> None:
+    write_colmap(tmp_path, VIEWS)
+    write_photos(tmp_path / "images", [*VIEWS.names, "other.png"])
+    capture = read_capture(tmp_path)
+    assert len(capture.frames) == 4 and "1 of its photos are not in the model" in capture.format
+
+
+def test_poses_of_photos_that_exif_turns(tmp_path: Path) -> None:
+    """Poses may have been made from the photo as it is stored, or as it is shown."""
+    names = [name.replace("png", "jpg") for name in VIEWS.names]
+    write_colmap(tmp_path, replace(VIEWS, names=names))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for stored in ((WIDTH, HEIGHT), (HEIGHT, WIDTH)):
+        for name in names:
+            (tmp_path / "images").mkdir(exist_ok=True)
+            Image.new("RGB", stored).save(tmp_path / "images" / name, exif=exif)
+        frame = read_capture(tmp_path).frames[0]
+        assert (frame.width, frame.height) == (WIDTH, HEIGHT) and frame.intrinsics == INTRINSICS
 
 
 # Names and precedence

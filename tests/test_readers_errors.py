@@ -184,6 +184,13 @@ def test_a_photo_that_is_none(tmp_path: Path) -> None:
     assert "view 1.png: found no image" in complaint(tmp_path)
 
 
+def test_points_that_are_not_finite(tmp_path: Path) -> None:
+    points = POINTS.copy()
+    points[1, 2] = np.nan
+    colmap(tmp_path, points=points)
+    assert "1 of its 5 sparse points are not finite" in complaint(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -126,6 +126,13 @@ def test_without_depths_the_parallax_ends_it() -> None:
     assert scene.far == pytest.approx(100 * math.sqrt(2)) and 0 < scene.near < 0.5
 
 
+def test_an_arc_of_100_degrees_around_an_object_is_not_forward_facing() -> None:
+    arc = [look_at_origin(angle, 0.2) for angle in np.linspace(-0.87, 0.87, 15)]
+    assert describe(capture_of(arc)).kind == "box"
+    arc = [look_at_origin(angle, 0.2) for angle in np.linspace(-0.5, 0.5, 15)]
+    assert describe(capture_of(arc)).kind == "forward_facing"
+
+
 # Unbounded
 
 

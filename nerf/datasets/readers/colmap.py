@@ -8,7 +8,7 @@ from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers import colmap_binary, colmap_text
 from nerf.datasets.readers.colmap_model import NO_POINT, ColmapModel
 from nerf.datasets.readers.frames import FLIP_YZ, make_frame
-from nerf.datasets.readers.photos import choose_folder, find_photo, match_photos
+from nerf.datasets.readers.photos import choose_folder, find_photo, list_photos, match_photos
 from nerf.errors import UserError
 
 READERS = {".bin": colmap_binary, ".txt": colmap_text}  # in this order where a folder has both
@@ -70,6 +70,9 @@ def read(root: Path, images: str | None = None) -> Capture:
     if len(models) > 1:
         others = ", ".join(f"{other.name} has {size}" for other, size in sizes.items() if other != folder)
         notes.insert(0, f"model {folder.name} with {len(frames)} images is the largest ({others})")
+    unregistered = len(list_photos(photos)) - len(frames)
+    if photos != root and unregistered > 0:
+        notes.append(f"{unregistered} of its photos are not in the model")
     notes.append("no points3D file, so no sparse points" if points is None else f"{len(points)} points")
     if masks.is_dir():
         notes.append(f"{sum(frame.mask is not None for frame in frames)} masks in masks")
