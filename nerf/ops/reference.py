@@ -78,6 +78,83 @@ def march_rays(
     return torch.nn.functional.pad(ends, (1, 0)), ray_indices, t_starts, t_ends, overflow
 
 
+def march_visible(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    density_grid: Tensor,
+    density_shift: float,
+    density_scale: float,
+    min_transmittance: float,
+    min_weight: float,
+    capacity: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The samples of march_rays that weigh at least min_weight in their pixel (Sun et al. 2022, section 4.3).
+
+    Density is softplus(raw + density_shift) * density_scale per world unit, weights are those of composite_rays with
+    min_transmittance. density_grid [X,Y,Z,1]: raw density at the vertices of the cells. The others: see march_rays.
+
+    Returns ray_offsets [R+1], ray_indices [M], t_starts [M], t_ends [M], coords [M,3] (the midpoints in grid units),
+    overflow [1]; the rows behind the last ray are zero. Not differentiable.
+    """
+    origins, directions, density_grid = origins.detach(), directions.detach(), density_grid.detach()
+    rays = (origins, directions, jitter)
+    ray_offsets, *marched, overflow = march_rays(*rays, occupied, near, far, step_size)
+    ray_indices, t_starts, t_ends = marched
+    t_mid = 0.5 * (t_starts + t_ends)
+    coords = origins[ray_indices] + t_mid[:, None] * directions[ray_indices]
+    raw_density = interpolate_trilinear(density_grid, coords)[:, 0]
+    density = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
+    nothing = density.new_empty(len(density), 0)
+    weights = composite_rays(density, nothing, t_starts, t_ends, ray_offsets, min_transmittance)[3]
+
+    keep = weights >= min_weight
+    ends = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[ray_offsets][1:]
+    if capacity > 0:
+        counts, fits = ends.diff(prepend=ends.new_zeros(1)), ends <= capacity
+        overflow = overflow + ((counts > 0) & ~fits).sum()
+        ends = torch.where(fits, ends, 0).cummax(0).values if len(ends) else ends
+        keep &= fits[ray_indices]
+    rows = keep.nonzero()[:, 0]
+    tail = capacity - len(rows) if capacity > 0 else 0
+    kept = [torch.nn.functional.pad(x[rows], (0, tail)) for x in (ray_indices, t_starts, t_ends)]
+    coords = torch.nn.functional.pad(coords[rows], (0, 0, 0, tail))
+    return torch.nn.functional.pad(ends, (1, 0)), *kept, coords, overflow
+
+
+def render_rays(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    density_grid: Tensor,
+    density_shift: float,
+    density_scale: float,
+    min_transmittance: float,
+    min_weight: float,
+    values_grid: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Composited values of rays: march_visible, interpolate_trilinear and composite_rays in one.
+
+    values_grid [X,Y,Z,C]: at the vertices of the density. The others: see march_visible.
+    Returns values [R,C], opacity [R], depth [R] as composite_rays. Not differentiable.
+    """
+    rays = (origins, directions, jitter, occupied, near, far, step_size)
+    density = (density_grid, density_shift, density_scale, min_transmittance, min_weight)
+    ray_offsets, _, t_starts, t_ends, coords, _ = march_visible(*rays, *density)
+    raw_density = interpolate_trilinear(density_grid.detach(), coords)[:, 0]
+    sigma = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
+    values = interpolate_trilinear(values_grid.detach(), coords)
+    return composite_rays(sigma, values, t_starts, t_ends, ray_offsets, 0.0)[:3]
+
+
 def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
     """Trilinear interpolation of a grid at points.
 
@@ -88,7 +165,7 @@ def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = No
     here autograd does the adding.
     """
     sizes = grid.shape[:3]
-    rows = grid.reshape(-1, grid.shape[3])
+    rows = grid.flatten(0, 2)
     low, high, weight = [], [], []
     for axis, size in enumerate(sizes):
         x = coords[:, axis].clamp(0, size - 1)
