@@ -16,7 +16,7 @@ from nerf.scene_box import Resolution, SceneBox
 from nerf.silhouettes import Silhouettes
 
 SEARCH_CELLS = 64**3
-VIEWS_PER_LOOK = 8
+VIEWS_PER_LOOK = 4
 LENS_SAMPLES = 32  # along each axis of the box
 
 
