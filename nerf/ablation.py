@@ -23,7 +23,8 @@ from nerf.metrics import summarize
 from nerf.ops.backend import Backend
 from nerf.ops.torch_variants import EAGER, GATHER_ONCE, Variant, compiled
 from nerf.ops.unfused import unfused
-from nerf.training import DEFAULT_RAYS, make_sampler, prepare, resolve, train
+from nerf.recipes import choose
+from nerf.training import make_sampler, prepare, resolve, train
 
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # relative, float32
 NATIVE, NATIVE_GRAPH = "native", "native + CUDA graph"
@@ -101,7 +102,8 @@ def measure_rows(
 ) -> list[Figures]:
     """All rows on the device of the native backend given. rays_per_step: as the user set it."""
     device = native.device
-    rays = min(rays_per_step or DEFAULT_RAYS[device.type], start.config.train.rays_per_step)
+    recipe = choose(device.type, start.config.field.name, None)
+    rays = min(rays_per_step or recipe.settings["train.rays_per_step"], start.config.train.rays_per_step)
     expected: FirstStep | None = None
 
     def measured(label: str, backend: Backend, make_row: Callable[[], Row]) -> Figures:

@@ -37,10 +37,13 @@ class DatasetConfig:
 class FieldConfig:
     name: str = setting(
         "auto",
-        "which field; auto = voxel_mlp on a GPU, voxel_deferred there for 40 s or less, voxel_sh on a CPU",
+        "which field; auto = the best for the budget (nerf/recipes.py): on a GPU voxel_deferred up to 40 s, then "
+        "voxel_mlp, on a CPU voxel_sh",
         choices=FIELD_NAMES,
     )
-    num_voxels: int | None = setting(None, "voxels of the finest grid; none = 256^3 on a GPU, 80^3 on a CPU", low=8)
+    num_voxels: int | None = setting(
+        None, "voxels of the finest grid; none = by the budget, up to 256^3 on a GPU, 80^3 on a CPU", low=8
+    )
     min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
     min_level_steps: int = setting(100, "steps between two doublings at least", low=0)
     upsample_at: list[float] = dataclasses.field(
@@ -109,7 +112,7 @@ class LossConfig:
 
 @dataclass
 class TrainConfig:
-    steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 90 seconds on a CPU", low=1)
+    steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 38 seconds on a CPU", low=1)
     max_seconds: float | None = setting(None, "wall clock of training alone; the schedule stretches to fit", low=0.1)
     rays_per_step: int | None = setting(
         None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 for voxel_deferred there", low=1

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nerf import losses, visual_hull
-from nerf.config import FIELDS, Config
+from nerf.config import Config
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
@@ -19,20 +19,12 @@ from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.pruning import prune
+from nerf.recipes import fill_in
 from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
 
-DEFAULT_STEPS_CUDA = 30_000
-DEFAULT_SECONDS_CPU = 90.0
-DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 80**3}
-DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
-DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
-# On lego voxel_deferred is ahead by 0.4 dB after 30 seconds, voxel_mlp by 0.2 after 60 (docs/results/log.md).
-DEFERRED_SECONDS_CUDA = 40.0
-DEFERRED_RAYS_CUDA = 16384  # whose MLP costs next to nothing
-DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.0, "voxel_mlp": 0.001, "voxel_sh": 0.005}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
 TOO_EARLY = 0.5  # share of the run before which a grid where nothing is dense may still become dense
@@ -91,28 +83,8 @@ class Report:
 
 
 def resolve(config: Config, backend: Backend) -> Config:
-    """The config with the settings filled in that depend on the device."""
-    device, train = backend.device.type, config.train
-    steps, seconds = train.steps, train.max_seconds
-    if steps is None and seconds is None:
-        steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
-    name = _default_field(device, seconds) if config.field.name == "auto" else config.field.name
-    field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
-    entropy = config.loss.opacity_entropy
-    rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
-    return replace(
-        config,
-        field=FIELDS[name](**field),
-        loss=replace(config.loss, opacity_entropy=DEFAULT_OPACITY_ENTROPY[name] if entropy is None else entropy),
-        train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or rays),
-    )
-
-
-def _default_field(device: str, seconds: float | None) -> str:
-    """The field that gets farthest in the time that there is."""
-    if device == "cuda" and seconds is not None and seconds <= DEFERRED_SECONDS_CUDA:
-        return "voxel_deferred"
-    return DEFAULT_FIELDS[device]
+    """The config with the settings filled in that depend on device and budget (nerf/recipes.py)."""
+    return fill_in(config, backend.device.type)
 
 
 def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState:
