@@ -43,9 +43,13 @@ class MaskedAdam:
                 grad.zero_()
 
     @torch.no_grad()
-    def step(self) -> None:
-        """One step with the gradients in place, which are zero or dropped afterwards."""
-        self.step_number += 1
+    def step(self, taken: Tensor | None = None) -> None:
+        """One step with the gradients in place, which are zero or dropped afterwards.
+
+        taken [] bool, on the device: False leaves the step out and does not count it. None: it is taken.
+        """
+        self.step_number += 1 if taken is None else taken
+        number = self.step_number if taken is None else self.step_number * taken
         rates = (self.base_lr * self.decay).split([len(g.lr) for g in self.groups])
         for group, lr in zip(self.groups, rates, strict=True):
             exp_avg, exp_avg_sq = self.moments[group.name]
@@ -55,7 +59,7 @@ class MaskedAdam:
                 exp_avg_sq,
                 group.parameter.grad,
                 lr,
-                self.step_number,
+                number,
                 self.vertex_rows if group.on_vertices else None,
                 self.beta1,
                 self.beta2,

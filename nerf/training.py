@@ -15,6 +15,7 @@ from nerf.datasets.ray_batches import RayBatches
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
+from nerf.finite_steps import LeftOutSteps, all_finite
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
@@ -27,6 +28,7 @@ from nerf.schedule import RunClock
 
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
+OVERFLOW_FACTOR = 1.25  # on a capacity that rays did not fit
 TOO_EARLY = 0.5  # share of the run before which a grid where nothing is dense may still become dense
 TOO_FEW_STEPS = 20  # nor is a run of fewer steps judged
 
@@ -38,7 +40,7 @@ class TrainingStopped(RuntimeError):
 
 
 class NonFiniteLoss(TrainingStopped):
-    """The loss became infinite or NaN; nothing trained since can be trusted."""
+    """Loss or gradient are infinite or NaN step after step, or a parameter is."""
 
     remedy = "Lower field.lr_density, or look for broken images"
 
@@ -80,6 +82,7 @@ class Report:
     rays_per_second: float
     dropped_rays: int
     samples_per_ray: float
+    left_out_steps: int  # whose loss or gradient was not finite
 
 
 def resolve(config: Config, backend: Backend) -> Config:
@@ -88,7 +91,10 @@ def resolve(config: Config, backend: Backend) -> Config:
 
 
 def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState:
-    """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time."""
+    """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time.
+
+    Raises UserError where no training ray can see the scene, or the time is over before the first step.
+    """
     torch.manual_seed(config.seed)
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.start()
@@ -109,8 +115,13 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
             f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see."
         )
     plan_capacity(config, state)
-    clock.read()
+    spent = _read_clock(clock, backend.device)
     clock.stop()
+    if clock.finished:
+        raise UserError(
+            f"train.max_seconds={config.train.max_seconds:g} is over before the first step: images, box and first "
+            f"occupancy took {spent:.1f} s; give train.max_seconds={math.ceil(5 * spent)} or more."
+        )
     return state
 
 
@@ -156,10 +167,18 @@ def _roomy(needed: int, capacity: int) -> int:
     return max(1, math.ceil(1.05 * CAPACITY_MARGIN * needed / CAPACITY_STEP)) * CAPACITY_STEP
 
 
+def raise_capacity(state: TrainState, runner: StepRunner) -> None:
+    """More room at once where rays were dropped; the next plan measures anew how much is needed."""
+    for name in ("capacity", "visible_capacity"):
+        setattr(state, name, math.ceil(OVERFLOW_FACTOR * getattr(state, name) / CAPACITY_STEP) * CAPACITY_STEP)
+    runner.forget()
+
+
 def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     """One step, queued without waiting: batch, samples, rendering, loss, gradients, Adam.
 
-    monitor [4]: sums of squared error, non-finite losses, dropped rays and samples, added to on the device.
+    monitor [4]: sums of squared error, steps left out, dropped rays and samples, added to on the device. A step whose loss
+    or gradient is not finite is left out.
     """
     backend = state.field.backend
     batch, background = state.batches.next(config.train.rays_per_step, config.dataset.background)
@@ -179,22 +198,23 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     loss.backward()
     if state.clock.progress < config.loss.tv_until:
         state.field.add_total_variation(config.loss)
-    state.optimizer.step()
+    finite = all_finite(loss, state.optimizer)
+    state.optimizer.step(finite)
     with torch.no_grad():
-        bad = (~torch.isfinite(loss)).to(error.dtype)
-        counts = torch.stack([samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
-        monitor += torch.cat([torch.stack([error.detach(), bad]), counts])
+        counts = torch.stack([~finite, samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
+        monitor += torch.cat([torch.where(finite, error, 0.0)[None], counts])
 
 
 def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
     """Trains to the end of the schedule, yielding a Report at each look.
 
-    Raises NonFiniteLoss at the first look after a loss or a parameter that is not finite, and EmptyGrid where pruning
-    leaves nothing.
+    Steps whose loss or gradient is not finite are left out. Raises NonFiniteLoss at the look where these persist
+    (nerf/finite_steps.py) and at the first one after a parameter that is not finite, and EmptyGrid where pruning leaves
+    nothing.
     """
     clock, device = state.clock, state.field.backend.device
     monitor = torch.zeros(4, device=device)
-    last_step, last_seconds = clock.step, clock.elapsed
+    last_step, last_seconds, trouble = clock.step, clock.elapsed, LeftOutSteps()
     runner = StepRunner(config, state, monitor, training_step)
     clock.start()
     stopping = should_stop()
@@ -213,17 +233,28 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             count = clock.step - last_step
             error, bad, dropped, samples = monitor.tolist()
             monitor.zero_()
-            if bad:
-                found = f"in {int(bad)} of the {count} steps up to step {clock.step}"
-                raise NonFiniteLoss(f"the loss was not finite {found}")
+            trouble.add(int(bad), count)
+            if trouble.persist:
+                found = f"in {trouble.left_out} of the {trouble.steps} steps up to step {clock.step}, which were left out"
+                raise NonFiniteLoss(f"loss or gradient were not finite {found}")
+            if dropped:
+                raise_capacity(state, runner)
             if not _parameters_finite(state.field):  # density that is NaN weighs nothing and shows in no loss
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             rays = count * config.train.rays_per_step
-            psnr = -10 * math.log10(max(error / count, 1e-12))
+            psnr = -10 * math.log10(max(error / max(count - bad, 1), 1e-12)) if bad < count else math.nan
             rate = rays / max(seconds - last_seconds, 1e-9)
             clock.stop()
             yield Report(
-                clock.step, clock.total_steps, clock.progress, psnr, seconds, rate, int(dropped), samples / rays
+                clock.step,
+                clock.total_steps,
+                clock.progress,
+                psnr,
+                seconds,
+                rate,
+                int(dropped),
+                samples / rays,
+                int(bad),
             )
             clock.start()
             last_step, last_seconds = clock.step, seconds
