@@ -21,10 +21,12 @@ from nerf.errors import UserError
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
 from nerf.interrupts import StopOnInterrupt
+from nerf.memory_plan import MemoryPlan, plan_memory
 from nerf.ops.backend import Backend, select
 from nerf.rendering import Rendering, render_image
 from nerf.sampler import RaySampler
 from nerf.training import Report, TrainState, make_sampler, prepare, resolve, train
+from nerf.warm_up import warm_up
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 OUTPUTS = Path("outputs")
@@ -84,6 +86,12 @@ class TrainingRun:
             if look is None:
                 return
             yield look
+
+    def memory_plan(self) -> MemoryPlan:
+        """What the run needs of a GPU's memory at its finest grids, as it was reckoned before training."""
+        box = self.state.field.box
+        finest = box.resolution(box.size.double().prod().item() / self.state.finest_voxel**3)
+        return plan_memory(self.config, finest, self.images)
 
     def save(self, folder: str | Path) -> Path:
         """Writes what load() and resume() read; returns the folder. Raises UserError where it cannot be written."""
@@ -146,6 +154,7 @@ def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved
 def _opened(config: Config) -> tuple[Config, PosedImages, Backend]:
     backend = select(config.backend, config.device)
     config, images = resolve(config, backend), load_split(config.dataset, "train")
+    warm_up(config, backend)
     where = place_images(config.train.images, images, backend)
     return replace(config, train=replace(config.train, images=where)), images, backend
 

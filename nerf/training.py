@@ -16,6 +16,7 @@ from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.finite_steps import LeftOutSteps, all_finite
+from nerf.memory_plan import check_memory, free_bytes
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
@@ -93,7 +94,8 @@ def resolve(config: Config, backend: Backend) -> Config:
 def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState:
     """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time.
 
-    Raises UserError where no training ray can see the scene, or the time is over before the first step.
+    Raises UserError where no training ray can see the scene, the GPU has too little memory, or the time is over before
+    the first step.
     """
     torch.manual_seed(config.seed)
     clock = RunClock(config.train.steps, config.train.max_seconds)
@@ -103,6 +105,8 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     else:
         box = visual_hull.find_box(images, backend.device)
     finest = box.resolution(_finest_voxels(config, images, box))
+    if backend.device.type == "cuda":
+        check_memory(config, finest, images, free_bytes(backend.device))
     first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     occupancy = visual_hull.carve(images, box, first)
@@ -280,11 +284,12 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
     settled = state.clock.step >= (done + 1) * config.field.min_level_steps
     if done < len(shares) and progress >= shares[done] and settled:
         state.num_upsamplings = done + 1
-        box = state.field.box
+        runner.forget()
+        box, step_number = state.field.box, state.optimizer.step_number
+        del state.optimizer  # its moments go before finer grids come, or both would have to fit
         voxels = box.size.prod().item() / state.finest_voxel**3 / 2 ** (len(shares) - done - 1)
         state.field.upsample(box.resolution(voxels))
         state.occupancy.resample(state.field.resolution)
-        step_number = state.optimizer.step_number
         state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend)
         state.optimizer.step_number.copy_(step_number)
         changed = True
