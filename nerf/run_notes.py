@@ -6,6 +6,7 @@ from nerf.config import Config
 from nerf.training import TOO_FEW_STEPS, Report, TrainState
 
 FULL_BOX = 0.5  # share of the cells that are left; a scene of surfaces leaves a few percent
+JUDGED_CELLS = 30**3  # in a coarser grid the neighbours that are kept fill half of it
 
 
 def run_notes(config: Config, state: TrainState, looks: Sequence[Report]) -> list[str]:
@@ -18,7 +19,7 @@ def run_notes(config: Config, state: TrainState, looks: Sequence[Report]) -> lis
             f"{limit}, or lower field.num_voxels, train.rays_per_step or field.min_level_steps."
         )
     share = state.occupancy.share
-    if state.num_refreshes and share > FULL_BOX:
+    if state.num_refreshes and share > FULL_BOX and state.occupancy.occupied.numel() >= JUDGED_CELLS:
         notes.append(
             f"the scene fills its box: {share:.0%} of the cells are left, so little empty space is passed over, and what "
             "lies outside of the box is not seen; set dataset.aabb to a larger box, or to the part that matters, or look "

@@ -136,7 +136,13 @@ def start(config: Config) -> TrainingRun:
 
     Raises UserError for settings out of range, a scene that is not there or cannot be used.
     """
-    config, images, backend = _opened(build(Config, asdict(config)))  # attributes may have been set to anything
+    config = build(Config, asdict(config))  # attributes may have been set to anything
+    return start_on(config, load_split(config.dataset, "train"), select(config.backend, config.device))
+
+
+def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
+    """A fresh run on training images that are in memory, as many runs in one process share them. Raises as start does."""
+    config = _ready(config, images, backend)
     return TrainingRun(config, images, prepare(config, images, backend))
 
 
@@ -147,16 +153,18 @@ def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved
     Raises UserError where there is no such run, it is damaged, or its images have changed.
     """
     content = checkpoint.load_resume(Path(folder))
-    config, images, backend = _opened(change(checkpoint.restore_config(content)))
+    config = change(checkpoint.restore_config(content))
+    backend, images = select(config.backend, config.device), load_split(config.dataset, "train")
+    config = _ready(config, images, backend)
     return TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
 
 
-def _opened(config: Config) -> tuple[Config, PosedImages, Backend]:
-    backend = select(config.backend, config.device)
-    config, images = resolve(config, backend), load_split(config.dataset, "train")
+def _ready(config: Config, images: PosedImages, backend: Backend) -> Config:
+    """The settings for these images on this device, which is warm afterwards."""
+    config = resolve(config, backend)
     warm_up(config, backend)
     where = place_images(config.train.images, images, backend)
-    return replace(config, train=replace(config.train, images=where)), images, backend
+    return replace(config, train=replace(config.train, images=where))
 
 
 def load(folder: str | Path | None = None, backend: str = "auto", device: str = "auto") -> OpenRun:
