@@ -28,13 +28,14 @@ struct AdamArgs {
 template <class T>
 struct AdamScale {
   T first, second;  // 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
-  bool taken;       // whether this step is
+  T limit;          // only gradients with a smaller square change anything
 };
 
 template <class T>
 HOST_DEVICE AdamScale<T> adam_scale(const AdamArgs<T>& a) {
   const double t = double(*a.step);
-  return {T(1.0 / (1.0 - pow(a.beta1, t))), T(1.0 / sqrt(1.0 - pow(a.beta2, t))), t > 0};
+  const T limit = t > 0 ? T(INFINITY) : T(0);
+  return {T(1.0 / (1.0 - pow(a.beta1, t))), T(1.0 / sqrt(1.0 - pow(a.beta2, t))), limit};
 }
 
 template <class T>
@@ -44,7 +45,7 @@ HOST_DEVICE void adam_update(const AdamArgs<T>& a, const AdamScale<T>& scale, in
   const T square = g * g, v = T(a.beta2) * v_old + T(1 - a.beta2) * square;
   const T change = lr * m * scale.first / (std::sqrt(v) * scale.second + T(a.eps));
   // Choosing instead of branching lets a compiler handle a whole row at once.
-  const bool touched = scale.taken && g != T(0) && square - square == T(0);  // infinity and NaN less themselves are NaN
+  const bool touched = g != T(0) && square < scale.limit;  // which NaN is not
   a.exp_avg[i] = touched ? m : m_old;
   a.exp_avg_sq[i] = touched ? v : v_old;
   a.param[i] -= touched ? change : T(0);
