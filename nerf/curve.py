@@ -1,4 +1,4 @@
-"""Quality against the clock: a training for each budget and seed, scored at its end and, with its clock stopped, on the way.
+"""Quality against the clock: a training for each budget and seed, scored at its end and, its clock stopped, on the way.
 
 Nothing of a run is carried over to the next: each begins from the images, and its last state is scored, never its best.
 """
@@ -47,7 +47,9 @@ def check(settings: CurveConfig, config: Config) -> None:
     if not seeds or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
         raise UserError(f"curve.seeds={seeds} is no list of seeds, expected for example [0,1,2].")
     if config.train.steps is not None or config.train.max_seconds is not None:
-        raise UserError("train.steps and train.max_seconds are one run's; give curve.budgets=[SECONDS,...] with mode=curve.")
+        raise UserError(
+            "train.steps and train.max_seconds are one run's; give curve.budgets=[SECONDS,...] with mode=curve."
+        )
     if config.seed != 0:
         raise UserError(f"seed={config.seed} is one run's; give curve.seeds=[{config.seed}] with mode=curve.")
 
@@ -130,7 +132,10 @@ def with_budget(config: Config, seconds: float, seed: int) -> Config:
 
 
 def budget_figures(seconds: float, runs: list[Figures]) -> Figures:
-    """A budget's runs with the median and the range of each figure over the seeds; psnr_every_4th where all 200 views are."""
+    """A budget's runs with the median and the range of each figure over the seeds.
+
+    psnr_every_4th, over the peers' views, is there where all official test views were scored.
+    """
     per_view = [run["psnr"]["per_view"] for run in runs]
     summary: Figures = {"seconds": seconds, "field": runs[0]["field"], "views": len(per_view[0])}
     summary["psnr"] = spread([run["psnr"]["mean"] for run in runs])

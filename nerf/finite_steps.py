@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient is not finite: found on the device without waiting, left out, and counted until they persist."""
+"""Steps whose loss or gradient is not finite: found on the device without waiting, left out and counted."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ STOP_AFTER, STOP_SHARE = 5, 0.25
 def all_finite(loss: Tensor, optimizer: MaskedAdam) -> Tensor:
     """Whether the loss and the gradients of a step are finite, [] bool on the device.
 
-    Of grids it looks at density, one channel, at the vertices that are visited: what is wrong in a pixel or a sample shows
-    there. A gradient that is not finite in a colour grid alone is passed over by adam_step, value by value.
+    Of grids it looks at density, one channel, at the vertices that are visited: what is wrong in a pixel or a sample
+    shows there. A gradient that is not finite in a colour grid alone is passed over by adam_step, value by value.
     """
     found = [loss.detach().view(1)]
     for group in optimizer.groups:

@@ -1,7 +1,7 @@
 """What a run will need of a GPU's memory, reckoned before it trains, and what would fit where that is too much.
 
-The need is greatest at the finest grids: their values, Adam's two moments and their gradients, the images, and the samples of
-a step and of a pruning. It is an estimate: how many samples a ray has is learnt in training.
+The need is greatest at the finest grids: their values, Adam's two moments and their gradients, the images, and the
+samples of a step and of a pruning. It is an estimate: how many samples a ray has is learnt in training.
 Legend: V grid vertices, C channels, R rays, S samples per ray.
 """
 
@@ -20,7 +20,8 @@ from nerf.scene_box import Resolution, SceneBox
 
 GIB = 2**30
 FLOAT = 4  # bytes
-# Of lego soon after its grid became finest, per vertex along the mean edge of its grid and per half voxel of step; of all samples.
+# Of lego soon after its grid became finest: samples of a ray, half a voxel apart, over the mean edge of the grid in
+# vertices; and the share of them that weigh something.
 SAMPLES_PER_EDGE, VISIBLE_SHARE = 0.7, 0.2
 BYTES_PER_SAMPLE = 96  # marched, looked at and selected: some twenty numbers
 BYTES_PER_VISIBLE_SAMPLE = 128  # positions, directions, intervals, density, weights and their gradients
@@ -87,8 +88,8 @@ def check_memory(config: Config, finest: Resolution, images: PosedImages, free: 
     remedies = _remedies(config, finest, images, free)
     advice = f"{' or '.join(remedies)} would fit" if remedies else "nothing smaller would fit; use device=cpu"
     raise UserError(
-        f"this GPU has {free / GIB:.2f} GiB free and training needs about {plan.total / GIB:.2f} ({plan}); {advice}, or "
-        "close other programs that use it."
+        f"this GPU has {free / GIB:.2f} GiB free and training needs about {plan.total / GIB:.2f} ({plan}); {advice}, "
+        "or close other programs that use it."
     )
 
 

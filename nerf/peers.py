@@ -1,6 +1,7 @@
 """Other systems beside a curve: what they reach in the same time, and where they are ahead.
 
-peers: a dictionary as docs/results/peers_h200.json holds it, where the sources are stated. budgets: those of curve.json.
+peers: a dictionary as docs/results/peers_h200.json holds it, where the sources are stated. budgets: those of
+curve.json, each with the figures of nerf.curve.budget_figures.
 """
 
 import statistics
@@ -60,9 +61,8 @@ def _faster_or_smaller(budgets: list[Figures], peers: Figures) -> list[str]:
         for budget in timed:
             ours, theirs = 1e3 * budget["render_seconds_per_view"]["median"], system["ms_per_frame"]
             if theirs < ours:
-                found.append(
-                    f"{system['name']} in rendering: {theirs:.1f} against {ours:.1f} ms a frame of the {budget['seconds']:g} s model"
-                )
+                model = f"the {budget['seconds']:g} s model"
+                found.append(f"{system['name']} in rendering: {theirs:.1f} against {ours:.1f} ms a frame of {model}")
         peaks = [budget["peak_memory_bytes"]["high"] / GIB for budget in budgets if budget["peak_memory_bytes"]]
         if peaks and system["peak_memory_gib"] < max(peaks):
             found.append(
@@ -85,7 +85,7 @@ def _published(budgets: list[Figures], peers: Figures) -> list[str]:
 
 
 def merged(results: list[Figures]) -> list[Figures]:
-    """The budgets of several curve.json, by their seconds; each is in one of them. Raises ValueError where it is in two."""
+    """The budgets of several curve.json, by their seconds. Raises ValueError where one is in two of them."""
     budgets = sorted((budget for result in results for budget in result["budgets"]), key=lambda b: b["seconds"])
     for one, other in zip(budgets, budgets[1:]):
         if one["seconds"] == other["seconds"]:

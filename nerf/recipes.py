@@ -1,8 +1,8 @@
 """Which field and which settings for which budget: one table, chosen from by device, field and training seconds.
 
-A setting whose best value depends on the budget has the default None in nerf/config.py, and its values here; what a user
-gives is left alone. `auto` takes the first row of its device that reaches the budget, so the order says which field wins.
-The measurements behind a value stand in docs/results/log.md.
+A setting whose best value depends on the budget has the default None in nerf/config.py, and its values here; what a
+user gives is left alone. `auto` takes the first row of its device that reaches the budget, so the order says which
+field wins. The measurements behind a value stand in docs/results/log.md.
 """
 
 import math
@@ -56,7 +56,7 @@ def choose(device: str, field: str, seconds: float | None) -> Recipe:
 
 
 def fill_in(config: Config, device: str) -> Config:
-    """The config with the device's budget where none is given, and its recipe's value for every setting that is None."""
+    """The config with the device's budget where none is given, and its recipe's value for each setting that is None."""
     steps, seconds = config.train.steps, config.train.max_seconds
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)

@@ -21,9 +21,9 @@ def run_notes(config: Config, state: TrainState, looks: Sequence[Report]) -> lis
     share = state.occupancy.share
     if state.num_refreshes and share > FULL_BOX and state.occupancy.occupied.numel() >= JUDGED_CELLS:
         notes.append(
-            f"the scene fills its box: {share:.0%} of the cells are left, so little empty space is passed over, and what "
-            "lies outside of the box is not seen; set dataset.aabb to a larger box, or to the part that matters, or look "
-            f"whether the background is {config.dataset.background} (dataset.background)."
+            f"the scene fills its box: {share:.0%} of the cells are left, so little empty space is passed over, and "
+            "what lies outside of the box is not seen; set dataset.aabb to a larger box, or to the part that matters, "
+            f"or look whether the background is {config.dataset.background} (dataset.background)."
         )
     dropped = sum(look.dropped_rays for look in looks)
     if dropped:
@@ -31,7 +31,7 @@ def run_notes(config: Config, state: TrainState, looks: Sequence[Report]) -> lis
     left_out = sum(look.left_out_steps for look in looks)
     if left_out:
         notes.append(
-            f"{left_out} steps were left out because loss or gradient were not finite; lower field.lr_density, or look for "
-            "broken images."
+            f"{left_out} steps were left out because loss or gradient were not finite; lower field.lr_density, or look "
+            "for broken images."
         )
     return notes

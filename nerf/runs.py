@@ -141,7 +141,7 @@ def start(config: Config) -> TrainingRun:
 
 
 def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
-    """A fresh run on training images that are in memory, as many runs in one process share them. Raises as start does."""
+    """A fresh run on training images that are in memory, for many runs in one process. Raises as start does."""
     config = _ready(config, images, backend)
     return TrainingRun(config, images, prepare(config, images, backend))
 

@@ -181,8 +181,8 @@ def raise_capacity(state: TrainState, runner: StepRunner) -> None:
 def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     """One step, queued without waiting: batch, samples, rendering, loss, gradients, Adam.
 
-    monitor [4]: sums of squared error, steps left out, dropped rays and samples, added to on the device. A step whose loss
-    or gradient is not finite is left out.
+    monitor [4]: sums of squared error, steps left out, dropped rays and samples, added to on the device. A step whose
+    loss or gradient is not finite is left out.
     """
     backend = state.field.backend
     batch, background = state.batches.next(config.train.rays_per_step, config.dataset.background)
@@ -239,8 +239,8 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             monitor.zero_()
             trouble.add(int(bad), count)
             if trouble.persist:
-                found = f"in {trouble.left_out} of the {trouble.steps} steps up to step {clock.step}, which were left out"
-                raise NonFiniteLoss(f"loss or gradient were not finite {found}")
+                found = f"in {trouble.left_out} of the {trouble.steps} steps up to step {clock.step}"
+                raise NonFiniteLoss(f"loss or gradient were not finite {found}, which were left out")
             if dropped:
                 raise_capacity(state, runner)
             if not _parameters_finite(state.field):  # density that is NaN weighs nothing and shows in no loss

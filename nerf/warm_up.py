@@ -1,8 +1,8 @@
 """A short training that nobody sees, so that the first second of a run is spent on training.
 
-A process that uses a GPU for the first time makes its context, loads cuBLAS and every kernel at first use: a second or two
-that say nothing of training. A few steps of the same field on a small synthetic scene load what a run will use. Like
-building the library it is not part of the training time, and wherever times are shown this is said.
+A process that uses a GPU for the first time makes its context, loads cuBLAS and every kernel at first use: a second or
+two that say nothing of training. A few steps of the same field on a small synthetic scene load what a run will use.
+Like building the library it is not part of the training time, and wherever times are shown this is said.
 """
 
 import gc
@@ -28,8 +28,8 @@ VOXELS = 48**3
 def warm_up(config: Config, backend: Backend) -> float:
     """Seconds that it took; 0 on a CPU, where nothing is done.
 
-    config: resolved, of the run to come. Random states and the settings stay as they were; the peaks of PyTorch's memory
-    statistics start anew afterwards, with everything given back.
+    config: resolved, of the run to come. Random states and the settings stay as they were; the peaks of PyTorch's
+    memory statistics start anew afterwards, with everything given back.
     """
     if backend.device.type != "cuda":
         return 0.0

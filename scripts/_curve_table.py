@@ -5,9 +5,9 @@ from _tables import GIB, markdown_table
 from nerf.peers import ahead, comparable_psnr, merged, psnr_after, same_test, views_note
 
 CLOCK = (
-    "The clock starts with decoded images and poses in host memory: upload, box, first occupancy and graph capture count. "
-    "Before it the library is built and a short training on a synthetic scene has made the CUDA context and loaded the "
-    "kernels. It stops while views are scored and files written."
+    "The clock starts with decoded images and poses in host memory: upload, box, first occupancy and graph capture "
+    "count. Before it the library is built, and a short training on a synthetic scene has made the CUDA context and "
+    "loaded the kernels. It stops while views are scored and files written."
 )
 USUAL_BUDGETS = (2, 5, 15, 60, 300)
 
@@ -39,7 +39,8 @@ def _beside_peers(budgets: list[dict], peers: dict) -> str:
         leader = max((psnr for psnr in theirs if psnr is not None), default=None)
         behind = "-" if found is None or leader is None else f"{found['median'] - leader:+.2f}"
         lines.append([f"{seconds:g}", _psnr(found), _range(found), behind, *(_number(psnr) for psnr in theirs)])
-    lines.append(_line("ms/frame", [1e3 * b["render_seconds_per_view"]["median"] for b in budgets], peers, "ms_per_frame"))
+    frames = [1e3 * b["render_seconds_per_view"]["median"] for b in budgets]
+    lines.append(_line("ms/frame", frames, peers, "ms_per_frame"))
     peaks = [b["peak_memory_bytes"]["high"] / GIB for b in budgets if b["peak_memory_bytes"]]
     lines.append(_line("memory GiB", peaks, peers, "peak_memory_gib"))
     header = ["training s", "here, dB", "range", "over the best peer", *(system["name"] for system in peers["systems"])]

@@ -10,9 +10,9 @@ mode=ops: error, time from cold and warm caches, floor, and PyTorch beside it. T
 exit status is 1 if a row does not compute what float64 does; such rows are marked WRONG and count for nothing.
 Meanings, shapes and names of the operations: nerf/ops/reference.py.
 
-mode=curve: trains with the recipe of each budget (nerf/recipes.py), scores the test views at the end and some of them on
-the way with the clock stopped. The run folder gets curve.json, curve.png and the models. Settings of training hold for
-every run.
+mode=curve: trains with the recipe of each budget (nerf/recipes.py), scores the test views at the end and some of them
+on the way with the clock stopped. The run folder gets curve.json, curve.png and the models. Settings of training hold
+for every run; without a dataset it is lego.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ OF_OPS = ("mode", "device", "benchmark.", "hydra.", "-")  # settings that mode=o
 
 @dataclass
 class BenchmarkScriptConfig(Config):
-    mode: str = setting("ops", "what is measured: every operation, or training against the clock", choices=("ops", "curve"))
+    mode: str = setting("ops", "every operation on its own, or training against the clock", choices=("ops", "curve"))
     benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
     curve: CurveConfig = dataclasses.field(default_factory=CurveConfig)
 
@@ -51,7 +51,8 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
     idle = [o for o in overrides if o.lstrip("+~").startswith("benchmark." if curve else OF_OPS) == curve]
     if idle:
         other = "mode=ops" if curve else "mode=curve"
-        raise UserError(f"{', '.join(idle)} would change nothing with mode={config.mode}; leave it out, or give {other}.")
+        given = ", ".join(idle)
+        raise UserError(f"{given} would change nothing with mode={config.mode}; leave it out, or give {other}.")
     if curve:
         training = Config(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Config)})
         run_curve(training, config.curve, folder, _say)
