@@ -205,7 +205,7 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     finite = all_finite(loss, state.optimizer)
     state.optimizer.step(finite)
     with torch.no_grad():
-        counts = torch.stack([~finite, samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
+        counts = torch.stack([(~finite).long(), samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
         monitor += torch.cat([torch.where(finite, error, 0.0)[None], counts])
 
 

@@ -23,6 +23,7 @@ from nerf.training import TrainingStopped, prepare, train
 VIEWS, SIZE, FOV, DISTANCE = 8, 48, 0.8, 4.0  # pixels, radians, world units; the scene is the unit sphere
 STEPS = 12  # a doubling, a pruning and two recorded steps are among them
 VOXELS = 48**3
+MAX_RAYS = 16384  # of a batch; larger ones load the same kernels
 
 
 def warm_up(config: Config, backend: Backend) -> float:
@@ -43,7 +44,7 @@ def warm_up(config: Config, backend: Backend) -> float:
 
 
 def train_briefly(config: Config, backend: Backend) -> int:
-    """Trains the config's field on the synthetic scene, in batches of its size; returns the steps done."""
+    """Trains the config's field on the synthetic scene; returns the steps done."""
     on_gpu = backend.device.type == "cuda"
     with torch.random.fork_rng([backend.device] if on_gpu else []):
         short = shortened(config)
@@ -64,7 +65,14 @@ def shortened(config: Config) -> Config:
         dataset=replace(config.dataset, aabb=None),
         field=replace(config.field, num_voxels=VOXELS, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=1),
         occupancy=replace(config.occupancy, start=0.1, min_steps=1, every=0.3),
-        train=replace(config.train, steps=STEPS, max_seconds=None, log_every=STEPS, save_every=0),
+        train=replace(
+            config.train,
+            steps=STEPS,
+            max_seconds=None,
+            rays_per_step=min(config.train.rays_per_step, MAX_RAYS),
+            log_every=STEPS,
+            save_every=0,
+        ),
     )
 
 

@@ -15,9 +15,11 @@ from _report import ROOT, commit
 
 from nerf.config import Config
 from nerf.curve import CurveConfig, Say, budget_figures, check, measure_run, with_budget
+from nerf.errors import UserError
 from nerf.ops.backend import device_name, select
 from nerf.peers import same_test
 from nerf.runs import load_split
+from nerf.training import TrainingStopped
 
 PEERS = ROOT / "docs" / "results" / "peers_h200.json"
 
@@ -48,7 +50,10 @@ def run_curve(config: Config, settings: CurveConfig, folder: Path, say: Say) -> 
         runs = []
         for seed in dict.fromkeys(settings.seeds):
             place = folder / f"seconds_{seconds:g}_seed_{seed}"
-            runs.append(measure_run(with_budget(config, seconds, seed), settings, train, test, backend, place))
+            try:
+                runs.append(measure_run(with_budget(config, seconds, seed), settings, train, test, backend, place))
+            except TrainingStopped as error:
+                raise UserError(f"the run of {seconds:g} s with seed {seed} stopped: {error}. {error.remedy}.") from error
             gc.collect()  # a run's tensors go before the next one plans its memory
             finished = [*result["budgets"], budget_figures(seconds, runs)]
             _write(folder, result | {"budgets": finished}, peers)

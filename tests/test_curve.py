@@ -1,6 +1,7 @@
 """mode=curve: the runs of a curve, what is made of their figures, and the peers beside them."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from nerf import checkpoint, curve
 from nerf.curve import CurveConfig, budget_figures, measure_run, with_budget
 from nerf.ops.backend import select
 from nerf.peers import ahead, merged, psnr_after, same_test
+from nerf.training import EmptyGrid
 
 PEERS = json.loads((ROOT / "docs" / "results" / "peers_h200.json").read_text())
 TINY = ("mode=curve", "device=cpu", "dataset=bricks", "dataset.root=scene", "train.rays_per_step=64")
@@ -206,6 +208,24 @@ def test_the_script_writes_curve_picture_and_models(
     assert Image.open("curve/curve.png").size == (1100, 640)
     printed = capsys.readouterr().out
     assert "| voxel_sh |" in printed and "curve/curve.png" in printed and "instant-ngp" not in printed
+
+
+def test_a_run_that_stops_is_named_and_what_was_measured_is_kept(
+    call: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = curve.measure_run
+
+    def stops_at_seed_7(config: object, *arguments: object) -> dict:
+        if config.seed == 7:
+            raise EmptyGrid("after step 9 the grid is empty")
+        return measure(config, *arguments)
+
+    monkeypatch.setattr(curve, "measure_run", stops_at_seed_7)
+    monkeypatch.delitem(sys.modules, "_curve", raising=False)
+    assert call("benchmark", *TINY, "curve.budgets=[0.6]", "curve.seeds=[0,7]") == 2
+    message = capsys.readouterr().err
+    assert "error: the run of 0.6 s with seed 7 stopped: after step 9 the grid is empty. Look whether" in message
+    assert [run["seed"] for run in json.loads(Path("curve/curve.json").read_text())["budgets"][0]["runs"]] == [0]
 
 
 @pytest.mark.parametrize(
