@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from nerf.ablation_row import Batch, Figures, FirstStep, GraphRow, Row, Start, measure
 from nerf.config import Config, setting
@@ -23,10 +22,11 @@ from nerf.metrics import summarize
 from nerf.ops.backend import Backend
 from nerf.ops.torch_variants import EAGER, GATHER_ONCE, Variant, compiled
 from nerf.ops.unfused import unfused
+from nerf.recipes import choose
 from nerf.runs import background
 from nerf.scene_kinds import describe
 from nerf.spaces import space_state
-from nerf.training import DEFAULT_RAYS, make_sampler, prepare, resolve, train
+from nerf.training import make_sampler, prepare, resolve, train
 
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # relative, float32
 NATIVE, NATIVE_GRAPH = "native", "native + CUDA graph"
@@ -106,7 +106,8 @@ def measure_rows(
 ) -> list[Figures]:
     """All rows on the device of the native backend given. rays_per_step: as the user set it."""
     device = native.device
-    rays = min(rays_per_step or DEFAULT_RAYS[device.type], start.config.train.rays_per_step)
+    recipe = choose(device.type, start.config.field.name, None)
+    rays = min(rays_per_step or recipe.settings["train.rays_per_step"], start.config.train.rays_per_step)
     expected: FirstStep | None = None
 
     def measured(label: str, backend: Backend, make_row: Callable[[], Row]) -> Figures:

@@ -15,6 +15,7 @@ from nerf.checkpoint import restore_field
 from nerf.config import Config
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.ray_batches import RayBatch, RayBatches
+from nerf.finite_steps import all_finite
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.rays import Rays, RaySamples
@@ -141,19 +142,20 @@ class Row:
         clock.mark("backward")
         return loss.detach(), samples, visible
 
-    def update(self) -> None:
-        """The second part: total variation, where the schedule still has it, and Adam."""
+    def update(self, loss: Tensor) -> None:
+        """The second part: total variation, where the schedule still has it, and Adam, if all is finite."""
         if self.state.clock.progress < self.start.config.loss.tv_until:
             self.state.field.add_total_variation(self.start.config.loss)
+        finite = all_finite(loss, self.state.optimizer)
         self.clock.mark("rest")
-        self.state.optimizer.step()
+        self.state.optimizer.step(finite)
         self.clock.mark("adam")
 
     def step(self, index: int) -> None:
         """One step with the batch whose turn it is."""
         self.clock.start()
-        self.backward(self.batches[index % len(self.batches)])
-        self.update()
+        loss, _, _ = self.backward(self.batches[index % len(self.batches)])
+        self.update(loss)
 
     def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
         """Milliseconds of every step, whole and by stage. On a CPU fewer once max_seconds have passed, but three."""
@@ -194,7 +196,7 @@ class GraphRow(Row):
     def _recorded(self, config: Config, state: TrainState, loss: Tensor) -> None:
         self.clock.start()
         loss.copy_(self.backward(self._batch)[0])
-        self.update()
+        self.update(loss)
 
     def step(self, index: int) -> None:
         for target, source in zip(

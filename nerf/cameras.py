@@ -121,7 +121,16 @@ class Cameras:
     def pixel_range_rays(self, index: int, first: int, end: int) -> Rays:
         """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels."""
         start, stop = self.first_pixel(index), self.first_pixel(index + 1)
-        return self.rays_through(torch.arange(start + first, min(start + end, stop), device=self.c2w.device))
+        if self.lenses is not None:
+            return self.rays_through(torch.arange(start + first, min(start + end, stop), device=self.c2w.device))
+        # One camera's numbers need not be fetched for every ray.
+        pixels = torch.arange(first, min(end, stop - start), device=self.c2w.device)
+        width, _ = self.size(index)
+        fx, fy, cx, cy = self.intrinsics[index].unbind(-1)
+        x, y = (pixels % width + 0.5 - cx) / fx, (pixels // width + 0.5 - cy) / fy
+        right, up, backward, center = self.c2w[index].unbind(-1)
+        directions = x[:, None] * right + (-y)[:, None] * up - backward
+        return Rays(center.expand_as(directions), torch.nn.functional.normalize(directions, dim=-1))
 
     def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
         """The same cameras with pictures of another size.

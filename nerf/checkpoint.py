@@ -1,7 +1,7 @@
 """What a run leaves in its folder: a model that renders and a state that resumes, two files that need nothing else.
 
-The model is small: the grids near occupied cells alone (packed_grids.py), in full precision, so that it renders what
-the run rendered to the last bit. The resume state is everything, the optimizer's moments too.
+The model is small: the corners of occupied cells alone, in half precision (packed_grids.py): its pictures differ from
+the run's by less than an 8-bit level. The resume state is everything, the optimizer's moments too.
 
 Both hold tensors and plain containers alone and are read without executing code. Each write goes to a temporary name,
 is flushed to disk and renamed, so a run that is killed at any moment leaves the last whole file; killed between the
@@ -58,20 +58,6 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
     cameras are the training cameras, from which camera paths are made.
     Raises UserError where the disk is full or the folder cannot be written; the file before stays.
     """
-    common = {
-        "version": VERSION,
-        "config": asdict(config),
-        "aabb": state.field.box.aabb,
-        "space": space_state(state.field.box.space),
-        "resolution": list(state.field.resolution),
-        "finest_voxel": state.finest_voxel,
-        "cameras": _packed_cameras(cameras),
-        "step": state.clock.step,
-        "elapsed": state.clock.elapsed,
-    }
-    packed = pack(state.field, state.occupancy)
-    networks = {name: value for name, value in state.field.state_dict().items() if name not in packed.values}
-    model = {"occupied_bits": packed.occupied, "grids": packed.values, "networks": networks}
     resume = {
         "field": state.field.state_dict(),
         "occupied": state.occupancy.occupied,
@@ -83,11 +69,34 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "capacity": state.capacity,
     }
     try:
-        _write(folder / RESUME_FILE, common | resume)
+        _write(folder / RESUME_FILE, _common(config, state, cameras) | resume)
     except UserError as error:  # the model is small, and it is the result: it may fit where the state does not
-        _write(folder / MODEL_FILE, common | model)
-        raise UserError(f"{error} The model is written, {folder / MODEL_FILE}.") from error
-    _write(folder / MODEL_FILE, common | model)
+        path = save_model(folder, config, state, cameras)
+        raise UserError(f"{error} The model is written, {path}.") from error
+    save_model(folder, config, state, cameras)
+
+
+def save_model(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> Path:
+    """Writes what renders alone, and returns its path. Raises as save does."""
+    packed = pack(state.field, state.occupancy)
+    networks = {name: value for name, value in state.field.state_dict().items() if name not in packed.values}
+    model = {"occupied_bits": packed.occupied, "grids": packed.values, "networks": networks}
+    _write(folder / MODEL_FILE, _common(config, state, cameras) | model)
+    return folder / MODEL_FILE
+
+
+def _common(config: Config, state: TrainState, cameras: Cameras) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "config": asdict(config),
+        "aabb": state.field.box.aabb,
+        "space": space_state(state.field.box.space),
+        "resolution": list(state.field.resolution),
+        "finest_voxel": state.finest_voxel,
+        "cameras": _packed_cameras(cameras),
+        "step": state.clock.step,
+        "elapsed": state.clock.elapsed,
+    }
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -54,12 +54,13 @@ class DatasetConfig:
 class FieldConfig:
     name: str = setting(
         "auto",
-        "which field; auto = voxel_mlp on a GPU, voxel_deferred there for 40 s or less, voxel_sh on a CPU",
+        "which field; auto = the best for the budget (nerf/recipes.py): on a GPU voxel_deferred up to 40 s, then "
+        "voxel_mlp, on a CPU voxel_sh",
         choices=FIELD_NAMES,
     )
     num_voxels: int | None = setting(
         None,
-        "voxels of the finest grid; none = 256^3 on a GPU, 80^3 on a CPU; forward 384^3, 128^3; unbounded 320^3, 112^3",
+        "voxels of the finest grid; none = by kind and budget, in a box up to 256^3 on a GPU, 80^3 on a CPU",
         low=8,
     )
     min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
@@ -138,7 +139,7 @@ class LossConfig:
 
 @dataclass
 class TrainConfig:
-    steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 90 seconds on a CPU", low=1)
+    steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 38 seconds on a CPU", low=1)
     max_seconds: float | None = setting(None, "wall clock of training alone; the schedule stretches to fit", low=0.1)
     rays_per_step: int | None = setting(
         None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 for voxel_deferred there", low=1

@@ -16,26 +16,23 @@ from nerf.occupancy import OccupancyGrid
 from nerf.scene_box import Resolution
 
 
+LARGEST_HALF = torch.finfo(torch.float16).max
+
+
 @dataclass(frozen=True)
 class PackedGrids:
-    """Grids at the vertices near occupied cells, in host memory."""
+    """Grids at the vertices of occupied cells, in host memory."""
 
     occupied: Tensor  # [ceil((X-1)(Y-1)(Z-1) / 8)] uint8: one bit per cell, the first in the highest bit
-    values: dict[str, Tensor]  # by grid [V,C], the vertices in memory order
+    values: dict[str, Tensor]  # by grid [V,C] float16, the vertices in memory order
 
 
 def readable_vertices(occupied: Tensor) -> Tensor:
-    """Vertices [X,Y,Z] that rendering can read: the corners of occupied cells [X-1,Y-1,Z-1] and of their neighbours.
+    """Vertices [X,Y,Z] that rendering can read: the corners of occupied cells [X-1,Y-1,Z-1].
 
-    A sample is placed in an occupied cell by its ray and looked up by its position. Where it lies on a face, rounding
-    between the two can move it into the next cell: with that cell's corners the rendering is the same to the last bit.
+    Marching looks values up at the very point that it found in an occupied cell.
     """
-    readable = functional.pad(occupied, (2,) * 6)
-    for axis in range(3):  # a vertex lies between two cells; these two and the next ones on either side
-        count = readable.shape[axis] - 3
-        near = [readable.narrow(axis, first, count) for first in range(4)]
-        readable = near[0] | near[1] | near[2] | near[3]
-    return readable
+    return functional.max_pool3d(occupied[None, None].float(), 2, stride=1, padding=1)[0, 0] > 0
 
 
 def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
@@ -43,7 +40,8 @@ def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
     readable = readable_vertices(occupancy.occupied)
     grids = {name: getattr(field, name).detach() for name in ("density_grid", field.color_grid_name)}
     bits = torch.from_numpy(np.packbits(occupancy.occupied.cpu().numpy()))
-    return PackedGrids(bits, {name: grid[readable].cpu() for name, grid in grids.items()})
+    values = {name: grid[readable].clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu() for name, grid in grids.items()}
+    return PackedGrids(bits, values)
 
 
 def unpack(packed: PackedGrids, resolution: Resolution) -> tuple[dict[str, Tensor], Tensor]:
@@ -61,6 +59,6 @@ def unpack(packed: PackedGrids, resolution: Resolution) -> tuple[dict[str, Tenso
     for name, values in packed.values.items():
         if values.dim() != 2 or len(values) != stored:
             raise ValueError(f"{name} has the shape {list(values.shape)}, expected [{stored}, channels]")
-        grids[name] = values.new_zeros(*resolution, values.shape[1])
-        grids[name][readable] = values
+        grids[name] = torch.zeros(*resolution, values.shape[1])
+        grids[name][readable] = values.float()
     return grids, occupied

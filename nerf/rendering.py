@@ -12,8 +12,9 @@ from nerf.normals import facing_normals, falling_density
 from nerf.rays import Rays, RaySamples
 from nerf.sampler import RaySampler
 
-# A whole 800x800 frame in few pieces on a GPU; small enough for a CPU's caches.
-RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}
+# A whole 800x800 frame at once on a GPU, in pieces where samples are kept; small enough for a CPU's caches.
+RAYS_PER_CHUNK = {"cuda": 1 << 20, "cpu": 1 << 14}
+SAMPLED_RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}  # where samples are kept
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,11 @@ def render_image(
 ) -> Rendering:
     """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W], on request normals [H,W,3].
 
-    Rays are made and marched RAYS_PER_CHUNK at a time: beyond the finished pixels, memory does not grow with the image.
+    Rays are made and marched so many at a time: beyond the finished pixels, memory does not grow with the image.
     """
     width, height = cameras.size(index)
-    pixels, size = height * width, RAYS_PER_CHUNK[sampler.backend.device.type]
+    at_a_time = SAMPLED_RAYS_PER_CHUNK if with_normals or field.composited_grid is None else RAYS_PER_CHUNK
+    pixels, size = height * width, at_a_time[sampler.backend.device.type]
     chunks = []
     for first in range(0, pixels, size):
         rays = cameras.pixel_range_rays(index, first, first + size)

@@ -24,11 +24,13 @@ from nerf.errors import UserError
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
 from nerf.interrupts import StopOnInterrupt
+from nerf.memory_plan import MemoryPlan, plan_memory
 from nerf.ops.backend import Backend, select
 from nerf.rendering import Rendering, render_image
 from nerf.sampler import RaySampler
 from nerf.scene_kinds import describe
 from nerf.training import Report, TrainState, make_sampler, prepare, resolve, train
+from nerf.warm_up import warm_up
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 OUTPUTS = Path("outputs")
@@ -89,6 +91,12 @@ class TrainingRun:
                 return
             yield look
 
+    def memory_plan(self) -> MemoryPlan:
+        """What the run needs of a GPU's memory at its finest grids, as it was reckoned before training."""
+        box = self.state.field.box
+        finest = box.resolution(box.size.double().prod().item() / self.state.finest_voxel**3)
+        return plan_memory(self.config, finest, self.images)
+
     def save(self, folder: str | Path) -> Path:
         """Writes what load() and resume() read; returns the folder. Raises UserError where it cannot be written."""
         folder = Path(folder)
@@ -132,9 +140,14 @@ def start(config: Config) -> TrainingRun:
 
     Raises UserError for settings out of range, a scene that is not there or cannot be used.
     """
-    config, images, backend = _opened(build(Config, asdict(config)))  # attributes may have been set to anything
+    config = build(Config, asdict(config))  # attributes may have been set to anything
+    return start_on(config, load_split(config.dataset, "train"), select(config.backend, config.device))
+
+
+def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
+    """A fresh run on training images that are in memory, for many runs in one process. Raises as start does."""
     described = describe(config.dataset, images)
-    config = resolve(config, backend, described.kind)
+    config = _ready(config, images, backend, described.kind)
     return TrainingRun(config, images, prepare(config, images, backend, described), described.reasons)
 
 
@@ -145,15 +158,18 @@ def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved
     Raises UserError where there is no such run, it is damaged, or its images have changed.
     """
     content = checkpoint.load_resume(Path(folder))
-    config, images, backend = _opened(change(checkpoint.restore_config(content)))
+    config = change(checkpoint.restore_config(content))
+    backend, images = select(config.backend, config.device), load_split(config.dataset, "train")
+    config = _ready(config, images, backend)
     return TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
 
 
-def _opened(config: Config) -> tuple[Config, PosedImages, Backend]:
-    backend = select(config.backend, config.device)
-    images = load_split(config.dataset, "train")
+def _ready(config: Config, images: PosedImages, backend: Backend, kind: str | None = None) -> Config:
+    """The settings for these images, a scene of this kind, on this device, which is warm afterwards."""
+    config = resolve(config, backend, kind)
+    warm_up(config, backend)
     where = place_images(config.train.images, images, backend)
-    return replace(config, train=replace(config.train, images=where)), images, backend
+    return replace(config, train=replace(config.train, images=where))
 
 
 def load(folder: str | Path | None = None, backend: str = "auto", device: str = "auto") -> OpenRun:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nerf import losses, scene_kinds, visual_hull
-from nerf.config import FIELDS, Config
+from nerf.config import Config
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
@@ -16,37 +16,22 @@ from nerf.datasets.scene_description import SceneDescription
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
+from nerf.finite_steps import LeftOutSteps, all_finite
+from nerf.memory_plan import check_memory, free_bytes
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.pruning import prune
+from nerf.recipes import fill_in
 from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
 from nerf.silhouettes import Silhouettes
 
-DEFAULT_STEPS_CUDA = 30_000
-DEFAULT_SECONDS_CPU = 90.0
-DEFAULT_VOXELS = {
-    "box": {"cuda": 256**3, "cpu": 80**3},
-    "forward": {"cuda": 384**3, "cpu": 128**3},
-    "unbounded": {"cuda": 320**3, "cpu": 112**3},
-}
-DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
-DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
-# On lego voxel_deferred is ahead by 0.4 dB after 30 seconds, voxel_mlp by 0.2 after 60 (docs/results/log.md).
-DEFERRED_SECONDS_CUDA = 40.0
-DEFERRED_RAYS_CUDA = 16384  # whose MLP costs next to nothing
-DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.0, "voxel_mlp": 0.001, "voxel_sh": 0.005}
-# Photos see something at the end of every ray, and have few views of each place: smooth where nothing is known.
-DEFAULT_LOSSES = {
-    "box": {"tv_density": 0.0, "tv_color": 0.0, "distortion": 0.0},
-    "forward": {"tv_density": 1e-6, "tv_color": 1e-6, "distortion": 0.0},
-    "unbounded": {"tv_density": 1e-6, "tv_color": 1e-6, "distortion": 0.01},
-}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
+OVERFLOW_FACTOR = 1.25  # on a capacity that rays did not fit
 TOO_EARLY = 0.5  # share of the run before which a grid where nothing is dense may still become dense
 TOO_FEW_STEPS = 20  # nor is a run of fewer steps judged
 
@@ -58,7 +43,7 @@ class TrainingStopped(RuntimeError):
 
 
 class NonFiniteLoss(TrainingStopped):
-    """The loss became infinite or NaN; nothing trained since can be trusted."""
+    """Loss or gradient are infinite or NaN step after step, or a parameter is."""
 
     remedy = "Lower field.lr_density, or look for broken images"
 
@@ -99,39 +84,17 @@ class Report:
     rays_per_second: float
     dropped_rays: int
     samples_per_ray: float
+    left_out_steps: int  # whose loss or gradient was not finite
 
 
 def resolve(config: Config, backend: Backend, kind: str | None = None) -> Config:
-    """The config with the settings filled in that depend on the device and on the kind of scene.
+    """The config with the settings filled in that depend on device, kind of scene and budget (nerf/recipes.py).
 
     kind: what dataset.kind=auto comes to; None: a box.
     """
     if kind is None:
         kind = "box" if config.dataset.kind == "auto" else config.dataset.kind
-    device, train, dataset = backend.device.type, config.train, config.dataset
-    steps, seconds = train.steps, train.max_seconds
-    if steps is None and seconds is None:
-        steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
-    name = _default_field(device, seconds) if config.field.name == "auto" else config.field.name
-    voxels = config.field.num_voxels or DEFAULT_VOXELS[kind][device]
-    rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
-    background = {"box": "white"}.get(kind, "learned") if dataset.background == "auto" else dataset.background
-    weights = DEFAULT_LOSSES[kind] | {"opacity_entropy": DEFAULT_OPACITY_ENTROPY[name] if kind == "box" else 0.0}
-    given = {name: weight for name, weight in asdict(config.loss).items() if weight is not None}
-    return replace(
-        config,
-        dataset=replace(dataset, kind=kind, background=background),
-        field=FIELDS[name](**asdict(config.field) | {"name": name, "num_voxels": voxels}),
-        loss=replace(config.loss, **weights | given),
-        train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or rays),
-    )
-
-
-def _default_field(device: str, seconds: float | None) -> str:
-    """The field that gets farthest in the time that there is."""
-    if device == "cuda" and seconds is not None and seconds <= DEFERRED_SECONDS_CUDA:
-        return "voxel_deferred"
-    return DEFAULT_FIELDS[device]
+    return fill_in(config, backend.device.type, kind)
 
 
 def prepare(
@@ -139,7 +102,8 @@ def prepare(
 ) -> TrainState:
     """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time.
 
-    described: where the scene is; None asks settings and images.
+    described: where the scene is; None asks settings and images. Raises UserError where no training ray can see the
+    scene, the GPU has too little memory, or the time is over before the first step.
     """
     torch.manual_seed(config.seed)
     clock = RunClock(config.train.steps, config.train.max_seconds)
@@ -149,6 +113,8 @@ def prepare(
     silhouettes = Silhouettes(images, batches.images, backend.device) if images.has_alpha else None
     box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
     finest = box.resolution(_finest_voxels(config, images, box))
+    if backend.device.type == "cuda":
+        check_memory(config, finest, images, free_bytes(backend.device))
     first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     if config.dataset.background == "learned":
@@ -165,8 +131,13 @@ def prepare(
             f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see."
         )
     plan_capacity(config, state)
-    clock.read()
+    spent = _read_clock(clock, backend.device)
     clock.stop()
+    if clock.finished:
+        raise UserError(
+            f"train.max_seconds={config.train.max_seconds:g} is over before the first step: images, box and first "
+            f"occupancy took {spent:.1f} s; give train.max_seconds={math.ceil(5 * spent)} or more."
+        )
     return state
 
 
@@ -204,10 +175,17 @@ def _roomy(needed: int, capacity: int) -> int:
     return max(1, math.ceil(1.05 * CAPACITY_MARGIN * needed / CAPACITY_STEP)) * CAPACITY_STEP
 
 
+def raise_capacity(state: TrainState, runner: StepRunner) -> None:
+    """More room at once where rays were dropped; the next plan measures anew how much is needed."""
+    state.capacity = math.ceil(OVERFLOW_FACTOR * state.capacity / CAPACITY_STEP) * CAPACITY_STEP
+    runner.forget()
+
+
 def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     """One step, queued without waiting: batch, samples, rendering, loss, gradients, Adam.
 
-    monitor [4]: sums of squared error, non-finite losses, dropped rays and samples, added to on the device.
+    monitor [4]: sums of squared error, steps left out, dropped rays and samples, added to on the device. A step whose
+    loss or gradient is not finite is left out.
     """
     backend = state.field.backend
     batch, background = state.batches.next(config.train.rays_per_step, config.dataset.background)
@@ -227,22 +205,23 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     loss.backward()
     if state.clock.progress < config.loss.tv_until:
         state.field.add_total_variation(config.loss)
-    state.optimizer.step()
+    finite = all_finite(loss, state.optimizer)
+    state.optimizer.step(finite)
     with torch.no_grad():
-        bad = (~torch.isfinite(loss)).to(error.dtype)
-        counts = torch.stack([samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
-        monitor += torch.cat([torch.stack([error.detach(), bad]), counts])
+        counts = torch.stack([(~finite).long(), samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
+        monitor += torch.cat([torch.where(finite, error, 0.0)[None], counts])
 
 
 def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
     """Trains to the end of the schedule, yielding a Report at each look.
 
-    Raises NonFiniteLoss at the first look after a loss or a parameter that is not finite, and EmptyGrid where pruning
-    leaves nothing.
+    Steps whose loss or gradient is not finite are left out. Raises NonFiniteLoss at the look where these persist
+    (nerf/finite_steps.py) and at the first one after a parameter that is not finite, and EmptyGrid where pruning leaves
+    nothing.
     """
     clock, device = state.clock, state.field.backend.device
     monitor = torch.zeros(4, device=device)
-    last_step, last_seconds = clock.step, clock.elapsed
+    last_step, last_seconds, trouble = clock.step, clock.elapsed, LeftOutSteps()
     runner = StepRunner(config, state, monitor, training_step)
     clock.start()
     stopping = should_stop()
@@ -261,17 +240,28 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             count = clock.step - last_step
             error, bad, dropped, samples = monitor.tolist()
             monitor.zero_()
-            if bad:
-                found = f"in {int(bad)} of the {count} steps up to step {clock.step}"
-                raise NonFiniteLoss(f"the loss was not finite {found}")
+            trouble.add(int(bad), count)
+            if trouble.persist:
+                found = f"in {trouble.left_out} of the {trouble.steps} steps up to step {clock.step}"
+                raise NonFiniteLoss(f"loss or gradient were not finite {found}, which were left out")
+            if dropped:
+                raise_capacity(state, runner)
             if not _parameters_finite(state.field):  # density that is NaN weighs nothing and shows in no loss
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             rays = count * config.train.rays_per_step
-            psnr = -10 * math.log10(max(error / count, 1e-12))
+            psnr = -10 * math.log10(max(error / max(count - bad, 1), 1e-12)) if bad < count else math.nan
             rate = rays / max(seconds - last_seconds, 1e-9)
             clock.stop()
             yield Report(
-                clock.step, clock.total_steps, clock.progress, psnr, seconds, rate, int(dropped), samples / rays
+                clock.step,
+                clock.total_steps,
+                clock.progress,
+                psnr,
+                seconds,
+                rate,
+                int(dropped),
+                samples / rays,
+                int(bad),
             )
             clock.start()
             last_step, last_seconds = clock.step, seconds
@@ -297,12 +287,14 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
     settled = state.clock.step >= (done + 1) * config.field.min_level_steps
     if done < len(shares) and progress >= shares[done] and settled:
         state.num_upsamplings = done + 1
-        box = state.field.box
+        runner.forget()
+        box, step_number = state.field.box, state.optimizer.step_number
+        del state.optimizer  # its moments go before finer grids come, or both would have to fit
         voxels = box.size.prod().item() / state.finest_voxel**3 / 2 ** (len(shares) - done - 1)
         state.field.upsample(box.resolution(voxels))
         state.occupancy.resample(state.field.resolution)
-        step_number = state.optimizer.step_number
-        state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend)
+        rows = state.occupancy.vertex_rows()
+        state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)
         state.optimizer.step_number.copy_(step_number)
         changed = True
     occupancy = config.occupancy

@@ -74,10 +74,11 @@ class progress_bar:  # noqa: N801 - used like a function
         self._bar.n = round(100 * look.progress)
         left = look.seconds * (1 - look.progress) / max(look.progress, 1e-6)
         dropped = f" dropped {look.dropped_rays} rays" if look.dropped_rays else ""
+        left_out = f" left out {look.left_out_steps} steps" if look.left_out_steps else ""
         self._bar.set_description_str(
             f"step {look.step}/{look.total_steps} PSNR {look.psnr:.2f} dB "
             f"{look.rays_per_second / 1e3:.0f}k rays/s {look.samples_per_ray:.1f} samples/ray "
-            f"{left:.0f} s left{dropped}"
+            f"{left:.0f} s left{dropped}{left_out}"
         )
         self._bar.refresh()
 

@@ -3,7 +3,8 @@
     python scripts/tables.py
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
-A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training or benchmark.
+A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training, benchmark, or curve, which
+also draws docs/results/curve.png.
 """
 
 import argparse
@@ -16,13 +17,27 @@ from pathlib import Path
 from _tables import ablation_table, benchmark_table, training_table
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # a checkout runs without being installed
+from _curve_plot import plot_curve  # noqa: E402
+from _curve_table import curve_tables  # noqa: E402
+
+from nerf.peers import same_test  # noqa: E402
+
 BLOCK = re.compile(r"(<!-- table:(\w+) -->\n)(.*?)(<!-- end:\2 -->)", re.DOTALL)
 MARK = re.compile(r"<!-- (?:table|end):\w+ -->")
 TABLES: dict[str, Callable[[list[dict]], str]] = {
     "ablation": lambda results: "\n\n".join(ablation_table(result) for result in results),
     "training": training_table,
     "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
+    "curve": lambda results: curve_tables(*curves_and_peers(results)),
 }
+FILES = {"curve": ("peers", "curve")}  # whose results a table is made of; else those of its own name
+
+
+def curves_and_peers(results: list[dict]) -> tuple[list[dict], dict | None]:
+    """The curves among results and the peers, which come first in FILES."""
+    curves = [result for result in results if "budgets" in result]
+    return curves, next((result for result in results if "systems" in result), None)
 
 
 def with_tables(readme: str, results: Path) -> str:
@@ -35,10 +50,11 @@ def with_tables(readme: str, results: Path) -> str:
         opening, name, _, closing = match.groups()
         if name not in TABLES:
             raise ValueError(f"{opening.strip()} names no table; choose one of {', '.join(TABLES)}.")
-        paths = sorted(results.glob(f"{name}_*.json"))
+        kinds = FILES.get(name, (name,))
+        paths = [path for kind in kinds for path in sorted(results.glob(f"{kind}_*.json"))]
         if not paths:
             raise ValueError(
-                f"{results}/{name}_*.json: no such file, expected one at least for {opening.strip()}."
+                f"{results}/{kinds[0]}_*.json: no such file, expected one at least for {opening.strip()}."
             )
         try:
             table = TABLES[name]([json.loads(path.read_text()) for path in paths])
@@ -52,6 +68,16 @@ def with_tables(readme: str, results: Path) -> str:
     if len(MARK.findall(readme)) != 2 * len(BLOCK.findall(readme)):
         raise ValueError("a table's mark has no partner; expected <!-- table:NAME --> and <!-- end:NAME -->.")
     return BLOCK.sub(block, readme)
+
+
+def draw_curve(results: Path) -> None:
+    """Draws results/curve.png where a curve has been measured that the peers can stand beside."""
+    paths = [path for kind in FILES["curve"] for path in sorted(results.glob(f"{kind}_*.json"))]
+    curves, peers = curves_and_peers([json.loads(path.read_text()) for path in paths])
+    if peers is not None:
+        curves = [curve for curve in curves if same_test(curve, peers)]
+    if curves:
+        plot_curve(curves, peers, results / "curve.png")
 
 
 def main() -> None:
@@ -78,6 +104,7 @@ def main() -> None:
             sys.exit(1)
     else:
         given.readme.write_text(after)
+        draw_curve(given.results)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from nerf import checkpoint
 from nerf.config import Config, setting
 from nerf.errors import UserError
 from nerf.interrupts import StopOnInterrupt
+from nerf.run_notes import run_notes
 from nerf.runs import check_split, resume, start
 from nerf.training import TrainingStopped, train
 
@@ -53,13 +54,16 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     size = image_size(images.cameras)
     print(f"{len(images)} training views {size} on the {config.train.images}; {backend}", file=sys.stderr)
     print(f"scene kind {config.dataset.kind}: {'; '.join(begun.reasons)}", file=sys.stderr)
+    if backend.device.type == "cuda":
+        print(f"memory plan: {begun.memory_plan()}", file=sys.stderr)
 
-    report = RunReport(folder, config, backend)
+    report, looks = RunReport(folder, config, backend), []
     with StopOnInterrupt() as interrupt, progress_bar(state.clock) as bar:
         try:
             for look in train(config, state, lambda: interrupt.asked):
                 bar.show(look)
                 report.add(look)
+                looks.append(look)
                 if config.train.save_every and look.step % config.train.save_every == 0:
                     checkpoint.save(folder, config, state, images.cameras)
         except TrainingStopped as error:
@@ -73,6 +77,8 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
         print(f"Go on with: python scripts/train.py resume={folder}")
         sys.exit(130)
     report.finish(state, images.cameras, peak_memory)
+    for note in run_notes(config, state, looks):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _resumed_config(given: TrainScriptConfig, saved: Config, overrides: list[str]) -> Config:

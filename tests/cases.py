@@ -187,9 +187,10 @@ def _adam(
     rows: list[int] | None = None,
 ) -> tuple:
     """Parameters in the middle of a training; a share `zeros` of the gradients is exactly zero."""
-    param, first = numbers(*shape, low=-1, seed=17), numbers(*shape, low=-0.1, high=0.1, seed=18)
+    moments = shape if rows is None else (len(rows), shape[-1])
+    param, first = numbers(*shape, low=-1, seed=17), numbers(*moments, low=-0.1, high=0.1, seed=18)
     grad = scale * numbers(*shape, low=-1, seed=19) * (numbers(*shape, seed=20) >= zeros)
-    second = numbers(*shape, low=0.001, high=0.1, seed=21)
+    second = numbers(*moments, low=0.001, high=0.1, seed=21)
     lr, number = torch.linspace(0.1, 0.01, rates), torch.tensor([float(step)])
     visited = None if rows is None else torch.tensor(rows, dtype=torch.int64)
     return param, first, second, grad, lr, number, visited, 0.9, 0.99, 1e-8

@@ -114,6 +114,32 @@ def test_a_batch_without_samples_fits_a_cuda_graph(cuda: str) -> None:
     assert run_to(config, state, 30)[-1].samples_per_ray == 0
 
 
+def test_opaque_noise_fills_the_box_and_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Images without alpha that no scene explains: whatever is trained, hardly a cell comes out empty."""
+    call = script_caller(monkeypatch, tmp_path)
+    poses = [look_at_origin(0.8 * view, 0.4) for view in range(8)]
+    for split in ("train", "test"):
+        write_split(Path("noise"), split, np.random.default_rng(0).integers(0, 256, (8, 20, 20, 3), np.uint8), poses)
+    settings = ("dataset.root=noise", "dataset.aabb=[-1,-1,-1,1,1,1]", "occupancy.min_weight=0")
+    settings += ("field.num_voxels=64000", "field.min_voxel_pixels=0.1")
+    assert call("train", *TINY, *settings) == 0
+    message = capsys.readouterr().err
+    assert "note: the scene fills its box: " in message and "set dataset.aabb to a larger box" in message
+
+
+def test_a_run_of_a_few_steps_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = script_caller(monkeypatch, tmp_path)
+    write_tiny_scene(Path("scene"))
+    assert call("train", *TINY, "train.steps=4") == 0
+    assert "note: only 4 steps were done, and the grid grew 0 of 1 times; raise train.steps" in capsys.readouterr().err
+    assert call("train", *TINY[:3], "hydra.run.dir=other") == 0
+    assert "note: " not in capsys.readouterr().err
+
+
 # A machine that refuses
 
 
@@ -203,10 +229,10 @@ def test_a_gpu_that_is_out_of_memory(answer: Callable[..., str], monkeypatch: py
     assert "lower train.rays_per_step, lower field.num_voxels, raise dataset.downscale, use device=cpu" in message
 
 
-def test_a_gpu_that_is_really_out_of_memory(answer: Callable[..., str], cuda: str) -> None:
+def test_a_run_that_no_gpu_holds_is_refused_before_it_trains(answer: Callable[..., str], cuda: str) -> None:
     message = answer("train", *TINY, *HUGE, f"device={cuda}")
-    assert "the GPU is out of memory: " in message and " GiB more were needed, " in message and " are free" in message
-    assert "lower train.rays_per_step, lower field.num_voxels, raise dataset.downscale, use device=cpu" in message
+    assert "this GPU has " in message and " GiB free and training needs about " in message
+    assert re.search(r"field.num_voxels=\d+ would fit, or close other programs", message)
 
 
 def test_an_error_of_the_program_keeps_its_traceback(

@@ -143,7 +143,7 @@ def test_an_image_with_normals_does_not_depend_on_its_pieces(backend: Backend, m
         made.append(len(pixels))
         return original(cameras, pixels)
 
-    monkeypatch.setitem(rendering.RAYS_PER_CHUNK, backend.device.type, 25)
+    monkeypatch.setitem(rendering.SAMPLED_RAYS_PER_CHUNK, backend.device.type, 25)
     monkeypatch.setattr(Cameras, "rays_through", counted)
     pieces = render_image(field, sampler_of(field), cameras, 1, background, True)
     assert made == [25] * 5 + [19], "no more rays at a time than a chunk holds"

@@ -97,6 +97,26 @@ def test_a_step_visits_the_given_vertices_alone(backend: Backend) -> None:
     assert field.feature_grid.grad is None or not field.feature_grid.grad.any()
 
 
+def test_moments_stay_with_their_vertices(backend: Backend) -> None:
+    """Visiting other vertices keeps what is known of those that stay; the others begin anew. None visits all."""
+    field = make_field(backend)
+    optimizer = MaskedAdam(field, *BETAS, backend)
+    give_gradients(field, seed=0)
+    optimizer.step()
+    whole = [moment.clone().view(64, 4) for moment in optimizer.moments["feature_grid"]]
+    some, others = torch.tensor([3, 17, 40]), torch.tensor([0, 17, 40, 63])
+    optimizer.visit(some)
+    for moment, before in zip(optimizer.moments["feature_grid"], whole, strict=True):
+        assert torch.equal(moment, before[some])
+    optimizer.visit(others)
+    expected = [torch.zeros(64, 4).index_copy(0, some[1:], before[some[1:]]) for before in whole]
+    for moment, values in zip(optimizer.moments["feature_grid"], expected, strict=True):
+        assert torch.equal(moment, values[others])
+    optimizer.visit(None)
+    for moment, values in zip(optimizer.moments["feature_grid"], expected, strict=True):
+        assert torch.equal(moment.view(64, 4), values) and moment.shape == field.feature_grid.shape
+
+
 def test_the_decay_scales_every_rate(backend: Backend) -> None:
     moved = []
     for decay in (1.0, 0.25):

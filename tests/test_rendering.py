@@ -136,7 +136,7 @@ def test_an_image_does_not_depend_on_its_pieces(backend: Backend, monkeypatch: p
     cameras = Cameras(pose, torch.tensor([[10.0, 10.0, 5.5, 4.0]]), 11, 8)
     whole = render_image(field, sampler, cameras, 0, torch.ones(3))
     assert whole.rgb.shape == (8, 11, 3) and whole.opacity.shape == whole.depth.shape == (8, 11)
-    monkeypatch.setitem(rendering.RAYS_PER_CHUNK, "cpu", 7)
+    monkeypatch.setitem(rendering.SAMPLED_RAYS_PER_CHUNK, "cpu", 7)
     pieces = render_image(field, sampler, cameras, 0, torch.ones(3))
     torch.testing.assert_close(pieces.rgb, whole.rgb)  # vector code ends elsewhere in a row of another length
     torch.testing.assert_close(pieces.depth, whole.depth)

@@ -98,10 +98,10 @@ def test_an_interrupt_arrives_between_two_steps_and_loses_nothing(
     """In the middle of step MIDDLE, as from a notebook's stop button."""
     step = run.state.optimizer.__class__.step
 
-    def interrupted(optimizer: object) -> None:
+    def interrupted(optimizer: object, taken: object) -> None:
         if run.state.clock.step == MIDDLE - 1:
             os.kill(os.getpid(), signal.SIGINT)
-        step(optimizer)
+        step(optimizer, taken)
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:

@@ -16,8 +16,8 @@ from nerf.datasets.bricks import bricks_cameras, scene_parts
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.solids import nearest_hits
 from nerf.errors import UserError
-from nerf.rays import Rays
 from nerf.occupancy import OccupancyGrid
+from nerf.rays import Rays
 from nerf.scene_box import Resolution, SceneBox
 from nerf.silhouettes import Silhouettes
 

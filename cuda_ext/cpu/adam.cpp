@@ -17,8 +17,9 @@ void adam(const AdamArgs<T>& a, Stream) {
     for (int64_t i = first; i < end; ++i) touched |= a.grad[i] != T(0);
     if (!touched) return;
     const AdamArgs<T> b = a;
+    const int64_t to_moment = n * a.channels - first;
 #pragma GCC ivdep
-    for (int64_t i = first; i < end; ++i) adam_update(b, scale, i, lr[i - first]);
+    for (int64_t i = first; i < end; ++i) adam_update(b, scale, i, i + to_moment, lr[i - first]);
   });
 }
 

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
   const int64_t packs = kPacks ? kPacks : a.channels / kSize, count = a.num_rows * packs;
   const int64_t tile = kThreads * kAhead;
   for (int64_t first = blockIdx.x * tile + threadIdx.x; first < count; first += gridDim.x * tile) {
-    int64_t start[kAhead];  // of the pack
+    int64_t start[kAhead];  // of the pack; its moments start at kSize * k
     Pack<T, kSize> grad[kAhead];
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
@@ -33,15 +33,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
       if (is_zero(grad[j])) continue;
-      auto p = load<kSize>(a.param + start[j]), m = load<kSize>(a.exp_avg + start[j]),
-           v = load<kSize>(a.exp_avg_sq + start[j]);
+      const int64_t moment = kSize * (first + j * kThreads);
+      auto p = load<kSize>(a.param + start[j]), m = load<kSize>(a.exp_avg + moment),
+           v = load<kSize>(a.exp_avg_sq + moment);
       const float* lr = a.lr + (a.lr_count == 1 ? 0 : start[j] % (packs * kSize));
 #pragma unroll
       for (int c = 0; c < kSize; ++c)
         adam_value(a, scale, T(lr[a.lr_count == 1 ? 0 : c]), grad[j].v[c], p.v[c], m.v[c], v.v[c]);
       store(a.param + start[j], p);
-      store(a.exp_avg + start[j], m);
-      store(a.exp_avg_sq + start[j], v);
+      store(a.exp_avg + moment, m);
+      store(a.exp_avg_sq + moment, v);
       store(a.grad + start[j], Pack<T, kSize>{});
     }
   }

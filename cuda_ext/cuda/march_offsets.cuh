@@ -40,6 +40,8 @@ static __device__ int64_t block_sum_inclusive(int64_t value) {
   return value;
 }
 
+constexpr int kScanItems = 16;  // rays of a thread at a time
+
 // Counts to offsets in one block: a batch has few rays, and one launch beats three. Rays from the first that does not
 // fit the capacity on are dropped and counted.
 static __global__ void __launch_bounds__(kScanThreads)
@@ -47,16 +49,29 @@ static __global__ void __launch_bounds__(kScanThreads)
   __shared__ int64_t carry, kept, dropped;
   if (threadIdx.x == 0) carry = kept = dropped = offsets[0] = 0;
   __syncthreads();
-  for (int64_t first = 0; first < num_rays; first += kScanThreads) {
-    const int64_t r = first + threadIdx.x;
-    const int64_t count = r < num_rays ? offsets[r + 1] : 0;
-    const int64_t end = carry + block_sum_inclusive(count);
-    const bool fits = capacity == 0 || end <= capacity;
-    if (fits) atomicMax((unsigned long long*)&kept, (unsigned long long)end);
-    if (!fits && count > 0) atomicAdd((unsigned long long*)&dropped, 1ull);
+  for (int64_t first = 0; first < num_rays; first += kScanThreads * kScanItems) {
+    const int64_t own = first + int64_t(threadIdx.x) * kScanItems;
+    int64_t count[kScanItems], sum = 0;
+#pragma unroll
+    for (int j = 0; j < kScanItems; ++j) sum += count[j] = own + j < num_rays ? offsets[own + j + 1] : 0;
+    const int64_t through = carry + block_sum_inclusive(sum);
+    int64_t end = through - sum, fitting = 0, unfit = 0;
+#pragma unroll
+    for (int j = 0; j < kScanItems; ++j) {
+      end += count[j];
+      if (capacity == 0 || end <= capacity) fitting = end;
+      else unfit += count[j] > 0;
+    }
+    if (fitting) atomicMax((unsigned long long*)&kept, (unsigned long long)fitting);
+    if (unfit) atomicAdd((unsigned long long*)&dropped, (unsigned long long)unfit);
     __syncthreads();
-    if (r < num_rays) offsets[r + 1] = fits ? end : kept;
-    if (threadIdx.x == kScanThreads - 1) carry = end;
+    end = through - sum;
+#pragma unroll
+    for (int j = 0; j < kScanItems; ++j) {
+      end += count[j];
+      if (own + j < num_rays) offsets[own + j + 1] = capacity == 0 || end <= capacity ? end : kept;
+    }
+    if (threadIdx.x == kScanThreads - 1) carry = through;
     __syncthreads();
   }
   if (threadIdx.x == 0) *overflow = dropped;

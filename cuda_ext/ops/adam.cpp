@@ -21,13 +21,14 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   check_floating("param", param);
   const ScalarType dtype = param.scalar_type();
   const Shape shape(param.sizes().begin(), param.sizes().end());
-  check_argument("exp_avg", exp_avg, param, dtype, shape);
-  check_argument("exp_avg_sq", exp_avg_sq, param, dtype, shape);
   check_argument("grad", grad, param, dtype, shape);
   check_argument("lr", lr, param, ScalarType::Float, {kAny});
   check_argument("step", step, param, ScalarType::Float, {1});
   const int64_t channels = shape.empty() ? 1 : shape.back();
   if (rows) check_argument("rows", *rows, param, ScalarType::Long, {kAny});
+  const Shape moments = rows ? Shape{rows->numel(), channels} : shape;
+  check_argument("exp_avg", exp_avg, param, dtype, moments);
+  check_argument("exp_avg_sq", exp_avg_sq, param, dtype, moments);
   if (lr.numel() != 1 && lr.numel() != channels)
     reject("lr has shape " + shape_name(lr.sizes()) + ", expected [1] or one per channel, [" +
            std::to_string(channels) + "]");

@@ -17,7 +17,14 @@ import torch
 from nerf.cameras import Cameras, focal_from_fov
 from nerf.datasets.decoding import image_info, read_all, read_depth, read_images, read_pixels
 from nerf.datasets.posed_images import PosedImages
-from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, read_json, rigid_pose, shown, with_extension
+from nerf.datasets.transforms_file import (
+    IMAGE_EXTENSIONS,
+    frames_of,
+    read_json,
+    rigid_pose,
+    shown,
+    with_extension,
+)
 from nerf.errors import UserError
 from nerf.lenses import PERSPECTIVE, Lenses
 

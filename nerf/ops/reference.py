@@ -328,17 +328,20 @@ def adam_step(
     beta2: float,
     eps: float,
 ) -> None:
-    """One step of Adam (Kingma & Ba 2015), in place, skipped where the gradient is exactly zero; clears the gradient.
+    """One step of Adam (Kingma & Ba 2015), in place; clears the gradient.
 
-    param, exp_avg, exp_avg_sq, grad: one shape [...,C]. lr: [1], or [C]. step [1] float32: number of this step, from 1;
-    a tensor, so that a CUDA graph can replay the call. rows [L] int64: rows of C values to visit, each once, all others
-    stay as they are, the gradient too; None: all.
+    A value is left alone where its gradient is exactly zero or its gradient's square is not finite.
+
+    param, grad: one shape [...,C]. rows [L] int64: rows of C values to visit, each once, all others stay as they are,
+    the gradient too; None: all. exp_avg, exp_avg_sq: of the rows, in their order, [L,C]; without rows of param's shape.
+    lr: [1], or [C]. step [1] float32: number of this step, from 1; 0 leaves the step out, but for clearing; a tensor, so
+    that a CUDA graph can replay the call.
     """
-    whole = (param, exp_avg, exp_avg_sq, grad)
+    whole = (param, grad)
     if rows is not None:
         whole = tuple(x.view(-1, x.shape[-1]) for x in whole)
-        param, exp_avg, exp_avg_sq, grad = (x.index_select(0, rows) for x in whole)
-    touched = grad != 0
+        param, grad = (x.index_select(0, rows) for x in whole)
+    touched = (grad != 0) & (grad * grad).isfinite() & (step > 0)
     exp_avg.copy_(torch.where(touched, torch.lerp(grad, exp_avg, beta1), exp_avg))
     exp_avg_sq.copy_(torch.where(touched, torch.lerp(grad * grad, exp_avg_sq, beta2), exp_avg_sq))
     first, second = 1 - beta1**step.double(), 1 - beta2**step.double()
@@ -346,7 +349,7 @@ def adam_step(
     param.sub_(torch.where(touched, size.to(param.dtype), torch.zeros_like(param)))
     grad.zero_()
     if rows is not None:
-        for target, part in zip(whole, (param, exp_avg, exp_avg_sq, grad), strict=True):
+        for target, part in zip(whole, (param, grad), strict=True):
             target.index_copy_(0, rows, part)
 
 

@@ -71,6 +71,34 @@ def test_values_without_gradient_are_left_alone(ops, case, dtype, device):
 
 
 @BOTH
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "max"])
+def test_a_gradient_that_is_not_finite_changes_nothing_but_itself(ops, value, dtype, device):
+    """The largest number is finite, its square is not."""
+    value = torch.finfo(dtype).max if value == "max" else float(value)
+    param, first, second, grad, *constants = CASES[NAME]["rate_per_channel"](dtype, device)
+    bad = torch.zeros_like(grad, dtype=torch.bool)
+    bad[::3, 1] = True
+    good = [x.clone() for x in (param, first, second, grad.masked_fill(bad, 0.0))]
+    state = [x.clone() for x in (param, first, second, grad.masked_fill(bad, value))]
+    ops.adam_step(*good, *constants)
+    ops.adam_step(*state, *constants)
+    for after, expected in zip(state, good, strict=True):
+        assert torch.equal(after, expected)
+    assert not state[3].any() and torch.equal(state[0][bad], param[bad])
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["typical", "some_rows"])
+def test_step_zero_is_left_out_and_clears_the_gradient(ops, case, device):
+    *state, grad, lr, step, rows, beta1, beta2, eps = CASES[NAME][case](torch.float32, device)
+    before, count = [x.clone() for x in state], grad.count_nonzero()
+    ops.adam_step(*state, grad, lr, step.zero_(), rows, beta1, beta2, eps)
+    assert all(map(torch.equal, state, before))
+    assert not grad.any() if rows is None else 0 < grad.count_nonzero() < count
+
+
+@BOTH
 def test_touched_values_do_not_depend_on_untouched_ones(ops, device):
     """A step on the touched values alone gives the same numbers."""
     *state, grad, lr, step, rows, beta1, beta2, eps = CASES[NAME]["half_untouched"](torch.float64, device)

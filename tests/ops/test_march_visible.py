@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 from cases import CASES, THIN_AIR
-from proofs import FLOATS, assert_checks_devices, assert_checks_types_and_shapes, assert_opcheck, assert_rejected, outcome
+from proofs import (
+    FLOATS,
+    assert_checks_devices,
+    assert_checks_types_and_shapes,
+    assert_opcheck,
+    assert_rejected,
+    outcome,
+)
 
 from nerf.ops import native, reference
 
@@ -58,7 +65,7 @@ def test_it_is_marching_density_and_weights_in_one(ops, case, device):
     weights = ops.composite_rays(density, density[:, None], starts, ends, offsets, min_transmittance)[3]
     keep = weights >= min_weight
     found = ops.march_visible(*rays, grid, shift, scale, min_transmittance, min_weight)
-    assert 0 < keep.sum() and (case == "no_limits") == bool(keep.all())
+    assert keep.sum() > 0 and (case == "no_limits") == bool(keep.all())
     for ours, all_of_them in zip(found[1:5], (indices, starts, ends, coords), strict=True):
         torch.testing.assert_close(ours, all_of_them[keep], rtol=1e-12, atol=1e-12)
 

@@ -1,0 +1,48 @@
+"""Steps whose loss or gradient is not finite: found on the device without waiting, left out and counted."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nerf.optimizers import MaskedAdam
+
+# Training stops when so many steps, and this share of those since trouble began, were left out.
+STOP_AFTER, STOP_SHARE = 5, 0.25
+
+
+@torch.no_grad()
+def all_finite(loss: Tensor, optimizer: MaskedAdam) -> Tensor:
+    """Whether the loss and the gradients of a step are finite, [] bool on the device.
+
+    Of grids it looks at density, one channel, at the vertices that are visited: what is wrong in a pixel or a sample
+    shows there. A gradient that is not finite in a colour grid alone is passed over by adam_step, value by value.
+    """
+    found = [loss.detach().view(1)]
+    for group in optimizer.groups:
+        grad = group.parameter.grad
+        if grad is None or (group.on_vertices and grad.shape[-1] > 1):
+            continue
+        rows = optimizer.vertex_rows if group.on_vertices else None
+        found.append(grad.view(-1) if rows is None else grad.view(-1).index_select(0, rows))
+    return torch.cat(found).sum().isfinite()  # infinity and NaN survive a sum
+
+
+@dataclass
+class LeftOutSteps:
+    """Steps left out since the first of them that no clean look has followed."""
+
+    left_out: int = 0
+    steps: int = 0
+
+    def add(self, left_out: int, steps: int) -> None:
+        """What a look found: so many of the steps since the look before."""
+        if left_out == 0:
+            self.left_out = self.steps = 0
+        else:
+            self.left_out, self.steps = self.left_out + left_out, self.steps + steps
+
+    @property
+    def persist(self) -> bool:
+        """Whether it is no accident any more."""
+        return self.left_out >= STOP_AFTER and self.left_out >= STOP_SHARE * self.steps

@@ -1,0 +1,102 @@
+"""Which field and which settings for which budget: one table, chosen from by device, field and training seconds.
+
+A setting whose best value depends on the budget has the default None in nerf/config.py, and its values here; what a
+user gives is left alone. `auto` takes the first row of its device that reaches the budget, so the order says which
+field wins. The measurements behind a value stand in docs/results/log.md.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from nerf.config import FIELDS, Config
+
+DEFAULT_STEPS_CUDA = 30_000
+DEFAULT_SECONDS_CPU = 38.0
+BUDGETS = (2.0, 5.0, 15.0, 60.0, 300.0)  # seconds: those of the curve, and of configs/experiment/seconds_*.yaml
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings for budgets of up to so many seconds."""
+
+    device: str
+    field: str
+    up_to: float  # training seconds
+    settings: Mapping[str, int | float]  # by their names on the command line
+
+
+_CUDA = {"field.num_voxels": 256**3, "train.rays_per_step": 8192}
+_CPU = {"field.num_voxels": 80**3, "train.rays_per_step": 4096}
+_DEFERRED = {"loss.opacity_entropy": 0.0}
+_MLP = {"loss.opacity_entropy": 0.001}
+_SH = {"loss.opacity_entropy": 0.005}
+_DEFERRED_CUDA = {**_CUDA, **_DEFERRED, "train.rays_per_step": 16384}  # its MLP costs next to nothing
+
+_SMOOTH = {"loss.tv_density": 1e-6, "loss.tv_color": 1e-6, "loss.opacity_entropy": 0.0}
+
+DEFAULTS = {"loss.tv_density": 0.0, "loss.tv_color": 0.0, "loss.distortion": 0.0}
+
+RECIPES = (
+    Recipe("cuda", "voxel_deferred", 3.0, {**_DEFERRED_CUDA, "field.num_voxels": 160**3}),
+    Recipe("cuda", "voxel_deferred", 8.0, {**_DEFERRED_CUDA, "field.num_voxels": 200**3}),
+    # On lego voxel_deferred is ahead by 0.4 dB after 30 seconds, voxel_mlp by 0.2 after 60.
+    Recipe("cuda", "voxel_deferred", 40.0, _DEFERRED_CUDA),
+    Recipe("cuda", "voxel_mlp", math.inf, {**_CUDA, **_MLP}),
+    Recipe("cuda", "voxel_sh", math.inf, {**_CUDA, **_SH}),
+    Recipe("cpu", "voxel_sh", math.inf, {**_CPU, **_SH}),
+    Recipe("cpu", "voxel_deferred", math.inf, {**_CPU, **_DEFERRED}),
+    Recipe("cpu", "voxel_mlp", math.inf, {**_CPU, **_MLP}),
+)
+
+
+# What other kinds of scene need beside the recipe. Photos see something at the end of every ray, and have few views of
+# each place: smooth where nothing is known.
+KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
+    "box": {"cuda": {}, "cpu": {}},
+    "forward": {
+        "cuda": {"field.num_voxels": 384**3, **_SMOOTH},
+        "cpu": {"field.num_voxels": 128**3, **_SMOOTH},
+    },
+    "unbounded": {
+        "cuda": {"field.num_voxels": 320**3, **_SMOOTH, "loss.distortion": 0.01},
+        "cpu": {"field.num_voxels": 112**3, **_SMOOTH, "loss.distortion": 0.01},
+    },
+}
+
+
+def choose(device: str, field: str, seconds: float | None) -> Recipe:
+    """The recipe for cuda or cpu, a field or auto, and a budget; None is a run of so many steps, however long.
+
+    A field that is asked for beyond the budgets for which it is best keeps the settings of its longest one.
+    """
+    rows = [recipe for recipe in RECIPES if recipe.device == device and field in ("auto", recipe.field)]
+    return next((recipe for recipe in rows if (seconds or math.inf) <= recipe.up_to), rows[-1])
+
+
+def fill_in(config: Config, device: str, kind: str) -> Config:
+    """The config with the device's budget where none is given, and its recipe's value for each setting that is None.
+
+    kind: of the scene, box, forward or unbounded.
+    """
+    steps, seconds = config.train.steps, config.train.max_seconds
+    if steps is None and seconds is None:
+        steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
+    recipe = choose(device, config.field.name, seconds)
+    groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "train")}
+    groups["train"] |= {"steps": steps, "max_seconds": seconds}
+    groups["field"]["name"] = recipe.field
+    background = config.dataset.background
+    if background == "auto":
+        background = "white" if kind == "box" else "learned"
+    for name, value in {**DEFAULTS, **recipe.settings, **KINDS[kind][device]}.items():
+        group, leaf = name.split(".")
+        if groups[group][leaf] is None:
+            groups[group][leaf] = value
+    return replace(
+        config,
+        dataset=replace(config.dataset, kind=kind, background=background),
+        field=FIELDS[recipe.field](**groups["field"]),
+        loss=replace(config.loss, **groups["loss"]),
+        train=replace(config.train, **groups["train"]),
+    )

@@ -1,0 +1,37 @@
+"""What a user should know of a run that ended, though it ended well: in sentences, each with a remedy."""
+
+from collections.abc import Sequence
+
+from nerf.config import Config
+from nerf.training import TOO_FEW_STEPS, Report, TrainState
+
+FULL_BOX = 0.5  # share of the cells that are left; a scene of surfaces leaves a few percent
+JUDGED_CELLS = 30**3  # in a coarser grid the neighbours that are kept fill half of it
+
+
+def run_notes(config: Config, state: TrainState, looks: Sequence[Report]) -> list[str]:
+    """Sentences about a run from its looks; none where all is well. Reads from the device."""
+    notes, clock, doublings = [], state.clock, len(config.field.upsample_at)
+    if clock.step < TOO_FEW_STEPS or state.num_upsamplings < doublings:
+        limit = "train.steps" if config.train.max_seconds is None else "train.max_seconds"
+        notes.append(
+            f"only {clock.step} steps were done, and the grid grew {state.num_upsamplings} of {doublings} times; raise "
+            f"{limit}, or lower field.num_voxels, train.rays_per_step or field.min_level_steps."
+        )
+    share = state.occupancy.share
+    if state.num_refreshes and share > FULL_BOX and state.occupancy.occupied.numel() >= JUDGED_CELLS:
+        notes.append(
+            f"the scene fills its box: {share:.0%} of the cells are left, so little empty space is passed over, and "
+            "what lies outside of the box is not seen; set dataset.aabb to a larger box, or to the part that matters, "
+            f"or look whether the background is {config.dataset.background} (dataset.background)."
+        )
+    dropped = sum(look.dropped_rays for look in looks)
+    if dropped:
+        notes.append(f"{dropped} rays were dropped for lack of capacity, which was raised each time.")
+    left_out = sum(look.left_out_steps for look in looks)
+    if left_out:
+        notes.append(
+            f"{left_out} steps were left out because loss or gradient were not finite; lower field.lr_density, or look "
+            "for broken images."
+        )
+    return notes

@@ -1,0 +1,74 @@
+"""mode=curve of benchmark.py: runs the trainings of a curve and writes curve.json and curve.png."""
+
+import datetime
+import gc
+import json
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from _curve_plot import plot_curve
+from _curve_table import curve_tables
+from _report import ROOT, commit
+
+from nerf.config import Config
+from nerf.curve import CurveConfig, Say, budget_figures, check, measure_run, with_budget
+from nerf.errors import UserError
+from nerf.ops.backend import device_name, select
+from nerf.peers import same_test
+from nerf.runs import load_split
+from nerf.training import TrainingStopped
+
+PEERS = ROOT / "docs" / "results" / "peers_h200.json"
+
+
+def run_curve(config: Config, settings: CurveConfig, folder: Path, say: Say) -> None:
+    """All budgets, the shortest first, with all seeds; what has been measured is on the disk after each run."""
+    check(settings, config)
+    backend = select(config.backend, config.device)
+    train, test = load_split(config.dataset, "train"), load_split(config.dataset, config.evaluation.split)
+    size = [test.cameras.width, test.cameras.height]
+    result = {
+        "scene": config.dataset.scene,
+        "image_size": size,
+        "split": config.evaluation.split,
+        "every": config.evaluation.every,
+        "device": device_name(backend.device),
+        "backend": backend.name,
+        "torch": torch.__version__,
+        "commit": commit(),
+        "command": " ".join(["python", *sys.argv]),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "settings": asdict(config) | {"curve": asdict(settings)},
+        "budgets": [],
+    }
+    peers = json.loads(PEERS.read_text()) if PEERS.is_file() else None
+    peers = peers if peers is not None and same_test(result, peers) else None
+    for seconds in sorted(set(settings.budgets)):
+        runs = []
+        for seed in dict.fromkeys(settings.seeds):
+            place = folder / f"seconds_{seconds:g}_seed_{seed}"
+            try:
+                runs.append(measure_run(with_budget(config, seconds, seed), settings, train, test, backend, place))
+            except TrainingStopped as error:
+                raise UserError(f"the run of {seconds:g} s with seed {seed} stopped: {error}. {error.remedy}.") from error
+            gc.collect()  # a run's tensors go before the next one plans its memory
+            finished = [*result["budgets"], budget_figures(seconds, runs)]
+            _write(folder, result | {"budgets": finished}, peers)
+            last = runs[-1]
+            say(f"{seconds:g} s, seed {seed}: {last['psnr']['mean']:.2f} dB, {last['steps']} steps, {last['field']}")
+        result["budgets"] = finished
+    print(f"\n{curve_tables([result], peers)}\n\n{folder / 'curve.json'}\n{folder / 'curve.png'}")
+
+
+def _write(folder: Path, result: dict, peers: dict | None) -> None:
+    path = folder / "curve.json"
+    path.write_text(compact(json.dumps(result, indent=1)) + "\n")
+    plot_curve([result], peers, folder / "curve.png")
+
+
+def compact(text: str) -> str:
+    """JSON with every list of numbers on one line."""
+    return re.sub(r"\[[^][{}\"]*\]", lambda match: " ".join(match[0].split()), text)

@@ -1,0 +1,116 @@
+"""The plan of a GPU's memory: refused before training with what would fit, and near to what training takes."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_runs import tiny_config, tiny_images, tiny_state
+
+from nerf import training
+from nerf.config import FIELDS, Config, DatasetConfig, TrainConfig
+from nerf.errors import UserError
+from nerf.memory_plan import GIB, check_memory, plan_memory
+from nerf.ops.backend import select
+from nerf.recipes import fill_in
+from nerf.training import prepare, resolve, train
+
+FINEST = (201, 350, 240)  # lego at 256^3
+
+
+def on_a_gpu(name: str, **train_settings: object) -> tuple:
+    """The resolved config of a run on a GPU, its finest grid and some images."""
+    config = fill_in(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda")
+    return config, FINEST, tiny_images()
+
+
+def refusal(arguments: tuple, free: int) -> str:
+    with pytest.raises(UserError) as caught:
+        check_memory(*arguments, free)
+    return str(caught.value)
+
+
+def test_the_plan_counts_what_is_there() -> None:
+    plan = plan_memory(*on_a_gpu("voxel_deferred"))
+    vertices = 201 * 350 * 240
+    assert plan.values == pytest.approx(vertices * 13 * 4, rel=1e-3)
+    assert (plan.moments, plan.gradients) == (2 * plan.values, plan.values)
+    assert plan.images == tiny_images().images.nbytes * 2
+    assert plan.total == plan.values * 4 + plan.images + plan.samples + plan.libraries
+    assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and "moments 1." in str(plan)
+
+
+@pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
+def test_more_of_anything_needs_more(name: str) -> None:
+    config, finest, images = on_a_gpu(name)
+    total = plan_memory(config, finest, images).total
+    train_more = replace(config, train=replace(config.train, rays_per_step=2 * config.train.rays_per_step))
+    assert plan_memory(train_more, finest, images).total > total
+    assert plan_memory(config, (300, 350, 240), images).total > total
+    on_host = replace(config, train=replace(config.train, images="host"))
+    assert plan_memory(on_host, finest, images).images == 0
+
+
+def test_enough_memory_is_enough() -> None:
+    arguments = on_a_gpu("voxel_mlp")
+    need = plan_memory(*arguments).total
+    check_memory(*arguments, need)
+    assert "training needs about" in refusal(arguments, need - 1)
+
+
+@pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
+@pytest.mark.parametrize("gibibytes", [0.5, 1.5, 4.0])
+def test_what_is_proposed_fits_and_is_not_far_too_small(name: str, gibibytes: float) -> None:
+    config, finest, images = on_a_gpu(name)
+    free = int(gibibytes * GIB)
+    message = refusal((config, finest, images), free)
+    assert f"this GPU has {gibibytes:.2f} GiB free" in message and "\n" not in message
+    voxels = int(re.search(r"field.num_voxels=(\d+)", message)[1])
+    scale = (voxels / (201 * 350 * 240)) ** (1 / 3)
+    smaller = tuple(round(n * scale) for n in finest)
+    together = re.search(r"field.num_voxels=\d+( train.rays_per_step=(\d+))?( train.images=host)?", message)
+    rays, where = int(together[2] or config.train.rays_per_step), "host" if together[3] else config.train.images
+    config = replace(config, train=replace(config.train, rays_per_step=rays, images=where))
+    assert 0.75 * free < plan_memory(config, smaller, images).total <= free
+
+
+def test_fewer_rays_and_images_on_the_host_are_proposed_where_they_suffice() -> None:
+    arguments = on_a_gpu("voxel_mlp", rays_per_step=1 << 17)
+    need = plan_memory(*arguments).total
+    assert "train.rays_per_step=65536" in refusal(arguments, int(0.9 * need))
+    assert "train.images=host" in refusal(arguments, need - 1)
+    assert "nothing smaller would fit; use device=cpu" in refusal(arguments, 1000)
+
+
+def test_a_run_on_a_gpu_is_refused_before_its_images_are_uploaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device only says that it is one: everything up to the plan runs on the CPU."""
+    config, _ = tiny_state(tiny_config())
+    backend = select("native", "cpu")
+
+    class Cuda(str):
+        type = "cuda"
+
+    monkeypatch.setattr(training, "free_bytes", lambda _: 1000)
+    monkeypatch.setattr(training, "RayBatches", lambda *_: pytest.fail("the images were uploaded"))
+    with pytest.raises(UserError, match="this GPU has 0.00 GiB free"):
+        prepare(config, tiny_images(), replace(backend, device=Cuda("cpu")))
+
+
+def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:
+    """Grids large enough to matter: 96^3, four times 45 MB."""
+    backend = select("native", cuda)
+    config = Config(
+        dataset=DatasetConfig(scene="sphere"),
+        field=FIELDS["voxel_deferred"](num_voxels=96**3, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=5),
+        train=TrainConfig(steps=60, rays_per_step=4096, images="device"),
+    )
+    config = resolve(config, backend)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    state = prepare(config, tiny_images(), backend)
+    for _ in train(config, state):
+        pass
+    taken = torch.cuda.max_memory_allocated() - before
+    plan = plan_memory(config, state.field.resolution, tiny_images())
+    assert 0.5 * (plan.total - plan.libraries) <= taken <= 1.3 * plan.total

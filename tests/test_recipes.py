@@ -1,0 +1,88 @@
+"""Which settings a budget gets, and that what a user gives is left alone. Resolving needs no GPU."""
+
+import math
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+import yaml
+from test_configs import CONFIGS, compose
+
+from nerf.config import FIELDS, Config, TrainConfig, VoxelMlpConfig
+from nerf.ops.backend import Backend, select
+from nerf.recipes import (
+    BUDGETS,
+    DEFAULT_SECONDS_CPU,
+    DEFAULT_STEPS_CUDA,
+    DEFAULTS,
+    KINDS,
+    RECIPES,
+    choose,
+    fill_in,
+)
+from nerf.training import resolve
+
+
+def fake(device: str) -> Backend:
+    """A backend that says it is on that device."""
+    return replace(select("native", "cpu"), device=torch.device(device))
+
+
+def test_every_setting_of_a_recipe_is_none_until_it_is_chosen() -> None:
+    """Else what a user gives could not be told from a default."""
+    for recipe in RECIPES:
+        defaults = asdict(Config(field=FIELDS[recipe.field]()))
+        for name in recipe.settings:
+            group, leaf = name.split(".")
+            assert defaults[group][leaf] is None, f"{name} of {recipe}"
+        empty = {f"{g}.{n}" for g in ("field", "loss", "train") for n, v in defaults[g].items() if v is None}
+        assert recipe.settings.keys() | DEFAULTS.keys() == empty - {"train.steps", "train.max_seconds"}
+    for by_device in KINDS.values():
+        for settings in by_device.values():
+            assert settings.keys() <= RECIPES[0].settings.keys() | DEFAULTS.keys()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_every_field_has_a_recipe_that_reaches_any_budget_or_is_the_longest_of_its_own(device: str) -> None:
+    for name in FIELDS.keys() - {"auto"}:
+        for seconds in (0.5, 1e5, None):
+            assert choose(device, name, seconds).field == name
+    assert choose(device, "auto", None).up_to == math.inf
+    rows = [recipe for recipe in RECIPES if recipe.device == device]
+    for name in {recipe.field for recipe in rows}:
+        limits = [recipe.up_to for recipe in rows if recipe.field == name]
+        assert limits == sorted(set(limits)), "a row behind a longer one of its field would never be chosen"
+
+
+@pytest.mark.parametrize("seconds", BUDGETS)
+def test_an_experiment_is_its_budget_and_nothing_more(seconds: float) -> None:
+    name = f"seconds_{seconds:g}"
+    content = yaml.safe_load((CONFIGS / "experiment" / f"{name}.yaml").read_text())
+    assert content == {"train": {"max_seconds": seconds}}
+    one, other = compose("train", f"experiment={name}"), compose("train", f"train.max_seconds={seconds}")
+    for device in ("cuda", "cpu"):
+        assert resolve(one, fake(device)) == resolve(other, fake(device))
+
+
+def test_the_budget_decides() -> None:
+    """The budgets of the curve fall into different rows wherever rows differ: no limit lies on a budget."""
+    for recipe in RECIPES:
+        assert recipe.up_to not in BUDGETS
+    sizes = [fill_in(Config(train=TrainConfig(max_seconds=s)), "cuda", "box").field.num_voxels for s in BUDGETS]
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+
+
+def test_what_is_given_stays() -> None:
+    config = Config(field=VoxelMlpConfig(num_voxels=1000), train=TrainConfig(max_seconds=2, rays_per_step=77))
+    config.loss.opacity_entropy = 0.25
+    resolved = fill_in(config, "cuda", "box")
+    assert (resolved.field.name, resolved.field.num_voxels, resolved.train.rays_per_step) == ("voxel_mlp", 1000, 77)
+    assert resolved.loss.opacity_entropy == 0.25
+    assert fill_in(resolved, "cuda", "box") == resolved
+
+
+def test_without_a_budget() -> None:
+    gpu, cpu = (fill_in(Config(), device, "box").train for device in ("cuda", "cpu"))
+    assert (gpu.steps, gpu.max_seconds) == (DEFAULT_STEPS_CUDA, None)
+    assert (cpu.steps, cpu.max_seconds) == (None, DEFAULT_SECONDS_CPU)
+    assert fill_in(Config(train=TrainConfig(steps=9)), "cpu", "box").train.max_seconds is None
