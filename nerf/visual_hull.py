@@ -73,7 +73,10 @@ def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> Occupan
 
 
 def _image_radius(cameras: Cameras, view: int, points: Tensor, depth: Tensor, radius: float) -> int:
-    """Pixels by which a ball around any of the points [N,3] spreads along rows and columns, at least 1. depth [N], radius: world."""
+    """Pixels by which a ball around any of the points [N,3] spreads along rows and columns, at least 1.
+
+    points, depth [N] and radius: world units.
+    """
     if len(points) == 0:
         return 1
     if cameras.lenses is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_images
+from torch import Tensor
 
 from nerf import checkpoint, visual_hull
 from nerf.camera_paths import orbit
@@ -18,7 +19,7 @@ from nerf.evaluation import evaluate
 from nerf.lenses import Lenses
 from nerf.ops.backend import select
 from nerf.pose_splines import interpolate
-from nerf.rendering import render_image
+from nerf.rendering import Rendering, render_image
 from nerf.training import TrainState, make_sampler, prepare, resolve
 
 CPU = select("native", "cpu")
@@ -147,7 +148,11 @@ def test_views_are_rendered_and_scored_at_their_own_sizes() -> None:
     run_to(config, state, STEPS)
     sampler, white, images = make_sampler(config, state), torch.ones(3), cut_images()
     shapes = []
-    scores = evaluate(state.field, sampler, images, white, on_view=lambda i, r, t: shapes.append((r.rgb.shape, t.shape)))
+
+    def keep(index: int, rendering: Rendering, truth: Tensor) -> None:
+        shapes.append((rendering.rgb.shape, truth.shape))
+
+    scores = evaluate(state.field, sampler, images, white, on_view=keep)
     assert shapes[:3] == [(torch.Size([h, w, 3]),) * 2 for w, h in ((20, 20), (16, 20), (20, 12))]
     assert len(scores.psnr) == len(images) == len(scores.depth_error) and min(scores.psnr) > 10
 

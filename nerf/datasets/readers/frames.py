@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from nerf.datasets.capture import Capture, Frame
+from nerf.datasets.decoding import image_info
 from nerf.datasets.readers.lenses import Lens
 from nerf.datasets.readers.photos import photo_size
 from nerf.datasets.transforms_file import rigid_pose
@@ -20,13 +21,18 @@ def make_frame(
     """A frame of an image and its pose.
 
     c2w: 4 rows of 4 numbers in OpenGL axes; lens: for the image at any size, it is fitted to the file's. where names
-    the pose in messages. Raises UserError for a pose that is not rigid and an image of another shape than the lens.
+    the pose in messages. Where the lens has the shape of the image as EXIF turns it, so has the frame. Raises UserError
+    for a pose that is not rigid and an image of another shape than the lens.
     """
     pose = rigid_pose(c2w, where)
     # Files hold rounded numbers: the nearest rotation is U V^T of R = U S V^T.
     u, _, vh = np.linalg.svd(pose[:3, :3])
     pose[:3, :3] = u @ vh
-    lens = lens.fitted(*(photo_size(image) or (lens.width, lens.height)), str(image))
+    width, height = photo_size(image) or (lens.width, lens.height)
+    # Poses may have been made from photos turned upright, as EXIF says that they are shown.
+    if lens.is_turned(width, height) and image_info(image).turns:
+        width, height = height, width
+    lens = lens.fitted(width, height, str(image))
     return Frame(image, pose[:3], lens.width, lens.height, lens.intrinsics, lens.model, lens.distortion, mask, split)
 
 

@@ -37,13 +37,18 @@ class Lens:
     model: str = "perspective"  # or "fisheye"
     distortion: tuple[float, ...] = ()  # in the order of COEFFICIENTS; empty: none
 
+    def is_turned(self, width: int, height: int) -> bool:
+        """Whether an image of that size has the shape of the lens's after a quarter turn, and not before it."""
+        shape, turned = width / self.width * self.height / height, width / self.height * self.width / height
+        return abs(turned - 1) <= SHAPE_TOLERANCE < abs(shape - 1)
+
     def fitted(self, width: int, height: int, where: str) -> "Lens":
         """The lens for the same picture stored at another size. Raises UserError where the shape differs."""
         if (width, height) == (self.width, self.height):
             return self
         across, down = width / self.width, height / self.height
         if abs(across / down - 1) > SHAPE_TOLERANCE:
-            turned = abs(width * self.width / (height * self.height) - 1) <= SHAPE_TOLERANCE
+            turned = self.is_turned(width, height)
             remedy = "Turn the image back to how it was when the poses were made" if turned else "Restore the image"
             raise UserError(
                 f"{where} is {width}x{height} but its camera is for {self.width}x{self.height}, which is no other size "
