@@ -95,6 +95,25 @@ def test_batches_hold_what_the_images_show(masked: bool) -> None:
         torch.testing.assert_close(batch.rgba[mine], reference.image(index)[row, column].float() / 255)
 
 
+def test_of_large_images_a_ray_in_each_block_is_marched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pixel is left out whose ray meets the scene, and few come in whose ray does not."""
+    images = replace(cut_images(), cameras=cut_images().cameras.resized(scale=6))
+    images = replace(images, pixels=images.pixels.new_zeros(images.cameras.first_pixel(len(images.names)), 4))
+    _, state = state_of(cut_images())
+    occupied = torch.zeros_like(state.occupancy.occupied)
+    middle = [size // 2 for size in occupied.shape]
+    occupied[middle[0], middle[1], middle[2]] = True
+    state.occupancy.occupied = occupied
+    sampler, pools = make_sampler(tiny_config(), state), []
+    for rays in (1 << 20, 1000):
+        monkeypatch.setattr("nerf.datasets.ray_batches.MAX_POOL_RAYS", rays)
+        batches = RayBatches(images, CPU, 0)
+        batches.find_pool(sampler)
+        pools.append(batches.pool.mask(0, len(images.pixels)))
+    exact, blocks = pools
+    assert not (exact & ~blocks).any() and exact.sum() < blocks.sum() < 2.5 * exact.sum() < 0.1 * len(exact)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_run_learns_and_resumes(tmp_path: Path, masked: bool) -> None:
     images = cut_images(masked)
