@@ -139,6 +139,33 @@ def test_the_hull_of_cut_and_masked_views_holds_that_of_whole_ones() -> None:
         assert (found | ~whole).all() and found.sum() < 2 * whole.sum()
 
 
+def test_a_mask_over_transparent_pixels_leaves_the_hull_in_doubt() -> None:
+    """Half of every view is masked and transparent there: the half of the sphere behind it must stay."""
+    left = torch.zeros(20, 20, dtype=torch.bool)
+    left[:, :10] = True
+    everywhere = left.flatten().repeat(len(tiny_images()))
+    pixels = torch.where(everywhere[:, None], 0, tiny_images().pixels)
+    box = visual_hull.find_box(tiny_images(), torch.device("cpu"))
+    resolution = box.resolution(24**3)
+    whole = visual_hull.carve(tiny_images(), box, resolution).occupied
+    masked = replace(tiny_images(), pixels=pixels, counted=PixelRuns.of_mask(~everywhere))
+    assert (visual_hull.carve(masked, box, resolution).occupied | ~whole).all()
+    assert not (visual_hull.carve(replace(masked, counted=None), box, resolution).occupied | ~whole).all()
+
+
+def test_silhouettes_are_widened_by_what_a_lens_makes_of_a_cell() -> None:
+    """Balls at one depth in a lens's picture are as large as it says, to first order."""
+    lenses = Lenses.of(["perspective"], [(1.5, 0.0, 0.01, -0.02)])
+    cameras = Cameras(torch.eye(4)[:3][None], torch.tensor([[400.0, 380.0, 150.0, 100.0]]), 300, 200, lenses=lenses)
+    rays = cameras.image_rays(0).directions[:: 7 * 13]
+    points = 4 * rays / -rays[:, 2:]
+    radius = visual_hull._image_radius(cameras, 0, points, torch.full((len(points),), 4.0), 0.1)
+    around = points + 0.1 * torch.nn.functional.normalize(torch.randn(200, 1, 3), dim=-1)
+    middle, _ = cameras.project(0, points)
+    spread = (cameras.project(0, around.view(-1, 3))[0].view(200, -1, 2) - middle).abs().max()
+    assert 0.8 * radius < spread < 1.1 * radius
+
+
 def test_the_hull_through_a_lens_holds_the_sphere() -> None:
     """The tiny scene's rays, seen by a lens that magnifies the sides by a half: nothing of the sphere is carved off."""
     generator = torch.Generator().manual_seed(0)
