@@ -9,6 +9,8 @@
 #include "math/distortion.h"
 #include "math/index_add.h"
 #include "math/march.h"
+#include "math/march_visible.h"
+#include "math/render_rays.h"
 #include "math/sample_images.h"
 #include "math/total_variation.h"
 #include "math/trilinear.h"
@@ -28,6 +30,7 @@ struct Stream {
   template <class T> void march_fill(const MarchArgs<T>& args, Stream stream);                              \
   template <class T> void trilinear(const TrilinearArgs<T>& args, Stream stream);                           \
   template <class T> void trilinear_backward(const TrilinearArgs<T>& args, Stream stream);                  \
+  /* Forward and backward clear what lies behind ray_offsets[R]: samples that belong to no ray. */          \
   template <class T> void composite(const CompositeArgs<T>& args, Stream stream);                           \
   template <class T> void composite_backward(const CompositeArgs<T>& args, Stream stream);                  \
   template <class T> void contract_basis(const ContractBasisArgs<T>& args, Stream stream);                  \
@@ -41,6 +44,9 @@ struct Stream {
   template <class T> void index_add(const IndexAddArgs<T>& args, Stream stream);                            \
   template <class T> void distortion(const DistortionArgs<T>& args, Stream stream);                         \
   template <class T> void distortion_backward(const DistortionArgs<T>& args, Stream stream);                \
+  template <class T> void march_visible_count(const MarchVisibleArgs<T>& args, Stream stream);              \
+  template <class T> void march_visible_fill(const MarchVisibleArgs<T>& args, Stream stream);               \
+  template <class T> void render_rays(const RenderRaysArgs<T>& args, Stream stream);                        \
   /* Waits for the stream and reads one integer. */                                                         \
   int64_t read(const int64_t* address, Stream stream);
 

@@ -23,6 +23,9 @@ from nerf.metrics import summarize
 from nerf.ops.backend import Backend
 from nerf.ops.torch_variants import EAGER, GATHER_ONCE, Variant, compiled
 from nerf.ops.unfused import unfused
+from nerf.runs import background
+from nerf.scene_kinds import describe
+from nerf.spaces import space_state
 from nerf.training import DEFAULT_RAYS, make_sampler, prepare, resolve, train
 
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # relative, float32
@@ -69,7 +72,7 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
     Raises UserError where the steps do not suffice for the final resolution.
     """
     steps = settings.warm_steps or {"cuda": 3000, "cpu": 300}[backend.device.type]
-    config = resolve(shortened(config, steps), backend)
+    config = resolve(shortened(config, steps), backend, describe(config.dataset, images).kind)
     state = prepare(config, images, backend)
     for _ in train(config, state):
         pass
@@ -80,20 +83,22 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
             "give more ablation.warm_steps."
         )
     source, rays, host = state.batches, config.train.rays_per_step, torch.device("cpu")
-    batches = []
+    sampler, batches, marched = make_sampler(config, state), [], 0
     for _ in range(settings.num_batches):
         batch = source.draw(rays)
-        background = background_color(config.dataset.background, rays, source.generator, source.generator.device)
-        batches.append(Batch(batch, background).to(host, rays))
+        marched = max(marched, len(sampler.sample(batch.rays, batch.jitter).t_starts))
+        behind = background_color(config.dataset.background, rays, source.generator, source.generator.device)
+        batches.append(Batch(batch, behind).to(host, rays))
     field = {
         "aabb": state.field.box.aabb.cpu(),
+        "space": space_state(state.field.box.space),
         "resolution": state.field.resolution,
         "finest_voxel": state.finest_voxel,
         "field": {name: value.detach().cpu() for name, value in state.field.state_dict().items()},
         "occupied": state.occupancy.occupied.cpu(),
     }
     moments = {name: value.cpu() for name, value in state.optimizer.state_dict().items()}
-    return Start(config, field, moments, state.clock, source, batches, state.capacity, state.visible_capacity)
+    return Start(config, field, moments, state.clock, source, batches, marched + 1, state.capacity)
 
 
 def measure_rows(
@@ -209,13 +214,14 @@ def speedups(rows: list[Figures]) -> Figures:
 
 
 def equal_training(
-    config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend, color: Tensor
+    config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend
 ) -> Figures:
-    """Trains from scratch for so many steps and scores the result over the background color [3]."""
-    config = resolve(shortened(config, steps), backend)
+    """Trains from scratch for so many steps and scores the result."""
+    config = resolve(shortened(config, steps), backend, describe(config.dataset, images).kind)
     state = prepare(config, images, backend)
     for _ in train(config, state):
         pass
+    color = background(config, state.field)
     scores = evaluate(state.field, make_sampler(config, state), views, color, config.evaluation.every)
     return {
         "backend": backend.name,
@@ -234,7 +240,6 @@ def equal_trainings(
     views: PosedImages,
     native: Backend,
     rows: list[Figures],
-    color: Tensor,
     say: Say,
 ) -> list[Figures]:
     """The same training on native and on PyTorch in its fastest form on that device.
@@ -246,5 +251,5 @@ def equal_trainings(
     result = []
     for backend in (native, _backend(best, native)):
         say(f"{steps} steps from scratch, {backend.name} on {native.device.type}")
-        result.append(equal_training(config, steps, images, views, backend, color))
+        result.append(equal_training(config, steps, images, views, backend))
     return result

@@ -90,20 +90,30 @@ LADDERS = {
     "march_rays": Ladder("a thread walks a ray", "a warp per ray, each lane walks a piece of the lattice"),
     "interpolate_trilinear": Ladder(
         ONE_THREAD_EACH,
-        "rows of whole 16 bytes: a thread per float4; from sm_90 one 16-byte reduction per addition",
+        "rows of whole 16 bytes: a thread per float4; backward: runs of points keep sums of vertices, two"
+        " threads side by side along z; from sm_90 one 16-byte reduction per addition",
     ),
     "composite_rays": Ladder(
-        "a thread per ray", "common channel counts: a warp per ray, transmittance by warp scans"
+        "a thread per ray",
+        "common channel counts: a warp per ray, transmittance by warp scans, lanes beside each other along a row",
     ),
-    "contract_basis": Ladder("a thread per sample and colour or channel", "the plain kernel"),
+    "contract_basis": Ladder(
+        "a thread per sample and colour or channel",
+        "backward: degrees known at compile time, a thread per 16 bytes",
+    ),
     "distortion_loss": Ladder("a thread per ray", "a warp per ray, the sums over pairs by warp scans"),
-    "sample_images": Ladder("a thread per ray", "the plain kernel"),
-    "total_variation_grad": Ladder("a thread per value", "the plain kernel"),
+    "sample_images": Ladder("a thread per ray", "a thread per value"),
+    "total_variation_grad": Ladder(
+        "a thread per value",
+        "rows of whole 16 bytes: a thread per 16 bytes, blocks walk tiles so that neighbours are cached",
+    ),
     "adam_step": Ladder(
-        "a thread per value, powers included", "a block computes its powers once and strides over values"
+        "a thread per value, powers included",
+        "a block computes its powers once; packs of 16 bytes, four gradients ahead, the rest where they are not zero",
     ),
     "interpolate_cells": Ladder(
-        ONE_THREAD_EACH, "rows of whole 16 bytes: a group of lanes per point, streaming"
+        ONE_THREAD_EACH,
+        "rows of whole 16 bytes: a thread per pack; backward in the order of its writes, or a warp per point",
     ),
     "index_add": Ladder(
         "a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"

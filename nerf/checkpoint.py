@@ -36,6 +36,7 @@ from nerf.optimizers import MaskedAdam
 from nerf.packed_grids import PackedGrids, pack, unpack
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
+from nerf.spaces import restore_space, space_state
 from nerf.training import TrainState
 
 MODEL_FILE = "model.pt"
@@ -61,6 +62,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "version": VERSION,
         "config": asdict(config),
         "aabb": state.field.box.aabb,
+        "space": space_state(state.field.box.space),
         "resolution": list(state.field.resolution),
         "finest_voxel": state.finest_voxel,
         "cameras": _packed_cameras(cameras),
@@ -79,7 +81,6 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
-        "visible_capacity": state.visible_capacity,
     }
     try:
         _write(folder / RESUME_FILE, common | resume)
@@ -202,8 +203,10 @@ def restore_config(content: dict[str, Any]) -> Config:
 
 def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> tuple[Field, OccupancyGrid]:
     """Field and occupancy on the backend's device, of a model or of a resume state: all that rendering needs."""
-    box = SceneBox(content["aabb"].to(backend.device))
+    box = SceneBox(content["aabb"].to(backend.device), restore_space(content["space"], backend.device))
     field = build_field(config.field, box, tuple(content["resolution"]), content["finest_voxel"], backend)
+    if config.dataset.background == "learned":
+        field.learn_background()
     field.load_state_dict(content["field"])
     return field, OccupancyGrid(content["occupied"].to(backend.device))
 
@@ -247,5 +250,5 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     batches.pool = PixelRuns.of_bounds(content["pool"])
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
-    counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity", "visible_capacity")}
+    counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity")}
     return TrainState(field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters)

@@ -35,8 +35,19 @@ class DatasetConfig:
     skip_missing: bool = setting(False, "go on without the photos of a capture that are missing")
     hold_out: int = setting(8, "every so-manieth photo is a test view if the format names none; 0 = none is", low=0)
     downscale: int = setting(1, "integer factor by which images shrink, area average", low=1)
-    background: str = setting("white", "colour behind the scene", choices=("white", "black", "random"))
-    aabb: list[float] | None = setting(None, "scene box: x0,y0,z0,x1,y1,z1 in world units; none = from the data")
+    kind: str = setting(
+        "auto",
+        "where the scene is; auto = what the capture's format, cameras and points say",
+        choices=("auto", "box", "forward", "unbounded"),
+    )
+    background: str = setting(
+        "auto",
+        "colour behind the scene; auto = white in a box, else learned",
+        choices=("auto", "white", "black", "random", "learned"),
+    )
+    aabb: list[float] | None = setting(
+        None, "scene box, or the inner box of an unbounded scene: x0,y0,z0,x1,y1,z1 in world units; none = from the data"
+    )
 
 
 @dataclass
@@ -46,7 +57,11 @@ class FieldConfig:
         "which field; auto = voxel_mlp on a GPU, voxel_deferred there for 40 s or less, voxel_sh on a CPU",
         choices=FIELD_NAMES,
     )
-    num_voxels: int | None = setting(None, "voxels of the finest grid; none = 256^3 on a GPU, 80^3 on a CPU", low=8)
+    num_voxels: int | None = setting(
+        None,
+        "voxels of the finest grid; none = 256^3 on a GPU, 80^3 on a CPU; forward 384^3, 128^3; unbounded 320^3, 112^3",
+        low=8,
+    )
     min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
     min_level_steps: int = setting(100, "steps between two doublings at least", low=0)
     upsample_at: list[float] = dataclasses.field(
@@ -85,7 +100,9 @@ class VoxelShConfig(FieldConfig):
 @dataclass
 class SamplerConfig:
     step_size_voxels: float = setting(0.5, "distance between samples, in voxels", low=0.01, high=10)
-    near: float = setting(0.0, "nothing is seen closer to the camera, world units", low=0)
+    near: float = setting(
+        0.0, "nothing is seen closer to the camera, world units; 0 = from the data, but for a box", low=0
+    )
     far: float = setting(1e4, "nor farther away, world units", low=0)
     min_transmittance: float = setting(1e-4, "samples behind less light than this are left out", low=0, high=1)
     min_weight: float = setting(1e-4, "samples that weigh less in their pixel are left out", low=0, high=1)
@@ -102,15 +119,21 @@ class OccupancyConfig:
 
 @dataclass
 class LossConfig:
-    tv_density: float = setting(0.0, "weight of the total variation of raw density", low=0)
-    tv_color: float = setting(0.0, "weight of the total variation of colour or features", low=0)
+    tv_density: float | None = setting(
+        None, "weight of the total variation of raw density; none = 0 in a box, else by the kind of scene", low=0
+    )
+    tv_color: float | None = setting(
+        None, "weight of the total variation of colour or features; none = 0 in a box, else by the kind", low=0
+    )
     tv_until: float = setting(0.5, "share of the run during which total variation counts", low=0, high=1)
     opacity_entropy: float | None = setting(
         None,
-        "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp, 0.005 for voxel_sh, else 0",
+        "weight of the entropy of each ray's opacity; none = in a box 0.001 for voxel_mlp, 0.005 for voxel_sh, else 0",
         low=0,
     )
-    distortion: float = setting(0.0, "weight of the spread of the samples' weights along each ray", low=0)
+    distortion: float | None = setting(
+        None, "weight of the spread of the samples' weights along each ray; none = 0 in a box, else by the kind", low=0
+    )
 
 
 @dataclass

@@ -23,8 +23,9 @@ def falling_density(field: Field, samples: RaySamples) -> Tensor:
     density still tells where the surface points. It is the coordinate gradient of interpolate_trilinear. Detached: no
     gradient flows back into the field.
     """
-    positions = samples.positions().detach().requires_grad_()
-    raw_density = field.interpolate(field.density_grid.detach(), positions)
+    positions = samples.world_positions().detach().requires_grad_()
+    coords = field.grid_map.to_grid(field.box.space.to_scene(positions))
+    raw_density = field.interpolate(field.density_grid.detach(), coords)
     return -torch.autograd.grad(raw_density.sum(), positions)[0]
 
 

@@ -4,9 +4,15 @@ Legend for the whole package: R rays, M samples, N points, C channels, X Y Z gri
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from nerf.spaces import Path
+
+if TYPE_CHECKING:
+    from nerf.scene_box import GridMap
 
 
 @dataclass(frozen=True)
@@ -28,20 +34,33 @@ class RaySamples:
     """M intervals on R rays, packed: ray r owns the samples ray_offsets[r] to ray_offsets[r + 1].
 
     With a fixed capacity the rows from ray_offsets[R] on belong to no ray: index 0, length 0.
+    t is length along the ray in scene space: in a box, world distance.
     """
 
     rays: Rays
     ray_offsets: Tensor  # [R+1] int64, rising
     ray_indices: Tensor  # [M] int64
-    t_starts: Tensor  # [M] world distance along the ray
+    t_starts: Tensor  # [M]
     t_ends: Tensor  # [M]
     overflow: Tensor  # [1] int64: rays dropped because they did not fit the capacity
+    path: Path  # of the rays through scene space
+    midpoints: Tensor | None = None  # [M,3] in grid units, where marching has found them out
 
     def positions(self) -> Tensor:
-        """Midpoints of the intervals in world space, [M,3]."""
-        t_mid = 0.5 * (self.t_starts + self.t_ends)
+        """Midpoints of the intervals in scene space, [M,3]."""
+        return self.path.positions(0.5 * (self.t_starts + self.t_ends), self.ray_indices)
+
+    def coords(self, grid_map: "GridMap") -> Tensor:
+        """Midpoints in the units of the grid that was marched, [M,3]. Differentiable in the path where it is."""
+        if self.midpoints is None or self.path.origins.requires_grad or self.path.directions.requires_grad:
+            return grid_map.to_grid(self.positions())
+        return self.midpoints
+
+    def world_positions(self) -> Tensor:
+        """The same in the world, [M,3]."""
+        distances = self.path.distances(0.5 * (self.t_starts + self.t_ends), self.ray_indices)
         origins = self.rays.origins.index_select(0, self.ray_indices)
-        return origins + t_mid[:, None] * self.directions()
+        return origins + distances[:, None] * self.directions()
 
     def directions(self) -> Tensor:
         """Unit direction of the ray through each sample, [M,3]."""
@@ -66,4 +85,4 @@ class RaySamples:
             selected = [x.new_zeros(capacity + 1).scatter_(0, slot, x)[:capacity] for x in per_sample]
             used = torch.arange(capacity, device=keep.device) < ray_offsets[-1]
             selected = [torch.where(used, x, torch.zeros_like(x)) for x in selected]
-        return RaySamples(self.rays, ray_offsets, *selected, overflow)
+        return RaySamples(self.rays, ray_offsets, *selected, overflow, self.path)

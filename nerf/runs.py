@@ -27,6 +27,7 @@ from nerf.interrupts import StopOnInterrupt
 from nerf.ops.backend import Backend, select
 from nerf.rendering import Rendering, render_image
 from nerf.sampler import RaySampler
+from nerf.scene_kinds import describe
 from nerf.training import Report, TrainState, make_sampler, prepare, resolve, train
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -47,13 +48,12 @@ class OpenRun:
     def render(self, cameras: Cameras, index: int = 0) -> Rendering:
         """One camera's image, in host memory: rgb [H,W,3] over the run's background, opacity [H,W], depth [H,W]."""
         device = self.sampler.backend.device
-        color = background(self.config, device)
-        seen = render_image(self.field, self.sampler, cameras.to(device), index, color)
+        seen = render_image(self.field, self.sampler, cameras.to(device), index, background(self.config, self.field))
         return Rendering(seen.rgb.cpu(), seen.opacity.cpu(), seen.depth.cpu())
 
     def evaluate(self, split: str = "test", every: int = 1) -> Scores:
         """PSNR, SSIM, and LPIPS and geometry where they can be had, of every k-th view of train, val or test."""
-        color = background(self.config, self.sampler.backend.device)
+        color = background(self.config, self.field)
         return evaluate(self.field, self.sampler, load_split(self.config.dataset, split), color, every, with_lpips=True)
 
 
@@ -64,6 +64,7 @@ class TrainingRun:
     config: Config
     images: PosedImages
     state: TrainState
+    reasons: tuple[str, ...] = ("as it was begun",)  # for the kind of scene
 
     @property
     def finished(self) -> bool:
@@ -132,7 +133,9 @@ def start(config: Config) -> TrainingRun:
     Raises UserError for settings out of range, a scene that is not there or cannot be used.
     """
     config, images, backend = _opened(build(Config, asdict(config)))  # attributes may have been set to anything
-    return TrainingRun(config, images, prepare(config, images, backend))
+    described = describe(config.dataset, images)
+    config = resolve(config, backend, described.kind)
+    return TrainingRun(config, images, prepare(config, images, backend, described), described.reasons)
 
 
 def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved: saved) -> TrainingRun:
@@ -148,7 +151,7 @@ def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved
 
 def _opened(config: Config) -> tuple[Config, PosedImages, Backend]:
     backend = select(config.backend, config.device)
-    config, images = resolve(config, backend), load_split(config.dataset, "train")
+    images = load_split(config.dataset, "train")
     where = place_images(config.train.images, images, backend)
     return replace(config, train=replace(config.train, images=where)), images, backend
 
@@ -204,15 +207,15 @@ def _capture(dataset: DatasetConfig) -> Capture:
     return read_capture(Path(dataset.root).expanduser(), dataset.format, dataset.images)
 
 
-def background(config: Config, device: torch.device) -> Tensor:
-    """The colour [3] behind the scene when it is shown: white unless black was chosen."""
-    return torch.full((3,), 0.0 if config.dataset.background == "black" else 1.0, device=device)
+def background(config: Config, field: Field) -> Tensor:
+    """The colour [3] behind the scene when it is shown: the learned one, else white unless black was chosen."""
+    if field.background is not None:
+        return field.background_color().detach()
+    return torch.full((3,), 0.0 if config.dataset.background == "black" else 1.0, device=field.backend.device)
 
 
 def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:
-    """Nearest and farthest distance from a camera at which the scene box can be, for depth pictures."""
-    lower = sampler.grid_map.lower.cpu()
-    size = torch.tensor(sampler.occupancy.occupied.shape) / sampler.grid_map.scale.cpu()
-    distance = (cameras.centers.cpu() - (lower + size / 2)).norm(dim=-1).median().item()
-    radius = size.norm().item() / 2
-    return max(distance - radius, 0.0), distance + radius
+    """Nearest and farthest distance from a camera at which the scene can be, for depth pictures."""
+    lower = sampler.grid_map.lower
+    size = torch.tensor(sampler.occupancy.occupied.shape, device=lower.device) / sampler.grid_map.scale
+    return sampler.grid_map.space.depth_range(cameras.centers.to(lower.device), lower, size)

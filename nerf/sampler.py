@@ -1,4 +1,4 @@
-"""From rays to samples: draws the jitter, maps rays to the grid and marches them through the occupied cells."""
+"""From rays to samples: finds the rays' way through scene space and marches it through the occupied cells."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.rays import Rays, RaySamples
 from nerf.scene_box import GridMap
+from nerf.spaces import Path
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class RaySampler:
     backend: Backend
     grid_map: GridMap  # of the occupancy's grid
     occupancy: OccupancyGrid
-    step_size: float  # world units
+    step_size: float  # in scene space
     config: SamplerConfig
 
     def sample(self, rays: Rays, jitter: Tensor | None = None, capacity: int = 0) -> RaySamples:
@@ -28,16 +29,16 @@ class RaySampler:
         jitter [R] in [-0.5, 0.5) shifts each ray's lattice by that share of a step; None places it deterministically.
         capacity: see march_rays; 0 reads the number of samples back from the device.
         """
-        origins, directions = self.grid_map.rays_to_grid(rays)
-        zeros = torch.zeros_like(origins[:, 0])
-        ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
-            origins,
-            directions,
-            zeros if jitter is None else jitter,
-            self.occupancy.occupied,
-            zeros + self.config.near,
-            zeros + self.config.far,
-            self.step_size,
-            capacity,
-        )
-        return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow)
+        path, march = self.march(rays, jitter)
+        contraction = self.grid_map.space.contraction
+        ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(*march, capacity, contraction)
+        return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
+
+    def march(self, rays: Rays, jitter: Tensor | None) -> tuple[Path, tuple]:
+        """The way of the rays, and what every marching operation takes first: rays in grid units to step_size."""
+        zeros, space = torch.zeros_like(rays.origins[:, 0]), self.grid_map.space
+        near = max(self.config.near, space.near)
+        path = space.path(rays.origins, rays.directions, zeros + near, zeros + self.config.far)
+        origins, directions = self.grid_map.rays_to_grid(path)
+        lattice = zeros if jitter is None else jitter
+        return path, (origins, directions, lattice, self.occupancy.occupied, path.near, path.far, self.step_size)

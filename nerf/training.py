@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from nerf import losses, visual_hull
+from nerf import losses, scene_kinds, visual_hull
 from nerf.config import FIELDS, Config
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
+from nerf.datasets.scene_description import SceneDescription
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
@@ -23,16 +24,27 @@ from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
+from nerf.silhouettes import Silhouettes
 
 DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 90.0
-DEFAULT_VOXELS = {"cuda": 256**3, "cpu": 80**3}
+DEFAULT_VOXELS = {
+    "box": {"cuda": 256**3, "cpu": 80**3},
+    "forward": {"cuda": 384**3, "cpu": 128**3},
+    "unbounded": {"cuda": 320**3, "cpu": 112**3},
+}
 DEFAULT_RAYS = {"cuda": 8192, "cpu": 4096}
 DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
 # On lego voxel_deferred is ahead by 0.4 dB after 30 seconds, voxel_mlp by 0.2 after 60 (docs/results/log.md).
 DEFERRED_SECONDS_CUDA = 40.0
 DEFERRED_RAYS_CUDA = 16384  # whose MLP costs next to nothing
 DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.0, "voxel_mlp": 0.001, "voxel_sh": 0.005}
+# Photos see something at the end of every ray, and have few views of each place: smooth where nothing is known.
+DEFAULT_LOSSES = {
+    "box": {"tv_density": 0.0, "tv_color": 0.0, "distortion": 0.0},
+    "forward": {"tv_density": 1e-6, "tv_color": 1e-6, "distortion": 0.0},
+    "unbounded": {"tv_density": 1e-6, "tv_color": 1e-6, "distortion": 0.01},
+}
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
 TOO_EARLY = 0.5  # share of the run before which a grid where nothing is dense may still become dense
@@ -72,8 +84,7 @@ class TrainState:
     finest_voxel: float  # world units
     num_upsamplings: int = 0
     num_refreshes: int = 0
-    capacity: int = 0  # samples of a step on a GPU; 0: as many as there are
-    visible_capacity: int = 0  # those of them that weigh something
+    capacity: int = 0  # visible samples of a step on a GPU; 0: as many as there are
 
 
 @dataclass(frozen=True)
@@ -90,20 +101,28 @@ class Report:
     samples_per_ray: float
 
 
-def resolve(config: Config, backend: Backend) -> Config:
-    """The config with the settings filled in that depend on the device."""
-    device, train = backend.device.type, config.train
+def resolve(config: Config, backend: Backend, kind: str | None = None) -> Config:
+    """The config with the settings filled in that depend on the device and on the kind of scene.
+
+    kind: what dataset.kind=auto comes to; None: a box.
+    """
+    if kind is None:
+        kind = "box" if config.dataset.kind == "auto" else config.dataset.kind
+    device, train, dataset = backend.device.type, config.train, config.dataset
     steps, seconds = train.steps, train.max_seconds
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
     name = _default_field(device, seconds) if config.field.name == "auto" else config.field.name
-    field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
-    entropy = config.loss.opacity_entropy
+    voxels = config.field.num_voxels or DEFAULT_VOXELS[kind][device]
     rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
+    background = {"box": "white"}.get(kind, "learned") if dataset.background == "auto" else dataset.background
+    weights = DEFAULT_LOSSES[kind] | {"opacity_entropy": DEFAULT_OPACITY_ENTROPY[name] if kind == "box" else 0.0}
+    given = {name: weight for name, weight in asdict(config.loss).items() if weight is not None}
     return replace(
         config,
-        field=FIELDS[name](**field),
-        loss=replace(config.loss, opacity_entropy=DEFAULT_OPACITY_ENTROPY[name] if entropy is None else entropy),
+        dataset=replace(dataset, kind=kind, background=background),
+        field=FIELDS[name](**asdict(config.field) | {"name": name, "num_voxels": voxels}),
+        loss=replace(config.loss, **weights | given),
         train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or rays),
     )
 
@@ -115,24 +134,33 @@ def _default_field(device: str, seconds: float | None) -> str:
     return DEFAULT_FIELDS[device]
 
 
-def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState:
-    """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time."""
+def prepare(
+    config: Config, images: PosedImages, backend: Backend, described: SceneDescription | None = None
+) -> TrainState:
+    """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time.
+
+    described: where the scene is; None asks settings and images.
+    """
     torch.manual_seed(config.seed)
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.start()
-    if config.dataset.aabb is not None:
-        box = _given_box(config.dataset.aabb, backend.device)
-    else:
-        box = visual_hull.find_box(images, backend.device)
+    described = described or scene_kinds.describe(config.dataset, images)
+    batches = RayBatches(images, backend, config.seed, config.train.images == "host")
+    silhouettes = Silhouettes(images, batches.images, backend.device) if images.has_alpha else None
+    box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
     finest = box.resolution(_finest_voxels(config, images, box))
     first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
-    occupancy = visual_hull.carve(images, box, first)
+    if config.dataset.background == "learned":
+        field.learn_background()
+    occupancy = visual_hull.carve(silhouettes, box, first)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
-    batches = RayBatches(images, backend, config.seed, config.train.images == "host")
     state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest))
-    state.batches.find_pool(make_sampler(config, state))
-    if len(state.batches.pool) == 0:
+    if silhouettes is not None and box.space.kind == "box":
+        batches.pool = visual_hull.pixels_of_hull(silhouettes, box, first)
+    else:
+        batches.find_pool(make_sampler(config, state))
+    if len(batches.pool) == 0:
         raise UserError(
             f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see."
         )
@@ -142,17 +170,11 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     return state
 
 
-def _given_box(aabb: list[float], device: torch.device) -> SceneBox:
-    if len(aabb) != 6 or not all(-math.inf < low < high < math.inf for low, high in zip(aabb, aabb[3:])):
-        raise UserError(f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1.")
-    return SceneBox(torch.tensor(aabb, dtype=torch.float32, device=device).view(2, 3))
-
-
 def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
     """Voxels of the finest grid: as many as allowed, but none much smaller than a pixel."""
     cameras = images.cameras
     center = box.aabb.mean(0).cpu()
-    pixel = ((cameras.centers - center).norm(dim=-1) / cameras.intrinsics[:, 0]).median().item()
+    pixel = box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0]).median().item()
     limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel) ** 3
     return min(limit, config.field.num_voxels)
 
@@ -168,10 +190,8 @@ def plan_capacity(config: Config, state: TrainState) -> None:
     if state.field.backend.device.type != "cuda":
         return
     sampler, batch = make_sampler(config, state), state.batches.draw(config.train.rays_per_step)
-    samples = sampler.sample(batch.rays, batch.jitter)
-    visible = visible_samples(state.field, sampler, samples)
+    samples = visible_samples(state.field, sampler, batch.rays, batch.jitter)
     state.capacity = _roomy(len(samples.t_starts), state.capacity)
-    state.visible_capacity = _roomy(len(visible.t_starts), state.visible_capacity)
 
 
 def _roomy(needed: int, capacity: int) -> int:
@@ -191,11 +211,11 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     """
     backend = state.field.backend
     batch, background = state.batches.next(config.train.rays_per_step, config.dataset.background)
+    background = state.field.background_behind(background)
     alpha = batch.rgba[:, 3:]
-    truth = alpha * batch.rgba[:, :3] + (1 - alpha) * background
+    truth = alpha * batch.rgba[:, :3] + (1 - alpha) * background.detach()
     sampler = make_sampler(config, state)
-    samples = sampler.sample(batch.rays, batch.jitter, state.capacity)
-    samples = visible_samples(state.field, sampler, samples, state.visible_capacity)
+    samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
     rendering = render_samples(state.field, sampler, samples, background)
     error = losses.photometric(rendering.rgb, truth)
     loss = error

@@ -162,7 +162,7 @@ def score_views(
         field,
         sampler,
         views,
-        background(config, sampler.backend.device),
+        background(config, field),
         config.evaluation.every,
         keep,
         with_lpips=True,
@@ -178,7 +178,7 @@ def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Con
     """Renders an orbit around the scene as a video."""
     device = sampler.backend.device
     path_cameras = orbit(cameras.to("cpu"), ORBIT_VIEWS).to(device)
-    color = background(config, device)
+    color = background(config, field)
     frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))
     pictures.write_video(path, frames)
     return path

@@ -27,7 +27,7 @@ from nerf.ablation import AblationConfig, equal_trainings, make_start, measure_r
 from nerf.config import Config, FieldConfig, VoxelShConfig
 from nerf.errors import UserError
 from nerf.ops.backend import device_name, select
-from nerf.runs import background, load_split
+from nerf.runs import load_split
 
 STARTED = time.perf_counter()
 
@@ -78,8 +78,8 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         else settings.equal_steps
     )
     if equal_steps:
-        views, color = load_split(config.dataset, config.evaluation.split), background(config, native.device)
-        result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, color, _say)
+        views = load_split(config.dataset, config.evaluation.split)
+        result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, _say)
         _write(folder, result)
     print(f"\n{ablation_table(result)}\n\n{path}")
     picture = folder / "ablation.png"

@@ -79,7 +79,7 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     cameras = path.cameras.resized(config.width, config.height, config.scale).to(device)
     fps = config.fps or path.fps or DEFAULT_FPS
     near, far = depth_range(opened.sampler, cameras)
-    color = background(opened.config, device)
+    color = background(opened.config, opened.field)
     digits = max(4, len(str(len(cameras) - 1)))
 
     def frames():

@@ -52,6 +52,7 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
         print(note, file=sys.stderr)
     size = image_size(images.cameras)
     print(f"{len(images)} training views {size} on the {config.train.images}; {backend}", file=sys.stderr)
+    print(f"scene kind {config.dataset.kind}: {'; '.join(begun.reasons)}", file=sys.stderr)
 
     report = RunReport(folder, config, backend)
     with StopOnInterrupt() as interrupt, progress_bar(state.clock) as bar:

@@ -57,6 +57,7 @@ def _march(
     capacity: int = 0,
     away: bool = False,
     inside: bool = False,
+    contraction: float = 0.0,
 ) -> tuple:
     """Rays from around the grid, or inside it, to points in it, or away from it. Directions are not unit."""
     size = torch.tensor(cells, dtype=torch.float64)
@@ -66,7 +67,7 @@ def _march(
     directions = lengths * torch.nn.functional.normalize(targets - origins, dim=-1)
     near, jitter = numbers(rays, high=0.1, seed=5), numbers(rays, low=-0.5, high=0.5, seed=6)
     origins = size / 2 + 100 * directions if away else origins
-    return origins, directions, jitter, numbers(*cells, seed=4) < filled, near, near + far, step, capacity
+    return origins, directions, jitter, numbers(*cells, seed=4) < filled, near, near + far, step, capacity, contraction
 
 
 def _march_axis_parallel() -> tuple:
@@ -76,15 +77,30 @@ def _march_axis_parallel() -> tuple:
     directions = [[1.0, 0.0, 0.0], [0.0, -0.5, 0.0], [0.0, 0.0, 2.0], [-1.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
     near = torch.zeros(len(origins)).double()
     directions = torch.tensor(directions).double().repeat(len(origins) // 5, 1)
-    return origins, directions, near - 0.5, numbers(*cells, seed=4) < 0.1, near, near + 9, 0.25, 0
+    return origins, directions, near - 0.5, numbers(*cells, seed=4) < 0.1, near, near + 9, 0.25, 0, 0.0
 
 
 def _march_standing() -> tuple:
     """Rays inside the grid without a direction: they stay in their cell, from near to far or for ever."""
-    origins, directions, jitter, occupied, near, _, step, _ = _march(rays=20, inside=True, filled=0.7)
+    origins, directions, jitter, occupied, near, _, step, *rest = _march(rays=20, inside=True, filled=0.7)
     far = torch.where(torch.arange(20) % 2 == 0, torch.inf, near + 3)
     directions = directions * (torch.arange(20) % 4 == 3)[:, None]
-    return origins, directions, jitter, occupied, near, far, step, 0
+    return origins, directions, jitter, occupied, near, far, step, *rest
+
+
+def _march_visible(
+    low: float = -4.0, high: float = 6.0, min_transmittance: float = 1e-3, min_weight: float = 0.01, **march: object
+) -> tuple:
+    """The rays of a march through raw density from low to high."""
+    *rays, capacity, contraction = _march(**march)
+    vertices = (n + 1 for n in rays[3].shape)
+    grid = numbers(*vertices, 1, low=low, high=high, seed=34)
+    return *rays, grid, -2.0, 1.5, min_transmittance, min_weight, capacity, contraction
+
+
+def _render_rays(channels: int = 12, **options: object) -> tuple:
+    *arguments, _, contraction = _march_visible(**options)
+    return *arguments, numbers(*arguments[7].shape[:3], channels, low=-1, seed=35), contraction
 
 
 def _points(
@@ -101,6 +117,16 @@ def _points(
     coords[:2] = torch.stack([torch.zeros(3), last])[:points]  # both ends of the grid are in every case
     grid = numbers(*resolution, channels, low=-1, seed=8)
     return grid, coords.round() if round_to_vertices else coords
+
+
+def _ray_points(channels: int, rays: int = 4, points: int = 37) -> tuple:
+    """A grid, and points along rays at steps of half a cell; some rays leave the grid, some points lie on vertices."""
+    last = torch.tensor([8.0, 7.0, 6.0], dtype=torch.float64)
+    starts, directions = last * numbers(rays, 1, 3, seed=34), numbers(rays, 1, 3, low=-1, seed=35)
+    steps = 0.5 * torch.arange(points).double()[None, :, None]
+    coords = (starts + steps * torch.nn.functional.normalize(directions, dim=-1)).view(-1, 3)
+    coords[::5] = coords[::5].round()
+    return numbers(9, 8, 7, channels, low=-1, seed=36), coords
 
 
 def _packed(
@@ -237,6 +263,8 @@ def _distortion_backward(forward: Case, dtype: torch.dtype, device: str) -> tupl
 
 
 TOTAL = len(reference.march_rays(*_march())[1])  # samples of march_rays' typical case
+# Many samples that each weigh little, more than one and two rounds of a warp.
+THIN_AIR = {"rays": 6, "filled": 0.8, "step": 0.03, "low": -3.0, "high": 2.0, "min_weight": 1e-3}
 CHANNELS = (1, 3, 4, 7, 12, 28)  # the plain loops, rows of whole 16 bytes, counts with code of their own
 
 CASES: dict[str, dict[str, Case]] = {
@@ -259,8 +287,44 @@ CASES: dict[str, dict[str, Case]] = {
         "capacity_overflows": _case(_march, capacity=70),
         "capacity_one": _case(_march, capacity=1),
         "capacity_empty": _case(_march, rays=0, capacity=5),
+        "contracted": _case(_march, contraction=0.7, far=1e4),
+        "contracted_from_inside": _case(_march, inside=True, contraction=1.0, far=math.inf),
+        "contracted_far_skips": _case(
+            _march, rays=30, cells=(37, 41, 29), filled=0.004, step=0.06, inside=True, contraction=0.5, far=1e4
+        ),
+        "contracted_ends": _case(_march, contraction=0.7, far=3.0),
+        "capacity_contracted": _case(_march, contraction=0.7, far=1e4, capacity=70),
         "many_rays": _case(_march, rays=2500, cells=(3, 3, 3), step=1.1, capacity=1000),
         "non_contiguous": _with_gaps(_case(_march, inside=True, far=1.5)),
+    },
+    "march_visible": {
+        "typical": _case(_march_visible),
+        "empty": _case(_march_visible, rays=0),
+        "all_miss": _case(_march_visible, away=True),
+        "all_transparent": _case(_march_visible, low=-40.0, high=-30.0),
+        "huge_density": _case(_march_visible, low=1e3, high=1e9),
+        "long_rays": _case(_march_visible, **THIN_AIR),
+        "no_limits": _case(_march_visible, min_transmittance=0.0, min_weight=0.0),
+        "no_weight_limit": _case(_march_visible, min_transmittance=0.3, min_weight=0.0),
+        "no_transmittance_limit": _case(_march_visible, min_transmittance=0.0, **THIN_AIR),
+        "contracted": _case(_march_visible, contraction=0.7, far=1e4),
+        "axis_of_one_cell": _case(_march_visible, cells=(1, 7, 4)),
+        "capacity_fits": _case(_march_visible, capacity=1000),
+        "capacity_overflows": _case(_march_visible, capacity=25),
+        "capacity_empty": _case(_march_visible, rays=0, capacity=5),
+        "non_contiguous": _with_gaps(_case(_march_visible, inside=True, far=1.5)),
+    },
+    "render_rays": {
+        "typical": _case(_render_rays),
+        "empty": _case(_render_rays, rays=0),
+        "all_miss": _case(_render_rays, away=True),
+        "huge_density": _case(_render_rays, low=1e3, high=1e9),
+        "long_rays": _case(_render_rays, **THIN_AIR),
+        "no_limits": _case(_render_rays, min_transmittance=0.0, min_weight=0.0),
+        "contracted": _case(_render_rays, contraction=0.7, far=1e4),
+        "no_channels": _case(_render_rays, channels=0),
+        "non_contiguous": _with_gaps(_case(_render_rays, inside=True, far=1.5)),
+        **{f"channels_{c}": _case(_render_rays, channels=c) for c in (*CHANNELS, 8, 16)},
     },
     "interpolate_trilinear": {
         "typical": _case(_points),
@@ -272,6 +336,7 @@ CASES: dict[str, dict[str, Case]] = {
         "many_points_per_cell": _case(_points, resolution=(2, 3, 2), points=300),
         "non_contiguous": _with_gaps(_case(_points)),
         **{f"channels_{c}": _case(_points, channels=c) for c in CHANNELS},
+        **{f"along_rays_{c}_channels": _case(_ray_points, channels=c) for c in (1, 3, 4, 12, 28)},
     },
     "composite_rays": {
         "typical": _case(_packed),
@@ -280,7 +345,7 @@ CASES: dict[str, dict[str, Case]] = {
         "long_rays": _case(_packed, counts=LONG_RAYS, density=0.4),
         **{
             f"long_rays_{c}_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=c)
-            for c in (7, 8, 12, 16)
+            for c in (4, 7, 8, 12, 16, 28)
         },
         "no_channels": _case(_packed, counts=LONG_RAYS, density=0.4, channels=0),
         "huge_density": _case(_packed, density=1e10),
@@ -291,6 +356,8 @@ CASES: dict[str, dict[str, Case]] = {
         "capacity_tail": _case(_packed, tail=6),
         "non_contiguous": _with_gaps(_case(_packed)),
         **{f"channels_{c}": _case(_packed, channels=c) for c in CHANNELS},
+        "capacity_tail_28_channels": _case(_packed, tail=40, channels=28),
+        "empty_tail": _case(_packed, counts=(), tail=6),
     },
     "contract_basis": {
         "typical": _case(_coefficients),
@@ -316,6 +383,8 @@ CASES: dict[str, dict[str, Case]] = {
         "all_axes_single": _case(_variation, shape=(1, 1, 1)),
         "non_contiguous": _with_gaps(_case(_variation), first=1),
         **{f"channels_{c}": _case(_variation, channels=c) for c in CHANNELS},
+        "tiles": _case(_variation, shape=(17, 9, 13), channels=12),
+        "tiles_touched_only": _case(_variation, shape=(9, 17, 12), channels=12, touched_only=True),
     },
     "adam_step": {
         "typical": _case(_adam),
@@ -331,6 +400,9 @@ CASES: dict[str, dict[str, Case]] = {
         "no_rows": _case(_adam, rows=[]),
         "non_contiguous": _with_gaps(_case(_adam, rates=5, rows=[4, 0, 3]), first=4),
         **{f"channels_{c}": _case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
+        "one_rate": _case(_adam, shape=(8, 7), zeros=0.3),
+        "many_rows": _case(_adam, shape=(900, 12), zeros=0.8, rows=list(range(1, 900, 2))),
+        "many_rows_one_channel": _case(_adam, shape=(3000, 1), zeros=0.8, rows=list(range(1, 3000, 2))),
     },
     "interpolate_cells": {
         "typical": _case(_cells),

@@ -142,6 +142,16 @@ def test_stopwatch_flushes_where_it_is_cold(device):
     assert watch._flush.numel() * 4 == flush_bytes(torch.device(device)) >= 1 << 26
 
 
+def test_the_device_waits_as_long_as_it_is_told(cuda):
+    """Else short calls are timed with the gap in which the device waits for the host."""
+    watch = Stopwatch(torch.device(cuda), repeats=3, seconds=60)
+    waited = [watch._between_events(lambda: torch.cuda._sleep(int(watch._cycles_per_ms))) for _ in range(5)]
+    assert 0.7 < statistics.median(waited) < 1.4
+    word = torch.zeros(1, device=cuda)
+    cold, warm = (statistics.median(watch.times(Call(lambda _: word.zero_()), c)) for c in (True, False))
+    assert warm < cold + 0.004
+
+
 def test_times_on_a_gpu_are_the_devices(cuda):
     """A thousand milliseconds of Python before a kernel are not the kernel's; its own are."""
     watch = Stopwatch(torch.device(cuda), repeats=3, seconds=60)

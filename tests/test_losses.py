@@ -9,6 +9,7 @@ from nerf.losses import add_total_variation, distortion, opacity_entropy, photom
 from nerf.ops import reference
 from nerf.ops.backend import Backend, select
 from nerf.rays import Rays, RaySamples
+from nerf.spaces import WorldSpace
 
 
 @pytest.fixture(params=["native", "torch"])
@@ -39,7 +40,8 @@ def test_distortion_is_a_mean_over_the_rays_in_units_of_the_scene(backend: Backe
     """Two rays: weights 1/2 two units apart, with lengths 1/2; and nothing at all. Barron et al. 2022, eq. 15."""
     starts, weights = torch.tensor([1.0, 3.0]), torch.tensor([0.5, 0.5])
     rays, zeros = Rays(torch.zeros(2, 3), torch.zeros(2, 3)), torch.zeros(2).long()
-    samples = RaySamples(rays, torch.tensor([0, 2, 2]), zeros, starts, starts + 0.5, zeros[:1])
+    path = WorldSpace().path(rays.origins, rays.directions, starts, starts)
+    samples = RaySamples(rays, torch.tensor([0, 2, 2]), zeros, starts, starts + 0.5, zeros[:1], path)
     one_ray = 2 * 0.5 * 0.5 * 2 + 2 * 0.5**2 * 0.5 / 3
     assert distortion(weights, samples, torch.tensor(4.0), backend).item() == pytest.approx(one_ray / 2 / 4)
 

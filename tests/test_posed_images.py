@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_visual_hull import carve, find_box
 from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_images
 from torch import Tensor
 
@@ -131,11 +132,11 @@ def test_a_run_learns_and_resumes(tmp_path: Path, masked: bool) -> None:
 
 def test_the_hull_of_cut_and_masked_views_holds_that_of_whole_ones() -> None:
     """What a view does not show, or does not count, says nothing about what is empty."""
-    box = visual_hull.find_box(tiny_images(), torch.device("cpu"))
+    box = find_box(tiny_images())
     resolution = box.resolution(24**3)
-    whole = visual_hull.carve(tiny_images(), box, resolution).occupied
+    whole = carve(tiny_images(), box, resolution).occupied
     for masked in (False, True):
-        found = visual_hull.carve(cut_images(masked), box, resolution).occupied
+        found = carve(cut_images(masked), box, resolution).occupied
         assert (found | ~whole).all() and found.sum() < 2 * whole.sum()
 
 
@@ -145,12 +146,12 @@ def test_a_mask_over_transparent_pixels_leaves_the_hull_in_doubt() -> None:
     left[:, :10] = True
     everywhere = left.flatten().repeat(len(tiny_images()))
     pixels = torch.where(everywhere[:, None], 0, tiny_images().pixels)
-    box = visual_hull.find_box(tiny_images(), torch.device("cpu"))
+    box = find_box(tiny_images())
     resolution = box.resolution(24**3)
-    whole = visual_hull.carve(tiny_images(), box, resolution).occupied
+    whole = carve(tiny_images(), box, resolution).occupied
     masked = replace(tiny_images(), pixels=pixels, counted=PixelRuns.of_mask(~everywhere))
-    assert (visual_hull.carve(masked, box, resolution).occupied | ~whole).all()
-    assert not (visual_hull.carve(replace(masked, counted=None), box, resolution).occupied | ~whole).all()
+    assert (carve(masked, box, resolution).occupied | ~whole).all()
+    assert not (carve(replace(masked, counted=None), box, resolution).occupied | ~whole).all()
 
 
 def test_silhouettes_are_widened_by_what_a_lens_makes_of_a_cell() -> None:
@@ -159,7 +160,7 @@ def test_silhouettes_are_widened_by_what_a_lens_makes_of_a_cell() -> None:
     cameras = Cameras(torch.eye(4)[:3][None], torch.tensor([[400.0, 380.0, 150.0, 100.0]]), 300, 200, lenses=lenses)
     rays = cameras.image_rays(0).directions[:: 7 * 13]
     points = 4 * rays / -rays[:, 2:]
-    radius = visual_hull._image_radius(cameras, 0, points, torch.full((len(points),), 4.0), 0.1)
+    radius = visual_hull._image_radius(cameras, 0, points, 0.1)
     around = points + 0.1 * torch.nn.functional.normalize(torch.randn(200, 1, 3), dim=-1)
     middle, _ = cameras.project(0, points)
     spread = (cameras.project(0, around.view(-1, 3))[0].view(200, -1, 2) - middle).abs().max()
@@ -181,9 +182,9 @@ def test_the_hull_through_a_lens_holds_the_sphere() -> None:
         alpha.append((rays.origins + nearest[:, None] * rays.directions).norm(dim=-1) < 1)
     pixels = (255 * torch.cat(alpha)[:, None]).to(torch.uint8).expand(-1, 4).contiguous()
     images = PosedImages(pixels, cameras, whole.names)
-    box = visual_hull.find_box(images, torch.device("cpu"))
+    box = find_box(images)
     resolution = box.resolution(32**3)
-    grid_map, occupied = box.grid_map(resolution), visual_hull.carve(images, box, resolution).occupied
+    grid_map, occupied = box.grid_map(resolution), carve(images, box, resolution).occupied
     cells = grid_map.to_grid(0.999 * points).long().clamp(min=0)
     cells = torch.minimum(cells, torch.tensor(occupied.shape) - 1)
     assert occupied[cells.unbind(-1)].all() and occupied.float().mean() < 0.7

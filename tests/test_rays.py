@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nerf.rays import Rays, RaySamples
+from nerf.spaces import WorldSpace
 
 COUNTS = (3, 0, 5, 1, 0, 4, 2, 0)  # samples per ray
 
@@ -17,13 +18,15 @@ def packed(tail: int = 0) -> RaySamples:
     offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
     number = int(offsets[-1])
     starts = torch.arange(number) * 0.3
+    rays = Rays(torch.randn(len(COUNTS), 3), directions)
     return RaySamples(
-        Rays(torch.randn(len(COUNTS), 3), directions),
+        rays,
         offsets,
         torch.cat([torch.arange(len(COUNTS)).repeat_interleave(counts), torch.zeros(tail, dtype=torch.int64)]),
         torch.cat([starts, torch.zeros(tail)]),
         torch.cat([starts + 0.1 + 0.1 * torch.rand(number), torch.zeros(tail)]),
         torch.tensor([2]),  # rays that marching had dropped
+        WorldSpace().path(rays.origins, rays.directions, torch.zeros(len(rays)), torch.ones(len(rays))),
     )
 
 

@@ -19,6 +19,7 @@ from capture_files import (
     write_transforms,
 )
 from fixtures import write_sphere_scene
+from PIL import ExifTags, Image
 
 from nerf.datasets.blender import load_blender
 from nerf.datasets.capture import Capture
@@ -49,7 +50,9 @@ def test_transforms(tmp_path: Path) -> None:
     assert (frame.width, frame.height) == (WIDTH, HEIGHT) and frame.intrinsics == INTRINSICS
     assert frame.lens == "perspective" and frame.distortion == (0.1, -0.2, 0.01, -0.02)
     assert frame.mask is None and frame.split is None and capture.points is None
-    assert "since there is transforms.json" in capture.format and "aabb_scale 4.0 is not used" in capture.format
+    assert (
+        "since there is transforms.json" in capture.format and "aabb_scale 4.0 is not used" in capture.format
+    )
 
 
 def edit_frame(path: Path, index: int, **keys: object) -> None:
@@ -114,7 +117,9 @@ def test_splits_by_lists_of_file_names(tmp_path: Path) -> None:
 
 
 def test_what_nerfstudio_notes(tmp_path: Path) -> None:
-    ascii_ply = "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\nproperty float z\n"
+    ascii_ply = (
+        "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\nproperty float z\n"
+    )
     (tmp_path / "sparse_pc.ply").write_text(f"{ascii_ply}end_header\n1 2 3\n")
     write_transforms(tmp_path, VIEWS, applied_scale=0.5, ply_file_path="sparse_pc.ply")
     capture = read_capture(tmp_path)
@@ -127,7 +132,9 @@ def test_what_nerfstudio_notes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_binary_ply(tmp_path: Path, order: str) -> None:
-    rows = np.zeros(len(POINTS), [("x", order + "f4"), ("red", "u1"), ("y", order + "f8"), ("z", order + "f4")])
+    rows = np.zeros(
+        len(POINTS), [("x", order + "f4"), ("red", "u1"), ("y", order + "f8"), ("z", order + "f4")]
+    )
     for column, axis in enumerate("xyz"):
         rows[axis] = POINTS[:, column]
     name = "little" if order == "<" else "big"
@@ -158,7 +165,9 @@ def test_blender_as_its_loader_reads_it(tmp_path: Path) -> None:
         loaded = load_blender(tmp_path, split).cameras
         frames = [frame for frame in capture.frames if frame.split == split]
         np.testing.assert_allclose(np.stack([frame.c2w for frame in frames]), loaded.c2w.numpy(), atol=1e-6)
-        np.testing.assert_allclose([frame.intrinsics for frame in frames], loaded.intrinsics.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(
+            [frame.intrinsics for frame in frames], loaded.intrinsics.numpy(), rtol=1e-6
+        )
     assert missing_images(capture) == []
 
 
@@ -198,7 +207,9 @@ def test_llff(tmp_path: Path) -> None:
 def test_of_several_sizes_the_largest_up_to_1600_pixels(tmp_path: Path, sides: tuple, chosen: str) -> None:
     write_llff(tmp_path, VIEWS)
     for factor, side in enumerate(sides):
-        write_photos(tmp_path / ("images" if not factor else f"images_{2**factor}"), VIEWS.names, (side, side * 2 // 3))
+        write_photos(
+            tmp_path / ("images" if not factor else f"images_{2**factor}"), VIEWS.names, (side, side * 2 // 3)
+        )
     capture = read_capture(tmp_path)
     assert capture.frames[0].image.parent.name == chosen and "chosen for its size" in capture.format
     assert read_capture(tmp_path, images="images").frames[0].width == sides[0]
@@ -276,6 +287,27 @@ def test_photos_beside_the_model_in_no_folder_named_images(tmp_path: Path) -> No
     assert read_capture(tmp_path).frames[0].image.parent.name == "input"
 
 
+def test_photos_that_colmap_did_not_register_are_counted(tmp_path: Path) -> None:
+    write_colmap(tmp_path, VIEWS)
+    write_photos(tmp_path / "images", [*VIEWS.names, "other.png"])
+    capture = read_capture(tmp_path)
+    assert len(capture.frames) == 4 and "1 of its photos are not in the model" in capture.format
+
+
+def test_poses_of_photos_that_exif_turns(tmp_path: Path) -> None:
+    """Poses may have been made from the photo as it is stored, or as it is shown."""
+    names = [name.replace("png", "jpg") for name in VIEWS.names]
+    write_colmap(tmp_path, replace(VIEWS, names=names))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for stored in ((WIDTH, HEIGHT), (HEIGHT, WIDTH)):
+        for name in names:
+            (tmp_path / "images").mkdir(exist_ok=True)
+            Image.new("RGB", stored).save(tmp_path / "images" / name, exif=exif)
+        frame = read_capture(tmp_path).frames[0]
+        assert (frame.width, frame.height) == (WIDTH, HEIGHT) and frame.intrinsics == INTRINSICS
+
+
 # Names and precedence
 
 
@@ -312,7 +344,9 @@ def test_nerfstudio_goes_before_the_model_that_it_keeps(tmp_path: Path) -> None:
     write_transforms(tmp_path, VIEWS)
     (tmp_path / "colmap").mkdir()
     write_colmap(tmp_path / "colmap", VIEWS)
-    assert read_capture(tmp_path).format.startswith("instant-ngp or nerfstudio, since there is transforms.json; colmap/")
+    assert read_capture(tmp_path).format.startswith(
+        "instant-ngp or nerfstudio, since there is transforms.json; colmap/"
+    )
 
 
 def test_missing_images_stay_in_the_capture(tmp_path: Path) -> None:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capture_files import llff_rows, ring, write_colmap, write_llff, write_nsvf, write_photos, write_transforms
+from capture_files import (
+    llff_rows,
+    ring,
+    write_colmap,
+    write_llff,
+    write_nsvf,
+    write_photos,
+    write_transforms,
+)
 from fixtures import write_sphere_scene
 
 from nerf.datasets.readers import read_capture
@@ -51,7 +59,9 @@ def test_unknown_folder_says_what_was_looked_for_and_found(tmp_path: Path) -> No
 
 def test_photos_without_poses_are_sent_to_preparation(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", VIEWS.names)
-    assert f"4 photos but no poses: make them with python data/prepare.py {tmp_path} OUT" in complaint(tmp_path)
+    assert f"4 photos but no poses: make them with python data/prepare.py {tmp_path} OUT" in complaint(
+        tmp_path
+    )
 
 
 def test_a_scene_one_folder_deeper_is_pointed_at(tmp_path: Path) -> None:
@@ -64,7 +74,10 @@ def test_mixed_formats_are_named_and_one_can_be_chosen(tmp_path: Path) -> None:
     write_colmap(tmp_path, VIEWS)
     write_photos(tmp_path / "images", VIEWS.names)
     message = complaint(tmp_path)
-    assert "found 2 formats: COLMAP (sparse/0/cameras.bin and images.bin); Blender (transforms_train.json" in message
+    assert (
+        "found 2 formats: COLMAP (sparse/0/cameras.bin and images.bin); Blender (transforms_train.json"
+        in message
+    )
     assert "dataset.format=colmap or dataset.format=blender" in message
     assert len(read_capture(tmp_path, "colmap").frames) == 4
 
@@ -93,12 +106,18 @@ def test_no_frames(tmp_path: Path, frames: object) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (dict(camera_model="EQUIRECTANGULAR"), 'camera_model is "EQUIRECTANGULAR", expected one of SIMPLE_PINHOLE'),
+        (
+            dict(camera_model="EQUIRECTANGULAR"),
+            'camera_model is "EQUIRECTANGULAR", expected one of SIMPLE_PINHOLE',
+        ),
         (dict(camera_model="OPENCV_FISHEYE", p1=0.1), "p1 are no coefficients of the fisheye lens"),
         (dict(fl_x="30"), 'fl_x is "30", expected a finite number'),
         (dict(fl_x=-30), "fx is -30, expected a positive number"),
         (dict(fl_x=None), "neither fl_x nor camera_angle_x is given"),
-        (dict(fl_x=None, camera_angle_x=40), "camera_angle_x is 40, expected radians between 0 and pi. If these are deg"),
+        (
+            dict(fl_x=None, camera_angle_x=40),
+            "camera_angle_x is 40, expected radians between 0 and pi. If these are deg",
+        ),
         (dict(k1=float("nan")), "k1 is NaN, expected a finite number"),
         (dict(train_filenames="a"), 'train_filenames is "a", expected a list'),
         (dict(train_filenames=["a"]), "no frames in it"),
@@ -165,14 +184,27 @@ def test_a_photo_that_is_none(tmp_path: Path) -> None:
     assert "view 1.png: found no image" in complaint(tmp_path)
 
 
+def test_points_that_are_not_finite(tmp_path: Path) -> None:
+    points = POINTS.copy()
+    points[1, 2] = np.nan
+    colmap(tmp_path, points=points)
+    assert "1 of its 5 sparse points are not finite" in complaint(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("hello", "no header of a PLY file"),
         ("ply\nformat zip 1.0\nend_header\n", "format zip, expected binary_little_endian"),
-        ("ply\nformat ascii 1.0\nelement face 1\nproperty list int int i\nend_header\n", "expected vertices first"),
+        (
+            "ply\nformat ascii 1.0\nelement face 1\nproperty list int int i\nend_header\n",
+            "expected vertices first",
+        ),
         ("ply\nformat ascii 1.0\nend_header\n", "begins with no element"),
-        ("ply\nformat ascii 1.0\nelement vertex 2\nproperty float x\nproperty float y\nproperty float z\nend_header\n1 2", "trunc"),
+        (
+            "ply\nformat ascii 1.0\nelement vertex 2\nproperty int x\nproperty int y\nproperty int z\nend_header\n1 2",
+            "trunc",
+        ),
     ],
 )
 def test_bad_ply(tmp_path: Path, text: str, message: str) -> None:
@@ -266,13 +298,17 @@ def test_no_photos(tmp_path: Path) -> None:
 def test_photos_of_another_scene(tmp_path: Path) -> None:
     write_colmap(tmp_path, VIEWS)
     write_photos(tmp_path / "images", ["a.png", "b.png"])
-    assert "none of the 4 images of the reconstruction is there (the first is view 0.png)" in complaint(tmp_path)
+    assert "none of the 4 images of the reconstruction is there (the first is view 0.png)" in complaint(
+        tmp_path
+    )
 
 
 def test_folder_of_photos_that_is_not_there(tmp_path: Path) -> None:
     colmap(tmp_path)
     message = complaint(tmp_path, "auto", "images_8")
-    assert "images_8: no photos there, as dataset.images=images_8 asks; folders with photos: images." in message
+    assert (
+        "images_8: no photos there, as dataset.images=images_8 asks; folders with photos: images." in message
+    )
 
 
 # LLFF
@@ -328,8 +364,16 @@ def test_another_number_of_photos_than_poses(tmp_path: Path) -> None:
         ("intrinsics.txt", "", "intrinsics.txt: found 0 lines"),
         ("bbox.txt", "1 1 1 -1 -1 -1 0.4", "bbox.txt: [1.0, 1.0, 1.0, -1.0, -1.0, -1.0], expected x_min"),
         ("bbox.txt", "1 1", "bbox.txt: [1.0, 1.0]"),
-        ("pose/0_view 1.txt", "1 2 3", "0_view 1.txt: pose is [[1.0, 2.0, 3.0]], expected 4 rows of 4 numbers"),
-        ("pose/0_view 1.txt", "2 0 0 0\n0 2 0 0\n0 0 2 0\n0 0 0 1", "0_view 1.txt: pose scales uniformly by 2"),
+        (
+            "pose/0_view 1.txt",
+            "1 2 3",
+            "0_view 1.txt: pose is [[1.0, 2.0, 3.0]], expected 4 rows of 4 numbers",
+        ),
+        (
+            "pose/0_view 1.txt",
+            "2 0 0 0\n0 2 0 0\n0 0 2 0\n0 0 0 1",
+            "0_view 1.txt: pose scales uniformly by 2",
+        ),
         ("pose/0_view 1.txt", "nan 0 0 0\n0 1 0 0\n0 0 1 0\n0 0 0 1", "0_view 1.txt: pose holds NaN"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nerf import stage_clock
-from nerf.stage_clock import StageClock, timed_ops
+from nerf.stage_clock import GraphClock, StageClock, timed_ops
 
 
 @pytest.fixture
@@ -64,3 +64,30 @@ def test_events_add_up_to_the_whole_on_a_gpu(cuda: str) -> None:
     (step,) = clock.steps()
     assert list(step) == ["march", "composite"]
     assert 0 < sum(step.values()) <= begin.elapsed_time(end)
+
+
+def test_stages_of_a_recorded_step_add_up_to_the_whole(cuda: str) -> None:
+    """Kernels that count cycles take known shares of every replay: two of march, three of composite."""
+    clock = GraphClock(torch.device(cuda))
+
+    def step() -> None:
+        clock.start()
+        for stage, cycles in (("march", 1_000_000), ("composite", 3_000_000), ("march", 1_000_000)):
+            torch.cuda._sleep(cycles)
+            clock.mark(stage)
+
+    step()
+    assert clock.steps() == [], "what is not recorded has no marks"
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(3):
+        begin.record()
+        graph.replay()
+        end.record()
+        (stages,) = clock.steps()
+        whole = begin.elapsed_time(end)
+        assert list(stages) == ["march", "composite"] and min(stages.values()) > 0
+        assert 0.8 * whole <= sum(stages.values()) <= 1.001 * whole
+        assert stages["composite"] / stages["march"] == pytest.approx(1.5, rel=0.1)

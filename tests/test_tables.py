@@ -264,7 +264,9 @@ def test_summaries_of_benchmarks_follow_from_their_rows() -> None:
     for path in sorted(RESULTS.glob("benchmark_*.json")):
         result = json.loads(path.read_text())
         assert result["summaries"] == [line for case in result["cases"] for line in summaries(case)], path.name
-        assert result["ladder"] == [line for case in result["cases"] for line in ladder(case)], path.name
+        rungs = [line for case in result["cases"] for line in ladder(case)]
+        for told, rung in zip(result["ladder"], rungs, strict=True):  # its ideas are those of the commit measured
+            assert told | {"plain": "", "fast": ""} == rung | {"plain": "", "fast": ""}, path.name
         for case in result["cases"]:
             for row in (row for row in case["rows"] if row["missing"] is None):
                 for figures in row["directions"].values():

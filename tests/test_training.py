@@ -156,7 +156,7 @@ def test_distortion_makes_surfaces_thin_and_keeps_the_pictures() -> None:
         psnrs.append(reports[-1].psnr)
         batch, white = state.batches.draw(512), torch.ones(3)
         sampler = make_sampler(config, state)
-        samples = visible_samples(state.field, sampler, sampler.sample(batch.rays))
+        samples = visible_samples(state.field, sampler, batch.rays)
         with torch.no_grad():
             rendering = render_samples(state.field, sampler, samples, white)
             unit = state.field.box.size.norm()

@@ -1,36 +1,77 @@
-// adam_step on CUDA: a grid that fills the chip strides over the values; one thread a block computes the scales.
-#include "launch.cuh"
+// adam_step on CUDA: as many blocks as the chip holds at a time stride over packs of 16 bytes, one thread a block
+// computes the scales. Each thread first reads the gradients of a few packs, all on their way together; where one is
+// zero nothing else of its pack is touched. Rows of other lengths, and C = 1 with rows, go value by value in the same
+// way.
+#include "pack.cuh"
 
 namespace nerf::cuda {
 namespace {
 
-constexpr int64_t kMaxThreads = 1 << 19;
+constexpr int kAhead = 4;               // packs whose gradients a thread reads at a time
+constexpr int kBlocksPerProcessor = 4;  // leaves 64 registers per thread
 
-// kChannels: C where known at compile time (it turns a division into a multiplication), else 0.
-template <class T, int kChannels>
-__global__ void __launch_bounds__(kThreads) adam_kernel(AdamArgs<T> a) {
+// Columns of one kind of row: kPacks packs of kSize values, or, where kPacks is 0, a number not known at compile time.
+template <class T, int kSize, int kPacks>
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(AdamArgs<T> a) {
   __shared__ AdamScale<T> scale;
   if (threadIdx.x == 0) scale = adam_scale(a);
   __syncthreads();
-  const int64_t channels = kChannels ? kChannels : a.channels, count = a.num_rows * channels;
-  const int64_t stride = int64_t(gridDim.x) * kThreads;
-  for (int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x; k < count; k += stride) {
-    const Place p = place(k, channels);
-    const int64_t row = a.rows ? a.rows[p.row] : p.row, i = row * channels + p.column;
-    if (row < 0 || row >= a.all_rows) continue;
-    if (a.grad[i] != T(0)) adam_update(a, scale, i, T(a.lr[a.lr_count == 1 ? 0 : p.column]));
+  const int64_t packs = kPacks ? kPacks : a.channels / kSize, count = a.num_rows * packs;
+  const int64_t tile = kThreads * kAhead;
+  for (int64_t first = blockIdx.x * tile + threadIdx.x; first < count; first += gridDim.x * tile) {
+    int64_t start[kAhead];  // of the pack
+    Pack<T, kSize> grad[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const int64_t k = first + j * kThreads;
+      const Place p = place(min2(k, count - 1), packs);
+      const int64_t row = a.rows ? a.rows[p.row] : p.row;
+      start[j] = k < count && row >= 0 && row < a.all_rows ? (row * packs + p.column) * kSize : -1;
+    }
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) grad[j] = start[j] < 0 ? Pack<T, kSize>{} : load<kSize>(a.grad + start[j]);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      if (is_zero(grad[j])) continue;
+      auto p = load<kSize>(a.param + start[j]), m = load<kSize>(a.exp_avg + start[j]),
+           v = load<kSize>(a.exp_avg_sq + start[j]);
+      const float* lr = a.lr + (a.lr_count == 1 ? 0 : start[j] % (packs * kSize));
+#pragma unroll
+      for (int c = 0; c < kSize; ++c)
+        adam_value(a, scale, T(lr[a.lr_count == 1 ? 0 : c]), grad[j].v[c], p.v[c], m.v[c], v.v[c]);
+      store(a.param + start[j], p);
+      store(a.exp_avg + start[j], m);
+      store(a.exp_avg_sq + start[j], v);
+      store(a.grad + start[j], Pack<T, kSize>{});
+    }
   }
+}
+
+template <int kSize, class T>
+void launch_adam(const AdamArgs<T>& a, Stream stream) {
+  const int64_t packs = a.channels / kSize;
+  const auto kernel = packs == 1   ? adam_kernel<T, kSize, 1>
+                      : packs == 3 ? adam_kernel<T, kSize, 3>
+                      : packs == 7 ? adam_kernel<T, kSize, 7>
+                                   : adam_kernel<T, kSize, 0>;
+  const int64_t needed = (a.num_rows * packs + kAhead - 1) / kAhead;
+  launch(kernel, min2(needed, processors(stream) * kBlocksPerProcessor * kThreads), "adam_step", stream, a);
 }
 
 }  // namespace
 
 template <class T>
 void adam(const AdamArgs<T>& a, Stream stream) {
-  const auto kernel = a.channels == 1    ? adam_kernel<T, 1>
-                      : a.channels == 12 ? adam_kernel<T, 12>
-                      : a.channels == 28 ? adam_kernel<T, 28>
-                                         : adam_kernel<T, 0>;
-  launch(kernel, min2(a.num_rows * a.channels, kMaxThreads), "adam_step", stream, a);
+  constexpr int kSize = kPackSize<T>;
+  const bool aligned = is_pack_aligned(a.param) && is_pack_aligned(a.exp_avg) && is_pack_aligned(a.exp_avg_sq) &&
+                       is_pack_aligned(a.grad);
+  if (aligned && a.channels % kSize == 0) return launch_adam<kSize>(a, stream);
+  const int64_t values = a.all_rows * a.channels;
+  if (!aligned || a.rows || a.lr_count != 1 || values % kSize != 0) return launch_adam<1>(a, stream);
+  AdamArgs<T> flat = a;  // all rows at one rate: where a row ends does not matter
+  flat.channels = kSize;
+  flat.all_rows = flat.num_rows = values / kSize;
+  launch_adam<kSize>(flat, stream);
 }
 
 NERF_INSTANTIATE(adam, AdamArgs)

@@ -4,34 +4,53 @@
 //   9 forward (8 corners in, 1 out), 9 backward for feats alone (1 in, 8 out), 17 for both (9 in, 8 out):
 // for N = 65536, F = 256, float32 604 MB and 1141 MB, 0.14 ms and 0.27 ms at 4.3 TB/s.
 //
-// For rows of whole 16 bytes a group of up to 32 lanes per point, each with eight 16-byte pieces on the way at a time;
-// streaming loads and stores, for nothing is used twice; the backward makes both gradients in one pass, the point's by
-// shuffles, without atomics. Other rows take the plain kernels.
+// All in rows of whole 16 bytes; other rows take the plain kernels. Corner values are read as what nobody reads again.
+// Forward: a thread per pack of a point, with eight loads on the way. Backward for feats alone: it writes eight times
+// what it reads, so blocks follow the order of what they write, which memory likes best. Backward for both: one pass, a
+// warp per point, whose lanes sum the point's gradient by shuffles, without atomics.
 #include "pack.cuh"
 
 namespace nerf::cuda {
 namespace {
 
 constexpr unsigned kAllLanes = ~0u;
+constexpr int kWrites = 4;  // packs that a thread writes
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) gather_packs_kernel(CellsArgs<T> a, int64_t packs, int log2_lanes) {
+__global__ void __launch_bounds__(kThreads) gather_packs_kernel(CellsArgs<T> a, int64_t packs) {
   constexpr int kSize = kPackSize<T>;
-  const int64_t n = (int64_t(blockIdx.x) * kThreads + threadIdx.x) >> log2_lanes;
-  if (n >= a.num_points) return;
-  const CornerWeights<T> w = cell_weights(a.points + 3 * n);
-  const T* feats = a.feats + 8 * n * a.channels;
-  const int lanes = 1 << log2_lanes;
-  for (int64_t p = threadIdx.x & (lanes - 1); p < packs; p += lanes) {
-    Pack<T, kSize> corner[8], sum = {};
+  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= a.num_points * packs) return;
+  const Place p = place(i, packs);  // of the point, and of the pack in its row
+  const T* feats = a.feats + (8 * p.row * packs + p.column) * kSize;
+  Pack<T, kSize> corner[8], sum = {};
 #pragma unroll
-    for (int k = 0; k < 8; ++k) corner[k] = load_once<kSize>(feats + k * a.channels + p * kSize);
+  for (int k = 0; k < 8; ++k) corner[k] = load_once<kSize>(feats + k * a.channels);
+  const CornerWeights<T> w = cell_weights(a.points + 3 * p.row);
 #pragma unroll
-    for (int k = 0; k < 8; ++k)
+  for (int k = 0; k < 8; ++k)
 #pragma unroll
-      for (int c = 0; c < kSize; ++c) sum.v[c] += w.corner_weight(k) * corner[k].v[c];
-    store_once(a.out + n * a.channels + p * kSize, sum);
+    for (int c = 0; c < kSize; ++c) sum.v[c] += w.corner_weight(k) * corner[k].v[c];
+  store(a.out + i * kSize, sum);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) spread_packs_kernel(CellsArgs<T> a, int64_t packs) {
+  constexpr int kSize = kPackSize<T>;
+  const int64_t first = int64_t(blockIdx.x) * kThreads * kWrites + threadIdx.x;
+  const int64_t count = 8 * a.num_points * packs;
+  Pack<T, kSize> share[kWrites];
+#pragma unroll
+  for (int j = 0; j < kWrites; ++j) {  // all on their way together
+    const Place p = place(min2(first + j * kThreads, count - 1), packs);  // row: of a corner
+    share[j] = load<kSize>(a.grad_out + (p.row / 8 * packs + p.column) * kSize);
+    const T weight = cell_weights(a.points + 3 * (p.row / 8)).corner_weight(int(p.row % 8));
+#pragma unroll
+    for (int c = 0; c < kSize; ++c) share[j].v[c] *= weight;
   }
+#pragma unroll
+  for (int j = 0; j < kWrites; ++j)
+    if (first + j * kThreads < count) store(a.grad_feats + (first + j * kThreads) * kSize, share[j]);
 }
 
 template <class T>
@@ -45,25 +64,22 @@ __global__ void __launch_bounds__(kThreads) cells_backward_packs_kernel(CellsArg
   T dots[8] = {};
   for (int64_t p = valid ? lane : packs; p < packs; p += lanes) {
     const Pack<T, kSize> grad = load_once<kSize>(a.grad_out + n * a.channels + p * kSize);
-    if (a.grad_points) {
-      Pack<T, kSize> corner[8];
+    Pack<T, kSize> corner[8];
 #pragma unroll
-      for (int k = 0; k < 8; ++k) corner[k] = load_once<kSize>(a.feats + first + k * a.channels + p * kSize);
+    for (int k = 0; k < 8; ++k) corner[k] = load_once<kSize>(a.feats + first + k * a.channels + p * kSize);
 #pragma unroll
-      for (int k = 0; k < 8; ++k)
+    for (int k = 0; k < 8; ++k)
 #pragma unroll
-        for (int c = 0; c < kSize; ++c) dots[k] += corner[k].v[c] * grad.v[c];
-    }
+      for (int c = 0; c < kSize; ++c) dots[k] += corner[k].v[c] * grad.v[c];
     if (a.grad_feats)
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
         Pack<T, kSize> share;
 #pragma unroll
         for (int c = 0; c < kSize; ++c) share.v[c] = w.corner_weight(k) * grad.v[c];
-        store_once(a.grad_feats + first + k * a.channels + p * kSize, share);
+        store(a.grad_feats + first + k * a.channels + p * kSize, share);
       }
   }
-  if (!a.grad_points) return;
 #pragma unroll
   for (int axis = 0; axis < 3; ++axis) {
     T sum = point_gradient(w, dots, axis);
@@ -78,27 +94,28 @@ bool has_whole_packs(const CellsArgs<T>& a) {
          is_pack_aligned(a.grad_out) && is_pack_aligned(a.grad_feats);
 }
 
-// One launch of a fast kernel, with as many lanes per point as it has packs, 32 at most.
-template <class T, class Kernel>
-void launch_packs(Kernel kernel, const CellsArgs<T>& a, const char* name, Stream stream) {
-  const int64_t packs = a.channels / kPackSize<T>;
-  int log2_lanes = 0;
-  while (log2_lanes < 5 && 1 << log2_lanes < packs) ++log2_lanes;
-  launch(kernel, a.num_points << log2_lanes, name, stream, a, packs, log2_lanes);
-}
-
 }  // namespace
 
 template <class T>
 void cells(const CellsArgs<T>& a, Stream stream) {
   if (!has_whole_packs(a)) return cuda_plain::cells(a, stream);
-  launch_packs(gather_packs_kernel<T>, a, "interpolate_cells", stream);
+  const int64_t packs = a.channels / kPackSize<T>;
+  launch(gather_packs_kernel<T>, a.num_points * packs, "interpolate_cells", stream, a, packs);
 }
 
 template <class T>
 void cells_backward(const CellsArgs<T>& a, Stream stream) {
   if (!has_whole_packs(a)) return cuda_plain::cells_backward(a, stream);
-  launch_packs(cells_backward_packs_kernel<T>, a, "interpolate_cells_backward", stream);
+  const int64_t packs = a.channels / kPackSize<T>;
+  if (!a.grad_points) {
+    const int64_t writes = a.grad_feats ? 8 * a.num_points * packs : 0;
+    launch(spread_packs_kernel<T>, (writes + kWrites - 1) / kWrites, "interpolate_cells_backward", stream, a, packs);
+    return;
+  }
+  int log2_lanes = 0;  // of a point: as many as it has packs, 32 at most
+  while (log2_lanes < 5 && 1 << log2_lanes < packs) ++log2_lanes;
+  launch(cells_backward_packs_kernel<T>, a.num_points << log2_lanes, "interpolate_cells_backward", stream, a, packs,
+         log2_lanes);
 }
 
 NERF_INSTANTIATE(cells, CellsArgs)

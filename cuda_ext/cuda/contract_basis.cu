@@ -1,8 +1,9 @@
-// contract_basis on CUDA. Forward: the plain kernel, a thread per sample and colour. Backward: for the spherical harmonics of
-// each degree the number of basis functions is a constant, so that no thread divides by a number it does not know.
+// contract_basis on CUDA. Forward: the plain kernel, a thread per sample and colour. Backward: for the spherical
+// harmonics of each degree the number of basis functions is a constant, so that no thread divides by a number it does
+// not know, and where rows are whole packs of 16 bytes a thread writes one.
 #include <type_traits>
 
-#include "launch.cuh"
+#include "pack.cuh"
 
 namespace nerf::cuda {
 
@@ -11,12 +12,24 @@ void contract_basis(const ContractBasisArgs<T>& a, Stream stream) {
   cuda_plain::contract_basis(a, stream);
 }
 
+template <int kBasis, int kSize, class T>
+void backward_in_packs(const ContractBasisArgs<T>& a, Stream stream) {
+  const int64_t packs = a.channels / kSize;
+  for_each(a.num_samples * packs, "contract_basis_backward", stream, [a, packs] __device__(int64_t i) {
+    const Place p = place(i, packs);
+    Pack<T, kSize> grad;
+#pragma unroll
+    for (int c = 0; c < kSize; ++c)
+      grad.v[c] = contract_basis_gradient(a, p.row, p.column * kSize + c, std::integral_constant<unsigned, kBasis>());
+    store(a.grad_values + i * kSize, grad);
+  });
+}
+
 template <int kBasis, class T>
 void backward_of(const ContractBasisArgs<T>& a, Stream stream) {
-  for_each(a.num_samples * a.channels, "contract_basis_backward", stream, [a] __device__(int64_t i) {
-    const Place p = place(i, a.channels);
-    a.grad_values[i] = contract_basis_gradient(a, p.row, p.column, std::integral_constant<unsigned, kBasis>());
-  });
+  if (a.channels % kPackSize<T> == 0 && is_pack_aligned(a.grad_values))
+    backward_in_packs<kBasis, kPackSize<T>>(a, stream);
+  else backward_in_packs<kBasis, 1>(a, stream);
 }
 
 template <class T>

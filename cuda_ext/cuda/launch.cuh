@@ -34,6 +34,13 @@ class DeviceGuard {
   int previous_ = -1;
 };
 
+// Streaming multiprocessors of the stream's device.
+inline int64_t processors(Stream stream) {
+  int count = 0;
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, stream.device), "cudaDeviceGetAttribute");
+  return count;
+}
+
 // Runs body(i) for every i below count, one thread each.
 template <class Body>
 __global__ void __launch_bounds__(kThreads) for_each_kernel(int64_t count, Body body) {

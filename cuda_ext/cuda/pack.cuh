@@ -23,6 +23,39 @@ bool is_pack_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % kPackBytes == 0;
 }
 
+template <int kCount, class T>
+__device__ Pack<T, kCount> load(const T* address) {
+  Pack<T, kCount> pack;
+  if constexpr (sizeof pack == kPackBytes) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(address);
+    memcpy(&pack, &bits, sizeof pack);
+  } else {
+    static_assert(kCount == 1);
+    pack.v[0] = *address;
+  }
+  return pack;
+}
+
+template <int kCount, class T>
+__device__ void store(T* address, const Pack<T, kCount>& pack) {
+  if constexpr (sizeof pack == kPackBytes) {
+    uint4 bits;
+    memcpy(&bits, &pack, sizeof pack);
+    *reinterpret_cast<uint4*>(address) = bits;
+  } else {
+    static_assert(kCount == 1);
+    *address = pack.v[0];
+  }
+}
+
+template <class T, int kCount>
+__device__ bool is_zero(const Pack<T, kCount>& pack) {
+  bool zero = true;
+#pragma unroll
+  for (int c = 0; c < kCount; ++c) zero = zero && pack.v[c] == T(0);
+  return zero;
+}
+
 // Reads what nobody reads again: first in line to leave the caches.
 template <int kCount, class T>
 __device__ Pack<T, kCount> load_once(const T* address) {
@@ -35,14 +68,6 @@ __device__ Pack<T, kCount> load_once(const T* address) {
     pack.v[0] = *address;
   }
   return pack;
-}
-
-template <int kCount, class T>
-__device__ void store_once(T* address, const Pack<T, kCount>& pack) {
-  static_assert(sizeof pack == kPackBytes);
-  uint4 bits;
-  memcpy(&bits, &pack, sizeof pack);
-  __stcs(reinterpret_cast<uint4*>(address), bits);
 }
 
 // Atomic additions whose result nobody waits for; from sm_90 on a pack of float32 or bfloat16 is one of them.

@@ -1,9 +1,14 @@
 // interpolate_trilinear on CUDA, in float.
 //
 // Forward, for rows of whole 16 bytes: one thread per point and float4, so the threads of a point read consecutive pieces.
-// Backward: one thread per float4 (or float) of a row and run of consecutive points. Points come in the order of the rays, so
-// the next one lies in the same cell or in one beside it: the thread keeps the sums of its cell's eight corners, and when it
-// moves on adds to memory only the corners that it leaves behind. From sm_90 on each such addition is one 16-byte reduction.
+// Backward: points come in the order of the rays, so the next one lies in the same cell or in one beside it. A thread
+// walks a run of consecutive points with one float4 (or float) of a row and keeps sums of vertices in registers; when
+// the cell of the next point has another vertex in a sum's place, the old one is added to memory. From sm_90 on each
+// such addition is one 16-byte reduction. Of the eight corners of any cell each has another combination of even and odd
+// numbers on the three axes: that is a sum's place, and it holds on to its vertex for as long as the cell has it. Two
+// threads share a cell, one with the corners of even z, one with those of odd z. These lie beside each other in memory,
+// so that the two write to the same lines at once: where points are random, and sums are never kept, that is what
+// counts.
 #include "float4.cuh"
 #include "launch.cuh"
 
@@ -41,98 +46,79 @@ __global__ void __launch_bounds__(kThreads) gather_float4_kernel(TrilinearArgs<f
 
 constexpr int kRun = 8;  // points per thread: more share more corners, fewer make more threads
 
-// The sums of a cell's eight corners, of one piece V of their rows.
-template <class V>
-struct CornerSums {
-  V* target;      // the piece of row 0
-  int64_t width;  // pieces per row
-  V sum[8];
-  int64_t row = -1;  // of the corner (0, 0, 0); -1: no cell yet
-
-  __device__ void clear() {
-#pragma unroll
-    for (int k = 0; k < 8; ++k) sum[k] = V{};
-  }
-
-  __device__ void write(int k, const int64_t stride[3]) const {
-    const int64_t corner = row + (k & 4 ? stride[0] : 0) + (k & 2 ? stride[1] : 0) + (k & 1 ? stride[2] : 0);
-    add(target + corner * width, sum[k]);
-  }
-
-  __device__ void write_all(const int64_t stride[3]) const {
-    if (row < 0) return;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) write(k, stride);
-  }
-
-  // One cell up (kStep 1) or down (-1) on the axis of this corner bit: four corners are left, four stay.
-  template <int kBit, int kStep>
-  __device__ void move(const int64_t stride[3]) {
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      if (k & kBit) continue;
-      constexpr int kUp = kBit;
-      const int leaving = kStep > 0 ? k : k | kUp, staying = kStep > 0 ? k | kUp : k;
-      write(leaving, stride);
-      sum[leaving] = sum[staying];
-      sum[staying] = V{};
-    }
-    row += kStep * (kBit == 4 ? stride[0] : kBit == 2 ? stride[1] : stride[2]);
-  }
-
-  template <int kBit>
-  __device__ void move_by(int64_t cells, const int64_t stride[3]) {
-    if (cells == 1) move<kBit, 1>(stride);
-    if (cells == -1) move<kBit, -1>(stride);
-  }
+// On one axis of a point's cell: the vertex with an even number and the one with an odd number, and their weights.
+struct AxisCorners {
+  int vertex[2];
+  float weight[2];
 };
+
+__device__ AxisCorners axis_corners(float coord, int64_t vertices) {
+  const AxisPlace<float> place = axis_place(coord, vertices);
+  const int cell = int(place.cell), above = min2(cell + 1, int(vertices) - 1);  // the same in a grid of one vertex
+  const bool odd = cell & 1;
+  const float low = 1 - place.fraction, high = place.fraction;
+  return {{odd ? above : cell, odd ? cell : above}, {odd ? high : low, odd ? low : high}};
+}
+
+// A point and its gradient, for one piece V of a row.
+template <class V>
+struct Incoming {
+  float coord[3];
+  V grad;
+};
+
+template <class V>
+__device__ Incoming<V> incoming(const TrilinearArgs<float>& a, int64_t n, int64_t width, int64_t piece) {
+  const float* coord = a.coords + 3 * n;
+  return {{__ldg(coord), __ldg(coord + 1), __ldg(coord + 2)},
+          __ldg(reinterpret_cast<const V*>(a.grad_out) + n * width + piece)};
+}
 
 // kWidth: pieces V per row where known at compile time, else 0.
 template <class V, int kWidth>
-__global__ void __launch_bounds__(kThreads) scatter_runs_kernel(TrilinearArgs<float> a, int width) {
+__global__ void __launch_bounds__(kThreads, 3) scatter_runs_kernel(TrilinearArgs<float> a, int width) {
   if (kWidth) width = kWidth;
-  const Place place = cuda::place(int64_t(blockIdx.x) * kThreads + threadIdx.x, width);
+  const Place place = cuda::place(int64_t(blockIdx.x) * kThreads + threadIdx.x, 2 * width);
   const int64_t first = place.row * kRun, end = min2(first + kRun, a.num_points);
   if (first >= a.num_points) return;
-  const V* grad_out = reinterpret_cast<const V*>(a.grad_out) + place.column;
-  CornerSums<V> corners = {reinterpret_cast<V*>(a.grad_grid) + place.column, width};
-  corners.clear();
-  int64_t cell[3] = {0, 0, 0}, stride[3];
+  const int odd_z = place.column >= unsigned(width), piece = int(place.column) - odd_z * width;
+  V* target = reinterpret_cast<V*>(a.grad_grid) + piece;
+  V sum[2][2] = {};  // of the vertices (x[i], y[j], z)
+  int x[2] = {0, 0}, y[2] = {0, 0}, z = 0;
+  const auto write = [&](int i, int j) {
+    if (!is_zero(sum[i][j])) add(target + ((x[i] * a.vertices[1] + y[j]) * a.vertices[2] + z) * width, sum[i][j]);
+  };
+  Incoming<V> next = incoming<V>(a, first, width, piece);
   for (int64_t n = first; n < end; ++n) {
-    const V grad = grad_out[n * width];
+    const Incoming<V> now = next;
+    if (n + 1 < end) next = incoming<V>(a, n + 1, width, piece);  // on its way while this one is added
     // Samples that weigh nothing (behind a surface, the unused tail of a batch) are many; they add nothing.
-    if (is_zero(grad)) continue;
-    const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices);
-    for (int axis = 0; axis < 3; ++axis) stride[axis] = s.stride[axis];
-    if (s.row != corners.row) {
-      int64_t by[3];
-      bool near = corners.row >= 0;
-      for (int axis = 0; axis < 3; ++axis) {
-        const int64_t now = cell_of(clamp(a.coords[3 * n + axis], 0.0f, float(a.vertices[axis] - 1)), a.vertices[axis]);
-        by[axis] = now - cell[axis];
-        cell[axis] = now;
-        near = near && by[axis] >= -1 && by[axis] <= 1;
-      }
-      if (near) {
-        corners.template move_by<4>(by[0], stride);
-        corners.template move_by<2>(by[1], stride);
-        corners.template move_by<1>(by[2], stride);
-      } else {
-        corners.write_all(stride);
-        corners.clear();
-        corners.row = s.row;
-      }
-    }
+    if (is_zero(now.grad)) continue;
+    const AxisCorners on_x = axis_corners(now.coord[0], a.vertices[0]);
+    const AxisCorners on_y = axis_corners(now.coord[1], a.vertices[1]);
+    const AxisCorners on_z = axis_corners(now.coord[2], a.vertices[2]);
+    const int z_now = odd_z ? on_z.vertex[1] : on_z.vertex[0];
+    const float weight_z = odd_z ? on_z.weight[1] : on_z.weight[0];
 #pragma unroll
-    for (int k = 0; k < 8; ++k) multiply_add(s.corner_weight(k), grad, corners.sum[k]);
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (x[i] != on_x.vertex[i] || y[j] != on_y.vertex[j] || z != z_now) {
+          write(i, j);
+          sum[i][j] = V{};
+        }
+        multiply_add(on_x.weight[i] * on_y.weight[j] * weight_z, now.grad, sum[i][j]);
+      }
+    x[0] = on_x.vertex[0], x[1] = on_x.vertex[1], y[0] = on_y.vertex[0], y[1] = on_y.vertex[1], z = z_now;
   }
-  corners.write_all(stride);
+  for (int i = 0; i < 2; ++i)
+    for (int j = 0; j < 2; ++j) write(i, j);
 }
 
 template <class V, int kWidth>
 void scatter_runs(const TrilinearArgs<float>& a, int64_t width, Stream stream) {
   const int64_t runs = (a.num_points + kRun - 1) / kRun;
-  launch(scatter_runs_kernel<V, kWidth>, runs * width, "interpolate_trilinear_backward", stream, a, int(width));
+  launch(scatter_runs_kernel<V, kWidth>, runs * 2 * width, "interpolate_trilinear_backward", stream, a, int(width));
 }
 
 bool has_whole_quads(int64_t channels, const void* data) {
@@ -169,6 +155,11 @@ void trilinear_backward(const TrilinearArgs<float>& a, Stream stream) {
     cuda_plain::trilinear_backward(coords_alone, stream);
   }
   if (!a.grad_grid || a.channels == 0) return;
+  if (max2(max2(a.vertices[0], a.vertices[1]), a.vertices[2]) > INT32_MAX) {  // numbers of vertices are int there
+    TrilinearArgs<float> grid_alone = a;
+    grid_alone.grad_coords = nullptr;
+    return cuda_plain::trilinear_backward(grid_alone, stream);
+  }
   if (!has_whole_quads(a.channels, a.grad_grid) || !has_whole_quads(a.channels, a.grad_out))
     return a.channels == 1 ? scatter_runs<float, 1>(a, 1, stream) : scatter_runs<float, 0>(a, a.channels, stream);
   switch (a.channels / 4) {

@@ -33,17 +33,26 @@ HOST_DEVICE AdamScale<T> adam_scale(const AdamArgs<T>& a) {
   return {T(1.0 / (1.0 - pow(a.beta1, t))), T(1.0 / sqrt(1.0 - pow(a.beta2, t)))};
 }
 
+// The step of a value p with moments m, v and gradient g; without a gradient all three stay as they are.
 template <class T>
-HOST_DEVICE void adam_update(const AdamArgs<T>& a, const AdamScale<T>& scale, int64_t i, T lr) {
-  const T g = a.grad[i], m_old = a.exp_avg[i], v_old = a.exp_avg_sq[i];
-  const T m = T(a.beta1) * m_old + T(1 - a.beta1) * g;
-  const T v = T(a.beta2) * v_old + T(1 - a.beta2) * g * g;
-  const T change = lr * m * scale.first / (std::sqrt(v) * scale.second + T(a.eps));
+HOST_DEVICE void adam_value(const AdamArgs<T>& a, const AdamScale<T>& scale, T lr, T g, T& p, T& m, T& v) {
+  const T m_new = T(a.beta1) * m + T(1 - a.beta1) * g;
+  const T v_new = T(a.beta2) * v + T(1 - a.beta2) * g * g;
+  const T change = lr * m_new * scale.first / (std::sqrt(v_new) * scale.second + T(a.eps));
   // Choosing instead of branching lets a compiler handle a whole row at once.
   const bool touched = g != T(0);
-  a.exp_avg[i] = touched ? m : m_old;
-  a.exp_avg_sq[i] = touched ? v : v_old;
-  a.param[i] -= touched ? change : T(0);
+  m = touched ? m_new : m;
+  v = touched ? v_new : v;
+  p -= touched ? change : T(0);
+}
+
+template <class T>
+HOST_DEVICE void adam_update(const AdamArgs<T>& a, const AdamScale<T>& scale, int64_t i, T lr) {
+  T p = a.param[i], m = a.exp_avg[i], v = a.exp_avg_sq[i];
+  adam_value(a, scale, lr, a.grad[i], p, m, v);
+  a.param[i] = p;
+  a.exp_avg[i] = m;
+  a.exp_avg_sq[i] = v;
   a.grad[i] = T(0);
 }
 

@@ -13,7 +13,11 @@ template <class T>
 struct CornerWeights {
   T weight[3][2];  // on each axis: 1 - fraction, fraction
 
-  HOST_DEVICE T corner_weight(int k) const { return weight[0][k >> 2 & 1] * weight[1][k >> 1 & 1] * weight[2][k & 1]; }
+  // Chosen, not indexed: a GPU keeps no array in registers whose index it does not know.
+  HOST_DEVICE T corner_weight(int k) const {
+    return (k & 4 ? weight[0][1] : weight[0][0]) * (k & 2 ? weight[1][1] : weight[1][0]) *
+           (k & 1 ? weight[2][1] : weight[2][0]);
+  }
 
   // Derivative of corner_weight with respect to the fraction on one axis.
   HOST_DEVICE T fraction_slope(int k, int axis) const {

@@ -64,6 +64,13 @@ HOST_DEVICE T weight_gradient(const CompositeArgs<T>& a, int64_t r, int64_t i) {
   return g;
 }
 
+// Of a sample that does not count.
+template <class T>
+HOST_DEVICE void clear_gradients(const CompositeArgs<T>& a, int64_t i) {
+  a.grad_density[i] = T(0);
+  for (int64_t c = 0; c < a.channels; ++c) a.grad_values[i * a.channels + c] = T(0);
+}
+
 template <class T>
 HOST_DEVICE void composite_ray_backward(const CompositeArgs<T>& a, int64_t r) {
   // Samples that do not count form the tail of the ray; the walk from the front finds where it begins, and T_end.
@@ -71,10 +78,7 @@ HOST_DEVICE void composite_ray_backward(const CompositeArgs<T>& a, int64_t r) {
   int64_t end = a.ray_offsets[r];
   for (; end < a.ray_offsets[r + 1] && !(after < a.min_transmittance); ++end)
     after *= T(1) - opacity_of(a.density[end] * (a.t_ends[end] - a.t_starts[end]));
-  for (int64_t i = a.ray_offsets[r + 1] - 1; i >= end; --i) {
-    a.grad_density[i] = T(0);
-    for (int64_t c = 0; c < a.channels; ++c) a.grad_values[i * a.channels + c] = T(0);
-  }
+  for (int64_t i = a.ray_offsets[r + 1] - 1; i >= end; --i) clear_gradients(a, i);
   for (int64_t i = end - 1; i >= a.ray_offsets[r]; --i) {
     const T weight = a.weights[i], g = weight_gradient(a, r, i);
     a.grad_density[i] = (a.t_ends[i] - a.t_starts[i]) * (after * g - later);

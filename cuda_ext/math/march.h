@@ -4,6 +4,10 @@
 // the ray's near and far after clipping to the grid. It exists if its midpoint lies before t_max in an occupied cell.
 // t is computed from the integer k, never by adding up, so skipping empty cells cannot change which samples exist.
 // Compiled without fused multiply-add: then g++, nvcc and PyTorch agree in every bit.
+//
+// With a contraction the grid holds all of space: an inner box, and around it a shell into which everything outside is
+// pressed. t then is contracted distance: the distance along the ray inside the box, and outside of it that distance
+// pressed as the shell is, so that the same lattice grows with the cells and ends, at infinity, at a finite t.
 #pragma once
 
 #include "host_device.h"
@@ -18,6 +22,12 @@ struct OccupancyWords {
 
   HOST_DEVICE int64_t size(int axis) const { return (cells[axis] + 3) / 4; }
   HOST_DEVICE int64_t count() const { return size(0) * size(1) * size(2); }
+  HOST_DEVICE uint64_t around(const int64_t cell[3]) const {
+    return words[((cell[0] >> 2) * size(1) + (cell[1] >> 2)) * size(2) + (cell[2] >> 2)];
+  }
+  HOST_DEVICE static bool holds(uint64_t word, const int64_t cell[3]) {
+    return word >> (16 * (cell[0] & 3) + 4 * (cell[1] & 3) + (cell[2] & 3)) & 1;
+  }
 };
 
 HOST_DEVICE uint64_t pack_word(const bool* occupied, const int64_t cells[3], int64_t x4, int64_t y4, int64_t z4) {
@@ -29,29 +39,113 @@ HOST_DEVICE uint64_t pack_word(const bool* occupied, const int64_t cells[3], int
   return word;
 }
 
+// Presses [0, infinity) into [0, limit), with slope 1 at 0. Up to a quarter of a millionth of the limit, so that its
+// inverse is finite for every argument.
+template <class T>
+HOST_DEVICE T squash(T x, T limit) {
+  return x / (T(1) + x / limit);
+}
+
+template <class T>
+HOST_DEVICE T unsquash(T x, T limit) {
+  return x / (T(1) - min2(x / limit, T(1) - T(1) / T(1 << 22)));
+}
+
 template <class T>
 struct LatticeRay {
-  T origin[3], direction[3];  // grid units; the direction is not unit, t is world distance
+  // Grid units; the direction is not unit, t is world distance. With a contraction in units of the inner box, [-1, 1].
+  T origin[3], direction[3];
   T jitter, step, t_min, t_max;
+  T contraction;    // thickness of the shell in halves of the inner box; 0: there is none, all is straight
+  T half[3];        // of the grid, in cells: its centre
+  T leave, limit;   // t at which the ray leaves the inner box, and how much of t there is behind it
 
   HOST_DEVICE T t(T k) const { return t_min + (k + jitter) * step; }
   // About how many lattice points lie before t_max.
   HOST_DEVICE T length() const { return max2(T(0), (t_max - t_min) / step - jitter); }
+
+  // Cells of the grid from its centre to a face of the inner box.
+  HOST_DEVICE T inner(int axis) const { return half[axis] / (T(1) + contraction); }
+
+  // World distance to contracted distance and back; outside of contractions both are one.
+  HOST_DEVICE T contracted(T distance) const {
+    return distance > leave ? leave + squash(distance - leave, limit) : distance;
+  }
+  HOST_DEVICE T distance(T t) const { return t > leave ? leave + unsquash(t - leave, limit) : t; }
+
+  // Where the ray is at t, in grid units. Contraction: Barron et al. 2022, eq. 10, with the cube's norm (Sun et al. 2022b,
+  // eq. 9) and a shell of any thickness whose cells begin as large as those of the box.
+  HOST_DEVICE void position(T t, T point[3]) const {
+    if (contraction == T(0)) {
+      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) point[axis] = origin[axis] + t * direction[axis];
+      return;
+    }
+    const T far = distance(t);
+    T norm = T(0);
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+      point[axis] = origin[axis] + far * direction[axis];
+      norm = max2(norm, std::abs(point[axis]));
+    }
+    const T shrink = norm > T(1) ? (T(1) + squash(norm - T(1), contraction)) / norm : T(1);
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) point[axis] = half[axis] + inner(axis) * (shrink * point[axis]);
+  }
+
+  // Up to which t the ray, now at t in this cell, stays in the 4 x 4 x 4 cells of its word and is known to run straight.
+  HOST_DEVICE T leaves_block(T t, const int64_t cell[3]) const {
+    T t_exit = t_max;
+    if (contraction != T(0)) {
+      if (t > leave) return t;
+      NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
+        if (std::abs(origin[axis] + t * direction[axis]) > T(1)) return t;
+      t_exit = min2(t_exit, leave);
+    }
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+      const T d = direction[axis];
+      T wall = T(((cell[axis] >> 2) + (d > T(0) ? 1 : 0)) * 4);
+      if (contraction != T(0)) wall = (wall - half[axis]) / inner(axis);
+      if (d != T(0)) t_exit = min2(t_exit, (wall - origin[axis]) / d);
+    }
+    return t_exit;
+  }
+  HOST_DEVICE void cell_at(T t, const int64_t cells[3], int64_t cell[3]) const {
+    T point[3];
+    position(t, point);
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) cell[axis] = nearest_cell(point[axis], cells[axis]);
+  }
 };
+
+// The ray in the contracted grid. Nothing bounds it but near and far: the grid is all of space.
+template <class T>
+HOST_DEVICE void contract_ray(LatticeRay<T>& ray, T near, T far) {
+  ray.leave = T(INFINITY);
+  T steepest = T(0);
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+    ray.origin[axis] = (ray.origin[axis] - ray.half[axis]) / ray.inner(axis);
+    const T d = ray.direction[axis] = ray.direction[axis] / ray.inner(axis);
+    if (d != T(0)) ray.leave = min2(ray.leave, ((d > T(0) ? T(1) : T(-1)) - ray.origin[axis]) / d);
+    steepest = max2(steepest, std::abs(d));
+  }
+  ray.limit = ray.contraction / steepest;
+  ray.t_min = ray.contracted(near);
+  ray.t_max = ray.contracted(min2(far, ray.leave + ray.limit * T(1 << 22)));
+}
 
 // Slab test against [0, cells] on each axis. A ray that misses gets t_min > t_max.
 template <class T>
 HOST_DEVICE LatticeRay<T> clip_ray(const T* origin, const T* direction, T jitter, T near, T far, T step,
-                                   const int64_t cells[3]) {
+                                   const int64_t cells[3], T contraction = T(0)) {
   LatticeRay<T> ray;
   ray.jitter = jitter;
   ray.step = step;
+  ray.contraction = contraction;
   ray.t_min = near;
   ray.t_max = far;
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
     const T o = ray.origin[axis] = origin[axis];
     const T d = ray.direction[axis] = direction[axis];
     const T upper = T(cells[axis]);
+    ray.half[axis] = upper / T(2);
+    if (contraction != T(0)) continue;
     if (d == T(0)) {
       if (!(o >= T(0) && o <= upper)) ray.t_max = T(-1), ray.t_min = T(0);
       continue;
@@ -60,6 +154,7 @@ HOST_DEVICE LatticeRay<T> clip_ray(const T* origin, const T* direction, T jitter
     ray.t_min = max2(ray.t_min, min2(at_lower, at_upper));
     ray.t_max = min2(ray.t_max, max2(at_lower, at_upper));
   }
+  if (contraction != T(0)) contract_ray(ray, near, far);
   // A ray with a NaN in it has no samples, nor has one that never leaves the grid: without a direction, and without an end.
   bool valid = near == near && far == far && ray.t_max - ray.t_min < T(INFINITY);
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
@@ -68,8 +163,8 @@ HOST_DEVICE LatticeRay<T> clip_ray(const T* origin, const T* direction, T jitter
   return ray;
 }
 
-// Calls emit(t_start, t_end) for the samples k_begin <= k < k_end of the ray, front to back, at most limit times; returns
-// their number. Any cut of the lattice into ranges gives the same samples.
+// Calls emit(t_start, t_end) for the samples k_begin <= k < k_end of the ray, front to back, at most limit times and as
+// long as it returns true; returns their number. Any cut of the lattice into ranges gives the same samples.
 template <class T, class Emit>
 HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occupancy, T k_begin, T k_end,
                              int64_t limit, Emit emit) {
@@ -79,23 +174,16 @@ HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occ
     const T t_mid = ray.t(k + T(0.5));
     if (!(t_mid < ray.t_max)) break;
     int64_t cell[3];
-    NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
-      cell[axis] = nearest_cell(ray.origin[axis] + t_mid * ray.direction[axis], occupancy.cells[axis]);
-    const uint64_t word =
-        occupancy.words[((cell[0] >> 2) * occupancy.size(1) + (cell[1] >> 2)) * occupancy.size(2) + (cell[2] >> 2)];
+    ray.cell_at(t_mid, occupancy.cells, cell);
+    const uint64_t word = occupancy.around(cell);
     if (word == 0) {
-      T t_exit = ray.t_max;
-      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
-        const T d = ray.direction[axis];
-        const T wall = T(((cell[axis] >> 2) + (d > T(0) ? 1 : 0)) * 4);
-        if (d != T(0)) t_exit = min2(t_exit, (wall - ray.origin[axis]) / d);
-      }
+      const T t_exit = ray.leaves_block(t_mid, cell);
       // The last lattice point before the wall: testing it once more costs less than trusting the last bit.
       k = max2(k + T(1), std::floor((t_exit - ray.t_min) / ray.step - ray.jitter - T(0.5)));
       continue;
     }
-    if (word >> (16 * (cell[0] & 3) + 4 * (cell[1] & 3) + (cell[2] & 3)) & 1) {
-      emit(ray.t(k), ray.t(k + T(1)));
+    if (occupancy.holds(word, cell)) {
+      if (!emit(ray.t(k), ray.t(k + T(1)))) break;
       ++emitted;
     }
     k += T(1);
@@ -109,6 +197,7 @@ struct MarchArgs {
   const T *origins, *directions;  // [R,3] grid units
   const T *jitter, *near, *far;   // [R]
   T step_size;                    // world units
+  T contraction;                  // see LatticeRay
   const bool* occupied;           // cells
   int64_t cells[3];
   uint64_t* words;        // scratch, see OccupancyWords
@@ -122,7 +211,8 @@ struct MarchArgs {
 
   HOST_DEVICE OccupancyWords occupancy() const { return {words, {cells[0], cells[1], cells[2]}}; }
   HOST_DEVICE LatticeRay<T> ray(int64_t r) const {
-    return clip_ray(origins + 3 * r, directions + 3 * r, jitter[r], near[r], far[r], step_size, cells);
+    return clip_ray(origins + 3 * r, directions + 3 * r, jitter[r], near[r], far[r], step_size, cells,
+                    contraction);
   }
 };
 

@@ -17,6 +17,12 @@ struct TotalVariationArgs {
   bool touched_only;  // leave values alone whose gradient is zero
 };
 
+// h'(own - neighbour).
+template <class T>
+HOST_DEVICE T variation_slope(T own, T neighbour) {
+  return clamp(own - neighbour, T(-1), T(1));
+}
+
 template <class T>
 HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<T>& a, int64_t i) {
   if (a.touched_only && a.grad[i] == T(0)) return;
@@ -24,8 +30,8 @@ HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<T>& a, int64_
   T sum = T(0);
   for (int axis = 2; axis >= 0; --axis) {
     const int64_t x = position % a.vertices[axis];
-    if (x > 0) sum += clamp(a.grid[i] - a.grid[i - stride], T(-1), T(1));
-    if (x + 1 < a.vertices[axis]) sum += clamp(a.grid[i] - a.grid[i + stride], T(-1), T(1));
+    if (x > 0) sum += variation_slope(a.grid[i], a.grid[i - stride]);
+    if (x + 1 < a.vertices[axis]) sum += variation_slope(a.grid[i], a.grid[i + stride]);
     position /= a.vertices[axis];
     stride *= a.vertices[axis];
   }

@@ -34,17 +34,30 @@ HOST_DEVICE int64_t cell_of(T x, int64_t vertices) {
   return nearest_cell(x, max2<int64_t>(vertices - 1, 1));
 }
 
+// Where a point lies on one axis: its cell, and how far into it.
+template <class T>
+struct AxisPlace {
+  int64_t cell;
+  T fraction;
+};
+
+template <class T>
+HOST_DEVICE AxisPlace<T> axis_place(T coord, int64_t vertices) {
+  const T x = clamp(coord, T(0), T(vertices - 1));
+  const int64_t cell = cell_of(x, vertices);
+  return {cell, x - T(cell)};
+}
+
 template <class T>
 HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3]) {
   Stencil<T> s;
   int64_t base[3];
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
     const T last = T(vertices[axis] - 1);
-    const T x = clamp(coord[axis], T(0), last);
-    base[axis] = cell_of(x, vertices[axis]);
-    const T fraction = x - T(base[axis]);
-    s.weight[axis][0] = T(1) - fraction;
-    s.weight[axis][1] = fraction;
+    const AxisPlace<T> place = axis_place(coord[axis], vertices[axis]);
+    base[axis] = place.cell;
+    s.weight[axis][0] = T(1) - place.fraction;
+    s.weight[axis][1] = place.fraction;
     s.inside[axis] = coord[axis] >= T(0) && coord[axis] <= last && vertices[axis] > 1;
     s.stride[axis] = vertices[axis] > 1;
   }

@@ -17,12 +17,6 @@ void check_inputs(const Tensor& density, const Tensor& values, const Tensor& t_s
   if (ray_offsets.size(0) == 0) reject("ray_offsets has shape [0], expected [R+1]");
 }
 
-// Memory for what the samples get, which is zero for those that belong to no ray. The loops on the CPU know where these begin
-// and clear them alone; a GPU clears everything, for nobody there waits to learn it.
-Tensor cleared_tail(const Tensor& like, const Shape& shape) {
-  return like.is_cuda() ? zeros(like, shape, like.scalar_type()) : empty(like, shape, like.scalar_type());
-}
-
 template <class T>
 CompositeArgs<T> arguments(const Tensor& density, const Tensor& values, const Tensor& t_starts, const Tensor& t_ends,
                            const Tensor& ray_offsets, const Tensor& weights, double min_transmittance) {
@@ -52,7 +46,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
   const int64_t num_rays = offsets.size(0) - 1;
   Tensor out = empty(sigma, {num_rays, v.size(1)}, dtype), opacity = empty(sigma, {num_rays}, dtype),
          depth = empty(sigma, {num_rays}, dtype);
-  Tensor weights = cleared_tail(sigma, {sigma.size(0)});
+  Tensor weights = empty(sigma, {sigma.size(0)}, dtype);
   with_scalar(sigma, [&](auto scalar) {
     using T = decltype(scalar);
     CompositeArgs<T> a = arguments<T>(sigma, v, starts, ends, offsets, weights, min_transmittance);
@@ -80,8 +74,8 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
   const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts), ends = dense(t_ends),
                offsets = dense(ray_offsets), w = dense(weights), gv = dense(grad_values), go = dense(grad_opacity),
                gd = dense(grad_depth), gw = dense(grad_weights);
-  Tensor grad_density = cleared_tail(sigma, {num_samples});
-  Tensor grad_of_values = cleared_tail(sigma, {num_samples, v.size(1)});
+  Tensor grad_density = empty(sigma, {num_samples}, dtype);
+  Tensor grad_of_values = empty(sigma, {num_samples, v.size(1)}, dtype);
   with_scalar(sigma, [&](auto scalar) {
     using T = decltype(scalar);
     CompositeArgs<T> a = arguments<T>(sigma, v, starts, ends, offsets, w, min_transmittance);

@@ -17,8 +17,8 @@ class Frame:
 
     image: Path
     c2w: np.ndarray  # [3,4] float64: right, up and backward axes, centre; orthonormal
-    width: int  # pixels, of the size for which the intrinsics hold
-    height: int
+    width: int  # pixels, of the size for which the intrinsics hold: the file's, or with width and height swapped where
+    height: int  # the poses were made from the photo as its EXIF orientation shows it
     intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy
     lens: str = "perspective"  # or "fisheye": OpenCV's two models
     distortion: tuple[float, ...] = ()  # perspective: k1, k2, p1, p2, k3, k4; fisheye: k1 to k4; empty: none

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from nerf.cameras import Cameras
 from nerf.datasets.pixel_runs import PixelRuns
+from nerf.datasets.scene_description import SceneDescription
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class PosedImages:
     depths: Tensor | None = None  # [P] float32: world distance along the unit ray, 0 = no hit
     counted: PixelRuns | None = None  # pixels that are trained on and scored; None: all
     notes: tuple[str, ...] = ()  # what whoever trains on them should know about how they were read
+    scene: SceneDescription | None = None  # what the capture says of where the scene is
 
     def __len__(self) -> int:
         return len(self.names)

@@ -31,11 +31,11 @@ class VoxelMlp(Field):
         nn.init.zeros_(self.mlp[-1].bias)
         self.mlp.to(backend.device)
 
-    def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = sh_basis(ray_directions, self.config.view_degree).index_select(0, ray_indices)
-        features = self.interpolate(self.feature_grid, positions)
+        features = self.interpolate(self.feature_grid, coords)
         rgb = torch.sigmoid(self.mlp(torch.cat([features, view], dim=-1)))
-        return self.density(positions), rgb
+        return self.density(coords), rgb
 
     def parameter_groups(self) -> list[ParameterGroup]:
         grids = [
@@ -43,4 +43,4 @@ class VoxelMlp(Field):
             ParameterGroup("feature_grid", self.feature_grid, (self.config.lr_features,), on_vertices=True),
         ]
         mlp = [ParameterGroup(f"mlp.{n}", p, (self.config.lr_mlp,)) for n, p in self.mlp.named_parameters()]
-        return grids + mlp
+        return grids + mlp + self.background_groups()

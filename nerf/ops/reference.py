@@ -4,8 +4,12 @@ Legend: R rays, M samples, N points, C channels, X Y Z grid vertices. Arguments 
 native.py, names included. Derivatives come from autograd.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+from nerf.ops.contraction import FARTHEST, contract, contracted_to_distance, distance_to_contracted, leave_box
 
 MAX_LATTICE_POINTS = 1 << 24  # per chunk of rays in march_rays; bounds the memory of the dense lattice
 
@@ -19,6 +23,7 @@ def march_rays(
     far: Tensor,
     step_size: float,
     capacity: int = 0,
+    contraction: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Samples of rays in occupied cells.
 
@@ -30,6 +35,9 @@ def march_rays(
     jitter [R]: in [-0.5, 0.5). occupied [X-1,Y-1,Z-1] bool. near, far [R] and step_size: world units.
     capacity: 0 gives exactly the M samples, with one host read; otherwise M = capacity, rays from the first that does
     not fit on are dropped, and the rows behind the last ray have index 0 and length 0.
+    contraction: 0, or the grid holds all of space: a box around its middle, and around that a shell, this many halves
+    of the box thick, into which nerf.ops.contraction presses what is outside. t is contracted distance then, for the
+    lattice and the results, so that equal steps grow with the cells; near and far stay world distances.
 
     Returns ray_offsets [R+1] int64, ray_indices [M] int64, t_starts [M], t_ends [M], overflow [1] int64 (rays dropped).
     Not differentiable.
@@ -37,13 +45,7 @@ def march_rays(
     origins, directions, jitter = origins.detach(), directions.detach(), jitter.detach()
     cells = torch.tensor(occupied.shape, device=origins.device)
     upper = cells.to(origins.dtype)
-    parallel = directions == 0
-    within = (origins >= 0) & (origins <= upper)
-    at_lower, at_upper = (0 - origins) / directions, (upper - origins) / directions
-    infinity = torch.full_like(origins, torch.inf)
-    entry = torch.where(parallel, torch.where(within, -infinity, infinity), torch.minimum(at_lower, at_upper))
-    leave = torch.where(parallel, torch.where(within, infinity, -infinity), torch.maximum(at_lower, at_upper))
-    t_min, t_max = torch.maximum(near, entry.amax(-1)), torch.minimum(far, leave.amin(-1))
+    t_min, t_max, position = _rays_through_grid(origins, directions, near, far, upper, contraction)
     t_max = torch.where(t_max - t_min < torch.inf, t_max, -torch.inf)
 
     steps = ((t_max - t_min) / step_size - jitter).nan_to_num(0, 0, 0).clamp(min=0)
@@ -54,8 +56,7 @@ def march_rays(
     for first in range(0, len(origins), chunk):
         rows = slice(first, first + chunk)
         t_mid = t_min[rows, None] + (k + 0.5 + jitter[rows, None]) * step_size
-        position = origins[rows, None] + t_mid[..., None] * directions[rows, None]
-        cell = position.floor().nan_to_num(0).clamp(min=torch.zeros_like(upper), max=upper - 1).long()
+        cell = position(t_mid, rows).floor().nan_to_num(0).clamp(min=torch.zeros_like(upper), max=upper - 1).long()
         exists = (t_mid < t_max[rows, None]) & occupied[cell.unbind(-1)]
         ray, point = exists.nonzero(as_tuple=True)
         found.append(torch.stack([ray + first, point], -1))
@@ -78,6 +79,133 @@ def march_rays(
     return torch.nn.functional.pad(ends, (1, 0)), ray_indices, t_starts, t_ends, overflow
 
 
+_Position = Callable[[Tensor, slice | Tensor], Tensor]  # grid units [rows,K,3] of some rows of the rays at t [rows,K]
+
+
+def _rays_through_grid(
+    origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor, contraction: float
+) -> tuple[Tensor, Tensor, _Position]:
+    """t_min and t_max [R] of rays in the grid [0, upper], and where they are between."""
+    if contraction:
+        return _contracted_rays(origins, directions, near, far, upper, contraction)
+    return _straight_rays(origins, directions, near, far, upper)
+
+
+def _straight_rays(
+    origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor
+) -> tuple[Tensor, Tensor, _Position]:
+    """As _rays_through_grid, for a grid that is a box of the world."""
+    parallel = directions == 0
+    within = (origins >= 0) & (origins <= upper)
+    at_lower, at_upper = (0 - origins) / directions, (upper - origins) / directions
+    infinity = torch.full_like(origins, torch.inf)
+    entry = torch.where(parallel, torch.where(within, -infinity, infinity), torch.minimum(at_lower, at_upper))
+    leave = torch.where(parallel, torch.where(within, infinity, -infinity), torch.maximum(at_lower, at_upper))
+
+    def position(t: Tensor, rows: slice | Tensor) -> Tensor:
+        return origins[rows, None] + t[..., None] * directions[rows, None]
+
+    return torch.maximum(near, entry.amax(-1)), torch.minimum(far, leave.amin(-1)), position
+
+
+def _contracted_rays(
+    origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor, contraction: float
+) -> tuple[Tensor, Tensor, _Position]:
+    """As _rays_through_grid, for a grid that holds all of space; t is contracted distance."""
+    half, thickness = upper / 2, upper.new_full((), contraction)
+    inner = half / (1 + thickness)
+    origins, directions = (origins - half) / inner, directions / inner
+    leave, limit = leave_box(origins, directions, thickness)
+    farthest = torch.minimum(far, leave + limit * FARTHEST)
+
+    def position(t: Tensor, rows: slice | Tensor) -> Tensor:
+        distance = contracted_to_distance(t, leave[rows, None], limit[rows, None])
+        points = origins[rows, None] + distance[..., None] * directions[rows, None]
+        return half + inner * contract(points, thickness)
+
+    return distance_to_contracted(near, leave, limit), distance_to_contracted(farthest, leave, limit), position
+
+
+def march_visible(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    density_grid: Tensor,
+    density_shift: float,
+    density_scale: float,
+    min_transmittance: float,
+    min_weight: float,
+    capacity: int = 0,
+    contraction: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The samples of march_rays that weigh at least min_weight in their pixel (Sun et al. 2022, section 4.3).
+
+    Density is softplus(raw + density_shift) * density_scale per world unit, weights are those of composite_rays with
+    min_transmittance. density_grid [X,Y,Z,1]: raw density at the vertices of the cells. The others: see march_rays.
+
+    Returns ray_offsets [R+1], ray_indices [M], t_starts [M], t_ends [M], coords [M,3] (the midpoints in grid units),
+    overflow [1]; the rows behind the last ray are zero. Not differentiable.
+    """
+    origins, directions, density_grid = origins.detach(), directions.detach(), density_grid.detach()
+    ray_offsets, ray_indices, t_starts, t_ends, overflow = march_rays(
+        origins, directions, jitter, occupied, near, far, step_size, contraction=contraction
+    )
+    upper = torch.tensor(occupied.shape, device=origins.device).to(origins.dtype)
+    *_, position = _rays_through_grid(origins, directions, near, far, upper, contraction)
+    coords = position((0.5 * (t_starts + t_ends))[:, None], ray_indices)[:, 0]
+    raw_density = interpolate_trilinear(density_grid, coords)[:, 0]
+    density = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
+    nothing = density.new_empty(len(density), 0)
+    weights = composite_rays(density, nothing, t_starts, t_ends, ray_offsets, min_transmittance)[3]
+
+    keep = weights >= min_weight
+    ends = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[ray_offsets][1:]
+    if capacity > 0:
+        counts, fits = ends.diff(prepend=ends.new_zeros(1)), ends <= capacity
+        overflow = overflow + ((counts > 0) & ~fits).sum()
+        ends = torch.where(fits, ends, 0).cummax(0).values if len(ends) else ends
+        keep &= fits[ray_indices]
+    rows = keep.nonzero()[:, 0]
+    tail = capacity - len(rows) if capacity > 0 else 0
+    kept = [torch.nn.functional.pad(x[rows], (0, tail)) for x in (ray_indices, t_starts, t_ends)]
+    coords = torch.nn.functional.pad(coords[rows], (0, 0, 0, tail))
+    return torch.nn.functional.pad(ends, (1, 0)), *kept, coords, overflow
+
+
+def render_rays(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    density_grid: Tensor,
+    density_shift: float,
+    density_scale: float,
+    min_transmittance: float,
+    min_weight: float,
+    values_grid: Tensor,
+    contraction: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Composited values of rays: march_visible, interpolate_trilinear and composite_rays in one.
+
+    values_grid [X,Y,Z,C]: at the vertices of the density. The others: see march_visible.
+    Returns values [R,C], opacity [R], depth [R] as composite_rays. Not differentiable.
+    """
+    rays = (origins, directions, jitter, occupied, near, far, step_size)
+    density = (density_grid, density_shift, density_scale, min_transmittance, min_weight)
+    ray_offsets, _, t_starts, t_ends, coords, _ = march_visible(*rays, *density, contraction=contraction)
+    raw_density = interpolate_trilinear(density_grid.detach(), coords)[:, 0]
+    sigma = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
+    values = interpolate_trilinear(values_grid.detach(), coords)
+    return composite_rays(sigma, values, t_starts, t_ends, ray_offsets, 0.0)[:3]
+
+
 def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
     """Trilinear interpolation of a grid at points.
 
@@ -88,7 +216,7 @@ def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = No
     here autograd does the adding.
     """
     sizes = grid.shape[:3]
-    rows = grid.reshape(-1, grid.shape[3])
+    rows = grid.flatten(0, 2)
     low, high, weight = [], [], []
     for axis, size in enumerate(sizes):
         x = coords[:, axis].clamp(0, size - 1)

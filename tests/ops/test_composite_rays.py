@@ -1,6 +1,7 @@
 """composite_rays: closed forms of the volume rendering sum, native against the reference, extremes."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -117,6 +118,34 @@ def test_rays_do_not_mix(ops, device):
         torch.testing.assert_close(together[3][own], alone[3])
         assert end > begin or not any(x[ray].any() for x in together[:3])
     assert not together[3][int(offsets[-1]) :].any()
+
+
+@pytest.fixture
+def dirty_memory() -> Iterator[None]:
+    """What is allocated meanwhile is filled with NaN."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # see torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.mark.parametrize("library", ["nerf", "nerf_plain"])
+@pytest.mark.parametrize("counts", [(), (0, 0), (5, 40, 3), (64,)])
+@pytest.mark.parametrize("channels", [0, 3, 7, 12, 28])
+def test_samples_of_no_ray_are_cleared(library, counts, channels, dirty_memory, device):
+    offsets = torch.tensor([0, *counts], device=device).cumsum(0)
+    owned, rays = sum(counts), len(counts)
+    samples, ops = owned + 500, getattr(torch.ops, library)
+    one, rows = torch.ones(samples, device=device), torch.ones(samples, channels, device=device)
+    assert one.new_empty(1).isnan().all(), "memory is dirty"
+    inputs = (one, rows, 0 * one, one, offsets)
+    outputs = ops.composite_rays(*inputs, 0.0)
+    grads = [torch.ones_like(x) for x in outputs]
+    gradients = ops.composite_rays_backward(*grads, *inputs, outputs[3], 0.0)
+    assert [x.shape[0] for x in outputs] == [rays, rays, rays, samples]
+    assert all(x.isfinite().all() for x in (*outputs, *gradients))
+    assert not any(x[owned:].any() for x in (outputs[3], *gradients))
+    assert owned == 0 or outputs[3][:owned].any()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

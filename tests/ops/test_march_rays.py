@@ -27,7 +27,7 @@ def one_ray(
     values = {"jitter": 0.0, "near": 0.0, "far": 100.0, "step_size": 0.25, "capacity": 0} | options
     jitter, near, far = (torch.tensor([values[key]], device=device) for key in ("jitter", "near", "far"))
     rays = torch.tensor([origin], device=device), torch.tensor([direction], device=device)
-    return *rays, jitter, occupied.to(device), near, far, values["step_size"], values["capacity"]
+    return *rays, jitter, occupied.to(device), near, far, values["step_size"], values["capacity"], 0.0
 
 
 def row_of_cells(*occupied: int, length: int = 4) -> Tensor:
@@ -143,7 +143,7 @@ def test_native_equals_reference_to_the_last_bit(case, dtype, device):
 
 @BOTH
 def test_capacity_keeps_whole_rays_and_counts_the_rest(ops, device):
-    arguments = CASES[NAME]["typical"](torch.float32, device)[:-1]
+    arguments = CASES[NAME]["typical"](torch.float32, device)[:-2]
     exact = ops.march_rays(*arguments)
     counts = exact[0].diff()
     capacity = int(exact[0][10]) + 1  # one sample more than ten rays have: ray 10 or a later one does not fit
@@ -172,8 +172,8 @@ def test_opcheck(case, device):
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e10, 1e30])
 def test_huge_and_tiny_units_stay_finite_and_equal(scale, device):
-    origins, directions, jitter, occupied, near, far, step, _ = CASES[NAME]["typical"](torch.float32, device)
-    arguments = origins, directions / scale, jitter, occupied, near * scale, far * scale, step * scale, 0
+    origins, directions, jitter, occupied, near, far, step, *rest = CASES[NAME]["typical"](torch.float32, device)
+    arguments = origins, directions / scale, jitter, occupied, near * scale, far * scale, step * scale, *rest
     ours, theirs = outcome(NAME, native, arguments), outcome(NAME, reference, arguments)
     assert len(ours["output 1"]) > 100
     for key in theirs:
@@ -196,6 +196,8 @@ def test_bad_arguments_are_named():
     assert_rejected(NAME, arguments, "step_size", 0.0, "expected a positive length")
     assert_rejected(NAME, arguments, "step_size", float("nan"), "expected a positive length")
     assert_rejected(NAME, arguments, "capacity", -1, "expected 0")
+    for contraction in (-0.5, float("inf"), float("nan")):
+        assert_rejected(NAME, arguments, "contraction", contraction, "expected 0 .none. or the thickness")
 
 
 def test_arguments_on_another_device_are_named(cuda):

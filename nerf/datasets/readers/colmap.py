@@ -8,11 +8,15 @@ from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers import colmap_binary, colmap_text
 from nerf.datasets.readers.colmap_model import NO_POINT, ColmapModel
 from nerf.datasets.readers.frames import FLIP_YZ, make_frame
-from nerf.datasets.readers.photos import choose_folder, find_photo, match_photos
+from nerf.datasets.readers.photos import choose_folder, find_photo, list_photos, match_photos
 from nerf.errors import UserError
 
 READERS = {".bin": colmap_binary, ".txt": colmap_text}  # in this order where a folder has both
-PLACES = ("sparse", ".", "colmap/sparse")  # nerfstudio uses the last; models lie there or in folders 0, 1, ... in it
+PLACES = (
+    "sparse",
+    ".",
+    "colmap/sparse",
+)  # nerfstudio uses the last; models lie there or in folders 0, 1, ... in it
 DEPTH_QUANTILES = (0.001, 0.999)  # as LLFF's poses_bounds.npy has them
 
 
@@ -43,23 +47,32 @@ def read(root: Path, images: str | None = None) -> Capture:
     """
     models = find_models(root)
     if not models:
-        raise UserError(f"{root}: no sparse/0 with cameras and images, .bin or .txt; export COLMAP's model into it.")
+        raise UserError(
+            f"{root}: no sparse/0 with cameras and images, .bin or .txt; export COLMAP's model into it."
+        )
     sizes = {folder: READERS[_suffix(folder)].count_images(_file(folder, "images")) for folder in models}
     folder = max(models, key=sizes.__getitem__)
     model = read_model(folder)
     names = [image.name for image in model.images]
     if not names:
-        raise UserError(f"{_file(folder, 'images')}: no registered images, expected at least one; reconstruct again.")
+        raise UserError(
+            f"{_file(folder, 'images')}: no registered images, expected at least one; reconstruct again."
+        )
     photos, said = choose_folder(root, images)
     paths = match_photos(photos, names, root / "images")
     order = sorted(range(len(names)), key=names.__getitem__)  # COLMAP's own order is that of registration
     masks = root / "masks"
     frames = [_frame(model, index, paths[index], masks) for index in order]
-    points = None if model.points is None else np.array(list(model.points.values()), np.float64).reshape(-1, 3)
+    points = (
+        None if model.points is None else np.array(list(model.points.values()), np.float64).reshape(-1, 3)
+    )
     notes = [said]
     if len(models) > 1:
         others = ", ".join(f"{other.name} has {size}" for other, size in sizes.items() if other != folder)
         notes.insert(0, f"model {folder.name} with {len(frames)} images is the largest ({others})")
+    unregistered = len(list_photos(photos)) - len(frames)
+    if photos != root and unregistered > 0:
+        notes.append(f"{unregistered} of its photos are not in the model")
     notes.append("no points3D file, so no sparse points" if points is None else f"{len(points)} points")
     if masks.is_dir():
         notes.append(f"{sum(frame.mask is not None for frame in frames)} masks in masks")
@@ -92,7 +105,9 @@ def _frame(model: ColmapModel, index: int, path: Path, masks: Path) -> Frame:
     if not mask.is_file():
         mask = find_photo(masks, image.name)
     where = f"{source}: pose of {image.name}"
-    return make_frame(path, pose.tolist(), model.cameras[image.camera_id], where, mask if mask.is_file() else None)
+    return make_frame(
+        path, pose.tolist(), model.cameras[image.camera_id], where, mask if mask.is_file() else None
+    )
 
 
 def _depth_bounds(model: ColmapModel, order: list[int]) -> np.ndarray | None:
@@ -100,7 +115,11 @@ def _depth_bounds(model: ColmapModel, order: list[int]) -> np.ndarray | None:
     depths = []
     for index in order:
         image = model.images[index]
-        seen = [model.points[point] for point in image.point_ids.tolist() if point != NO_POINT and point in model.points]
+        seen = [
+            model.points[point]
+            for point in image.point_ids.tolist()
+            if point != NO_POINT and point in model.points
+        ]
         row = image.world_to_camera(str(model.folder))[2]
         depth = np.array(seen, np.float64).reshape(-1, 3) @ row[:3] + row[3]
         depths.append(depth[depth > 0])

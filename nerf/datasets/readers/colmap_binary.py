@@ -102,7 +102,7 @@ class _File:
         self.place += size
         if self.place > len(self.data):
             raise UserError(
-                f"{self.path}: truncated: ends after {len(self.data)} bytes, in the middle of an entry at byte {start}. "
+                f"{self.path}: truncated: ends after {len(self.data)} bytes, within an entry at byte {start}. "
                 "Copy or export the model again."
             )
         return start

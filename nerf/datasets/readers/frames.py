@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from nerf.datasets.capture import Capture, Frame
-from nerf.datasets.decoding import image_info
 from nerf.datasets.readers.lenses import Lens
-from nerf.datasets.readers.photos import photo_size
+from nerf.datasets.readers.photos import is_turned, photo_size
 from nerf.datasets.transforms_file import rigid_pose
 from nerf.errors import UserError
 
@@ -21,28 +20,36 @@ def make_frame(
     """A frame of an image and its pose.
 
     c2w: 4 rows of 4 numbers in OpenGL axes; lens: for the image at any size, it is fitted to the file's. where names
-    the pose in messages. Where the lens has the shape of the image as EXIF turns it, so has the frame. Raises UserError
-    for a pose that is not rigid and an image of another shape than the lens.
+    the pose in messages. Raises UserError for a pose that is not rigid and an image of another shape than the lens.
     """
     pose = rigid_pose(c2w, where)
     # Files hold rounded numbers: the nearest rotation is U V^T of R = U S V^T.
     u, _, vh = np.linalg.svd(pose[:3, :3])
     pose[:3, :3] = u @ vh
     width, height = photo_size(image) or (lens.width, lens.height)
-    # Poses may have been made from photos turned upright, as EXIF says that they are shown.
-    if lens.is_turned(width, height) and image_info(image).turns:
-        width, height = height, width
+    if (width > height) != (lens.width > lens.height) and is_turned(image):
+        width, height = height, width  # the poses were made from the image as it is shown
     lens = lens.fitted(width, height, str(image))
-    return Frame(image, pose[:3], lens.width, lens.height, lens.intrinsics, lens.model, lens.distortion, mask, split)
+    return Frame(
+        image, pose[:3], lens.width, lens.height, lens.intrinsics, lens.model, lens.distortion, mask, split
+    )
 
 
 def check_frames(capture: Capture) -> Capture:
-    """The capture itself. Raises UserError where it is empty or names an image twice.
+    """The capture itself. Raises UserError where it is empty, names an image twice or has points that are not finite.
 
     An image may be in val and in test, which many scenes make equal, but not in training and in one of these.
     """
     if not capture.frames:
-        raise UserError(f"{capture.root}: no frames in it, expected at least one posed image; make the poses again.")
+        raise UserError(
+            f"{capture.root}: no frames in it, expected at least one posed image; make the poses again."
+        )
+    if capture.points is not None and not np.isfinite(capture.points).all():
+        bad = np.count_nonzero(~np.isfinite(capture.points).all(axis=1))
+        raise UserError(
+            f"{capture.root}: {bad} of its {len(capture.points)} sparse points are not finite, expected numbers; "
+            "export the points again."
+        )
     seen: dict[tuple[str, Path], int] = {}
     for index, frame in enumerate(capture.frames):
         for split in ("train", "val", "test"):
@@ -55,8 +62,8 @@ def check_frames(capture: Capture) -> Capture:
                 )
             if "train" in (split, frame.split):
                 raise UserError(
-                    f"{capture.root}: {frame.image} is in {split} and in {frame.split}, so the score would be of a view "
-                    "that was trained on. Remove it from one of the two."
+                    f"{capture.root}: {frame.image} is in {split} and in {frame.split}, so its score would be that of "
+                    "a training view. Remove it from one of the two."
                 )
         seen[(frame.split or "train", frame.image)] = index
     return capture

@@ -37,29 +37,35 @@ class Lens:
     model: str = "perspective"  # or "fisheye"
     distortion: tuple[float, ...] = ()  # in the order of COEFFICIENTS; empty: none
 
-    def is_turned(self, width: int, height: int) -> bool:
-        """Whether an image of that size has the shape of the lens's after a quarter turn, and not before it."""
-        shape, turned = width / self.width * self.height / height, width / self.height * self.width / height
-        return abs(turned - 1) <= SHAPE_TOLERANCE < abs(shape - 1)
-
     def fitted(self, width: int, height: int, where: str) -> "Lens":
         """The lens for the same picture stored at another size. Raises UserError where the shape differs."""
         if (width, height) == (self.width, self.height):
             return self
         across, down = width / self.width, height / self.height
         if abs(across / down - 1) > SHAPE_TOLERANCE:
-            turned = self.is_turned(width, height)
-            remedy = "Turn the image back to how it was when the poses were made" if turned else "Restore the image"
+            turned = abs(width * self.width / (height * self.height) - 1) <= SHAPE_TOLERANCE
+            remedy = (
+                "Turn the image back to how it was when the poses were made"
+                if turned
+                else "Restore the image"
+            )
             raise UserError(
                 f"{where} is {width}x{height} but its camera is for {self.width}x{self.height}, which is no other size "
                 f"of the same picture. {remedy}, or make the poses again."
             )
         fx, fy, cx, cy = self.intrinsics
-        return Lens(width, height, (fx * across, fy * down, cx * across, cy * down), self.model, self.distortion)
+        return Lens(
+            width, height, (fx * across, fy * down, cx * across, cy * down), self.model, self.distortion
+        )
 
 
 def make_lens(
-    width: float, height: float, intrinsics: Sequence[float], model: str, coefficients: dict[str, float], where: str
+    width: float,
+    height: float,
+    intrinsics: Sequence[float],
+    model: str,
+    coefficients: dict[str, float],
+    where: str,
 ) -> Lens:
     """A lens from named coefficients, absent ones being 0. where begins the messages.
 
@@ -69,7 +75,9 @@ def make_lens(
     fx, fy, cx, cy = intrinsics
     for name, value in (("width", width), ("height", height), ("fx", fx), ("fy", fy)):
         if not (math.isfinite(value) and value > 0):
-            raise UserError(f"{where}: {name} is {value:g}, expected a positive number of pixels; correct it.")
+            raise UserError(
+                f"{where}: {name} is {value:g}, expected a positive number of pixels; correct it."
+            )
     for name, value in (("cx", cx), ("cy", cy), *coefficients.items()):
         if not math.isfinite(value):
             raise UserError(f"{where}: {name} is {value:g}, expected a finite number; correct it.")
@@ -82,7 +90,9 @@ def make_lens(
     distortion = [float(coefficients.get(name, 0.0)) for name in COEFFICIENTS[model]]
     while distortion and distortion[-1] == 0:
         distortion.pop()
-    return Lens(round(width), round(height), (float(fx), float(fy), float(cx), float(cy)), model, tuple(distortion))
+    return Lens(
+        round(width), round(height), (float(fx), float(fy), float(cx), float(cy)), model, tuple(distortion)
+    )
 
 
 def colmap_lens(model: str, parameters: Sequence[float], width: int, height: int, where: str) -> Lens:
@@ -95,7 +105,9 @@ def colmap_lens(model: str, parameters: Sequence[float], width: int, height: int
     kind, order = COLMAP_MODELS[model]
     names = order.split()
     if len(parameters) != len(names):
-        raise UserError(f"{where}: {model} with {len(parameters)} parameters, expected {order}; export the model again.")
+        raise UserError(
+            f"{where}: {model} with {len(parameters)} parameters, expected {order}; export the model again."
+        )
     values = dict(zip(names, map(float, parameters)))
     fx = values.get("f", values.get("fx"))
     coefficients = {name: value for name, value in values.items() if name[0] in "kp"}

@@ -4,6 +4,7 @@ Poses map camera to world, axes x right, y down, z forward. The first character 
 1 val, 2 test; scenes without any 2 use 1 for test (Liu et al. 2020, github.com/facebookresearch/NSVF).
 """
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,9 @@ def read(root: Path, images: str | None = None) -> Capture:
     """
     poses = sorted((root / "pose").glob("*.txt"))
     if not poses:
-        raise UserError(f"{root / 'pose'}: no poses, expected a file NAME.txt of 4x4 numbers for each image; add them.")
+        raise UserError(
+            f"{root / 'pose'}: no poses, expected a file NAME.txt of 4x4 numbers for each image; add them."
+        )
     folder = root / (images or "rgb")
     posed = {path.stem for path in poses}
     unposed = [photo.name for photo in list_photos(folder) if photo.stem not in posed]
@@ -78,7 +81,7 @@ def _intrinsics(path: Path) -> tuple[float, float, float, float]:
 
 def _aabb(path: Path) -> np.ndarray:
     """[2,3] of a line x_min y_min z_min x_max y_max z_max voxel_size."""
-    numbers = np.array(sum(_rows(path), []))
+    numbers = np.array(list(itertools.chain(*_rows(path))))
     if len(numbers) < 6 or not np.isfinite(numbers[:6]).all() or not (numbers[:3] < numbers[3:6]).all():
         raise UserError(
             f"{path}: {numbers[:6].tolist()}, expected x_min y_min z_min x_max y_max z_max, each min below its max; "
@@ -90,7 +93,13 @@ def _aabb(path: Path) -> np.ndarray:
 def _rows(path: Path) -> list[list[float]]:
     """The numbers of each line that has any."""
     try:
-        return [[float(word) for word in line.split()] for line in path.read_text("utf-8").splitlines() if line.strip()]
+        return [
+            [float(word) for word in line.split()]
+            for line in path.read_text("utf-8").splitlines()
+            if line.strip()
+        ]
     except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read ({reason}), expected lines of numbers; replace it.") from error
+        raise UserError(
+            f"{path}: cannot be read ({reason}), expected lines of numbers; replace it."
+        ) from error

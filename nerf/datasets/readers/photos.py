@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from nerf.errors import UserError
 
@@ -54,6 +54,14 @@ def photo_size(path: Path) -> tuple[int, int] | None:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read as an image ({reason}); restore or replace it.") from error
+
+
+def is_turned(path: Path) -> bool:
+    """Whether the photo's EXIF orientation swaps its width and height."""
+    if not path.exists():
+        return False
+    with Image.open(path) as image:
+        return image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
 
 
 def first_size(paths: Sequence[Path], where: str) -> tuple[int, int]:
@@ -111,7 +119,9 @@ def match_photos(folder: Path, names: Sequence[str], originals: Path) -> list[Pa
         return paths
     photos = list_photos(folder)
     sources = [str(path.relative_to(originals)) for path in list_photos(originals)]
-    if not set(names) <= set(sources):  # the originals are not here: the reconstruction may have used them all
+    if not set(names) <= set(
+        sources
+    ):  # the originals are not here: the reconstruction may have used them all
         sources = sorted(names)
     if len(sources) == len(photos):
         by_name = dict(zip(sources, photos))

@@ -49,7 +49,9 @@ def read(root: Path, images: str | None = None) -> Capture:
     if isinstance(header.get("ply_file_path"), str):
         ply = root / header["ply_file_path"]
         points = read_points(ply) if ply.is_file() else None
-        notes.append(f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points")
+        notes.append(
+            f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points"
+        )
     if any(frame.mask for frame in frames):
         notes.append(f"{sum(frame.mask is not None for frame in frames)} masks")
     if "aabb_scale" in header:
@@ -74,7 +76,9 @@ def read_frames(path: Path, header: Any, images: str | None = None, split: str |
             size = fallback
         mask = path.parent / camera.text("mask_path") if entry.get("mask_path") is not None else None
         where = f"{camera.where}: transform_matrix"
-        frames.append(make_frame(photo, entry.get("transform_matrix"), camera.lens(*size), where, mask, split))
+        frames.append(
+            make_frame(photo, entry.get("transform_matrix"), camera.lens(*size), where, mask, split)
+        )
     return frames
 
 
@@ -139,8 +143,8 @@ class _CameraKeys:
             return "fisheye" if fisheye else "perspective"
         if name not in COLMAP_MODELS:
             raise UserError(
-                f"{self.where}: camera_model is {shown(name)}, expected one of {', '.join(COLMAP_MODELS)}. Undistort the "
-                "images, or export them with the model OPENCV."
+                f"{self.where}: camera_model is {shown(name)}, expected one of {', '.join(COLMAP_MODELS)}. Undistort "
+                "the images, or export them with the model OPENCV."
             )
         return COLMAP_MODELS[name][0]
 
@@ -156,7 +160,9 @@ def _split_lists(path: Path, header: dict[str, Any]) -> dict[str, str]:
     for split in SPLITS:
         names = header.get(f"{split}_filenames", [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise UserError(f"{path}: {split}_filenames is {shown(names)}, expected a list of file_path; correct it.")
+            raise UserError(
+                f"{path}: {split}_filenames is {shown(names)}, expected a list of file_path; correct it."
+            )
         split_of.update({_key(name): split for name in names})
     return split_of
 

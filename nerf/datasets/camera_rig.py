@@ -1,0 +1,97 @@
+"""How the cameras of a capture stand: where they look, how far from it, how much they see. Geometry alone."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nerf.camera_paths import estimate_target
+from nerf.datasets.capture import Frame
+
+# A fisheye sees past a right angle, where a pinhole's slope ends; steeper rays do not widen a box.
+STEEPEST = math.radians(75)
+
+
+@dataclass(frozen=True)
+class CameraRig:
+    """I cameras in world space; all float64."""
+
+    centers: np.ndarray  # [I,3]
+    rotations: np.ndarray  # [I,3,3] camera to world, OpenGL axes
+    slopes: (
+        np.ndarray
+    )  # [I,2] tangents from the middle of the image to its sides and to its top, the wider ones
+    target: (
+        np.ndarray | None
+    )  # [3] what they look at: the point nearest to all axes; None where there is none
+
+    @property
+    def forward(self) -> np.ndarray:
+        """Unit viewing directions [I,3]."""
+        return -self.rotations[:, :, 2]
+
+    @property
+    def mean_forward(self) -> np.ndarray:
+        """Unit direction [3] in which they look on average; any where they cancel out."""
+        total = self.forward.sum(axis=0)
+        length = np.linalg.norm(total)
+        return total / length if length > 1e-9 else self.forward[0]
+
+    @property
+    def turns(self) -> np.ndarray:
+        """Angles [I] in radians between each viewing direction and the mean one."""
+        return np.arccos(np.clip(self.forward @ self.mean_forward, -1, 1))
+
+    @property
+    def distances(self) -> np.ndarray:
+        """From each camera to the target, [I]."""
+        return np.linalg.norm(self.centers - self.target, axis=1)
+
+    @property
+    def axis_misses(self) -> np.ndarray:
+        """By how much each camera's axis misses the target, [I]."""
+        return np.linalg.norm(np.cross(self.forward, self.target - self.centers), axis=1)
+
+    @property
+    def baseline(self) -> float:
+        """Diagonal of the box around all cameras."""
+        return float(np.linalg.norm(np.ptp(self.centers, axis=0)))
+
+    def depths(self, points: np.ndarray) -> np.ndarray:
+        """Camera z of those of the points [P,3] that fall into an image, of all images, [M]."""
+        found = []
+        for center, rotation, slope in zip(self.centers, self.rotations, self.slopes):
+            right, up, backward = ((points - center) @ rotation).T
+            inside = (np.abs(right) < -slope[0] * backward) & (np.abs(up) < -slope[1] * backward)
+            found.append(-backward[inside])
+        return np.concatenate(found)
+
+    def frusta_corners(self, near: float, far: float) -> np.ndarray:
+        """Corners of all frusta between two depths, [I*8,3]."""
+        signs = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
+        across = self.slopes[:, None] * signs
+        rays = np.concatenate([across, -np.ones_like(across[..., :1])], axis=-1)
+        directions = np.einsum("ikc,ijc->ikj", rays, self.rotations)
+        return np.concatenate([self.centers[:, None] + depth * directions for depth in (near, far)]).reshape(
+            -1, 3
+        )
+
+
+def camera_rig(frames: Sequence[Frame]) -> CameraRig:
+    """The cameras of at least one frame."""
+    poses = np.stack([frame.c2w for frame in frames]).astype(np.float64)
+    try:
+        target = estimate_target(torch.from_numpy(poses)).numpy()
+    except ValueError:  # parallel axes, or cameras that look outwards
+        target = None
+    return CameraRig(poses[:, :, 3], poses[:, :, :3], np.array([_slopes(frame) for frame in frames]), target)
+
+
+def _slopes(frame: Frame) -> tuple[float, float]:
+    fx, fy, cx, cy = frame.intrinsics
+    across, down = max(cx, frame.width - cx) / fx, max(cy, frame.height - cy) / fy
+    if frame.lens == "fisheye":  # an image radius is about the angle, not its tangent
+        return math.tan(min(across, STEEPEST)), math.tan(min(down, STEEPEST))
+    return across, down

@@ -1,0 +1,263 @@
+"""What kind of scene a capture shows, and its box, near and far, from cameras, sparse points and depth bounds.
+
+box: an object within a box and cameras around it, nothing else is seen. forward_facing: cameras on about one plane that
+look one way. unbounded: everything else; its box is the inner part, which cameras look at, and the rest lies around it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nerf.datasets.camera_rig import CameraRig, camera_rig
+from nerf.datasets.capture import Capture, Frame
+from nerf.errors import UserError
+
+KINDS = ("box", "forward_facing", "unbounded")
+# Forward-facing: 90% of the cameras look this close to one direction (fern: 9 degrees; fox, on one side of it: 48),
+FORWARD_ANGLE = math.radians(30)
+# and along it they stand within this share of the nearest depth, so that one plane lies in front of all of them.
+FORWARD_DEPTH_SHARE = 0.5
+# Axes that meet in one point to this share of the distance were placed by a program or a turntable (lego: 1e-7; by hand
+# 0.02 to 0.13).
+EXACT_AXES = 5e-3
+# What lies this share of the camera distance from the target or nearer is the object.
+OBJECT_SHARE = 0.6
+POINT_QUANTILES = (0.01, 0.99)  # sparse points have outliers
+DEPTH_QUANTILES = (0.001, 0.999)
+BOX_MARGIN = 0.05  # of the edge, on each side: sparse points stop short of the surfaces' ends
+NEAR_MARGIN = (
+    0.75  # of the nearest depth that is known: sparse points miss what lies nearer; as NeRF has it for LLFF
+)
+NEAR_SHARE = 0.05  # of the median camera distance, where no depth is known
+
+
+@dataclass(frozen=True)
+class SceneDescription:
+    """The kind of a scene and where it is, in world units."""
+
+    kind: str  # one of KINDS
+    aabb: np.ndarray  # [2,3] float64: the whole scene, or for unbounded its inner part
+    near: float  # where rays may begin and end: distances along them, for forward_facing depths (camera z)
+    far: float
+    reasons: list[str]  # sentences: why this kind, this box, this near and far
+
+
+def describe(capture: Capture, has_alpha: bool | None = None) -> SceneDescription:
+    """The kind of the scene that a capture shows, its box, near and far, each with its reason.
+
+    has_alpha: whether the photos store transparency, which says that the background was removed; None: not known.
+    Training frames decide where there are splits. Raises UserError for frames from which no depth follows: cameras in
+    one place without points and bounds.
+    """
+    rows = [index for index, frame in enumerate(capture.frames) if frame.split in (None, "train")]
+    rows = rows or list(range(len(capture.frames)))
+    frames = [capture.frames[index] for index in rows]
+    bounds = None if capture.bounds is None else capture.bounds[rows]
+    rig = camera_rig(frames)
+    depths = _known_depths(capture.points, bounds, rig)
+    kind, why = _kind(capture, rig, bounds, depths, has_alpha)
+    aabb, near, far, how = {"box": _box, "forward_facing": _forward_facing, "unbounded": _unbounded}[kind](
+        capture, rig, frames, depths
+    )
+    return SceneDescription(kind, aabb, near, far, [*why, *how])
+
+
+@dataclass(frozen=True)
+class _Depths:
+    """Nearest and farthest depth that is known, and whence."""
+
+    near: float
+    far: float
+    source: str
+
+
+def _known_depths(points: np.ndarray | None, bounds: np.ndarray | None, rig: CameraRig) -> _Depths | None:
+    if bounds is not None:  # the smallest of a few images may be one outlier of many points
+        near, far = np.quantile(bounds[:, 0], 0.05), np.quantile(bounds[:, 1], 0.95)
+        return _Depths(float(near), float(far), "the depth bounds of the images")
+    seen = rig.depths(points) if points is not None else np.empty(0)
+    if len(seen):
+        near, far = np.quantile(seen, DEPTH_QUANTILES)
+        return _Depths(float(near), float(far), f"{len(points)} sparse points")
+    return None
+
+
+def _kind(
+    capture: Capture,
+    rig: CameraRig,
+    bounds: np.ndarray | None,
+    depths: _Depths | None,
+    has_alpha: bool | None,
+) -> tuple[str, list[str]]:
+    if capture.aabb is not None:
+        return "box", ["The format gives the scene's box."]
+    if has_alpha:
+        return "box", ["The photos are transparent around the object, so it is alone in a box."]
+    turn = float(np.quantile(rig.turns, 0.9))
+    looks = (
+        f"90% of the {len(rig.centers)} cameras look within {math.degrees(turn):.0f} degrees of one direction"
+    )
+    limit = f"{math.degrees(FORWARD_ANGLE):.0f}"
+    if turn <= FORWARD_ANGLE:
+        along = float(np.ptp(rig.centers @ rig.mean_forward))
+        nearest = depths.near if depths else _reach(rig)
+        stand = f"stand within {along:.3g} along it, with the nearest depth at {nearest:.3g}"
+        if along <= FORWARD_DEPTH_SHARE * nearest:
+            return "forward_facing", [
+                f"{looks} (forward-facing: at most {limit}) and {stand}: one plane is before them all."
+            ]
+        return "unbounded", [f"{looks}, but they {stand}: they move on through the scene, so it has no end."]
+    around = f"{looks} (forward-facing: at most {limit})"
+    if rig.target is None:
+        return "unbounded", [f"{around}, and they look at nothing in common: the scene lies around them."]
+    distance = float(np.median(rig.distances))
+    if capture.points is not None and len(capture.points):
+        reach = float(np.quantile(np.linalg.norm(capture.points - rig.target, axis=1), 0.99)) / distance
+        said = f"99% of the sparse points lie within {reach:.2f} of the camera distance from what the cameras look at"
+    elif bounds is not None:
+        reach = float(np.quantile(bounds[:, 1] / rig.distances, 0.9)) - 1
+        said = f"the depth bounds end {reach:.2f} of the camera distance behind what the cameras look at"
+    else:
+        miss = float(np.median(rig.axis_misses)) / distance
+        said = f"their axes miss what they look at by {miss:.2g} of the distance"
+        if miss <= EXACT_AXES:
+            return "box", [
+                f"{around}; {said}, as a program or a turntable places them around an object in a box."
+            ]
+        return "unbounded", [
+            f"{around}; {said}, as hands do, so the photos show what lies behind the object too."
+        ]
+    if reach <= OBJECT_SHARE:
+        return "box", [f"{around}; {said} (an object alone: at most {OBJECT_SHARE})."]
+    return "unbounded", [f"{around}; {said} (an object alone: at most {OBJECT_SHARE})."]
+
+
+def _reach(rig: CameraRig) -> float:
+    """A depth for cameras of which none is known: to what they look at, else as far as they stand apart."""
+    return float(np.median(rig.distances)) if rig.target is not None else rig.baseline
+
+
+def _box(
+    capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None
+) -> tuple[np.ndarray, float, float, list[str]]:
+    if capture.aabb is not None:
+        aabb, how = capture.aabb, "Box: as the format gives it."
+    elif capture.points is not None and len(capture.points):
+        aabb = _around(capture.points)
+        how = f"Box: around {_share()} of {len(capture.points)} sparse points along each axis, {BOX_MARGIN:.0%} wider."
+    elif rig.target is not None:
+        half = float((rig.distances * rig.slopes.max(axis=1)).max())
+        aabb = np.stack([rig.target - half, rig.target + half])
+        how = f"Box: a cube of edge {2 * half:.3g} around what the cameras look at, as much as the widest sees there."
+    else:
+        raise UserError(
+            f"{capture.root}: the cameras look at nothing in common and there are no points, so the box of the object "
+            "cannot be found; set dataset.aabb."
+        )
+    to_box = np.maximum(0, np.maximum(aabb[0] - rig.centers, rig.centers - aabb[1]))
+    to_corner = np.maximum(np.abs(aabb[0] - rig.centers), np.abs(aabb[1] - rig.centers))
+    far = float(np.linalg.norm(to_corner, axis=1).max())
+    gap = float(np.linalg.norm(to_box, axis=1).min())
+    near = max(gap, NEAR_SHARE * float(np.linalg.norm(rig.centers - aabb.mean(axis=0), axis=1).mean()))
+    if depths and gap == 0:
+        near = min(near, NEAR_MARGIN * depths.near)
+    entered = "the nearest camera is this far from the box" if gap else "some cameras are inside the box"
+    return (
+        aabb,
+        near,
+        far,
+        [how, f"Near {near:.3g}: {entered}. Far {far:.3g}: its corner farthest from a camera."],
+    )
+
+
+def _forward_facing(
+    capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None
+) -> tuple[np.ndarray, float, float, list[str]]:
+    near, how = _near(capture, rig, depths)
+    if depths:
+        far, until = depths.far, depths.source
+    else:
+        far, until = _parallax_far(rig, frames, near)
+    corners = rig.frusta_corners(near, far)
+    aabb = np.stack([corners.min(axis=0), corners.max(axis=0)])
+    return (
+        aabb,
+        near,
+        far,
+        [how, f"Far {far:.3g}: {until}.", "Box: around what the cameras see between near and far."],
+    )
+
+
+def _unbounded(
+    capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None
+) -> tuple[np.ndarray, float, float, list[str]]:
+    near, how = _near(capture, rig, depths)
+    far, until = _parallax_far(rig, frames, depths.far if depths else near)
+    aabb, box = _inner_box(capture, rig, depths)
+    return aabb, near, far, [box, how, f"Far {far:.3g}: {until}."]
+
+
+def _inner_box(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[np.ndarray, str]:
+    if rig.target is None:
+        middle = rig.centers.mean(axis=0)
+        half = depths.near + rig.baseline if depths else rig.baseline
+        around = "the cameras, which look at nothing in common, and what is near them"
+        return np.stack(
+            [middle - half, middle + half]
+        ), f"Inner box: a cube of edge {2 * half:.3g} around {around}."
+    distance = float(np.median(rig.distances))
+    if capture.points is not None:
+        offsets = np.linalg.norm(capture.points - rig.target, axis=1)
+        nearer = capture.points[offsets < distance]
+        if len(nearer) >= 0.5 * len(capture.points):
+            said = (
+                f"around {_share()} of the {len(nearer)} sparse points that are nearer than the median camera"
+            )
+            return _around(nearer), f"Inner box: {said}, {BOX_MARGIN:.0%} wider."
+    half = float(np.median(rig.distances * rig.slopes.max(axis=1)))
+    said = "as much as the median camera sees there"
+    free = float(
+        np.abs(rig.centers - rig.target).max(axis=1).min()
+    )  # no camera is in a cube of this half edge
+    if half > free:
+        half, said = free, "up to the nearest camera"
+    return (
+        np.stack([rig.target - half, rig.target + half]),
+        f"Inner box: a cube of edge {2 * half:.3g} around what the cameras look at, {said}.",
+    )
+
+
+def _near(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[float, str]:
+    if depths:
+        near = NEAR_MARGIN * depths.near
+        return near, f"Near {near:.3g}: {NEAR_MARGIN:.0%} of the nearest depth by {depths.source}."
+    near = NEAR_SHARE * _reach(rig)
+    if near == 0:
+        raise UserError(
+            f"{capture.root}: all cameras stand in one place and there are no points, so no depth follows; set "
+            "dataset.aabb, near and far, or take photos from several places."
+        )
+    return (
+        near,
+        f"Near {near:.3g}: {NEAR_SHARE:.0%} of the median distance to what the cameras look at; no depth is known.",
+    )
+
+
+def _parallax_far(rig: CameraRig, frames: Sequence[Frame], least: float) -> tuple[float, str]:
+    """The depth at which the cameras' baseline moves a point by one pixel: what lies beyond is a backdrop."""
+    focal = float(np.median([frame.intrinsics[0] for frame in frames]))
+    far = max(rig.baseline * focal, 2 * least)
+    return far, f"the cameras, {rig.baseline:.3g} apart, see a pixel of parallax there, and none beyond"
+
+
+def _around(points: np.ndarray) -> np.ndarray:
+    """The box [2,3] of the points' quantiles with a margin."""
+    low, high = np.quantile(points, POINT_QUANTILES, axis=0)
+    margin = BOX_MARGIN * (high - low)
+    return np.stack([low - margin, high + margin])
+
+
+def _share() -> str:
+    return f"{POINT_QUANTILES[1] - POINT_QUANTILES[0]:.0%}"
