@@ -16,7 +16,7 @@ from nerf.scene_box import Resolution, SceneBox
 from nerf.silhouettes import Silhouettes
 
 SEARCH_CELLS = 64**3
-VIEWS_PER_LOOK = 8
+VIEWS_PER_LOOK = 4
 SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
 LENS_SAMPLES = 32  # along each axis of the box
 

@@ -7,7 +7,7 @@ template <class T>
 void march_count(const MarchArgs<T>& a, Stream) {
   pack_occupancy(a);
   parallel_for(a.num_rays, 64, [&](int64_t r) {
-    const auto skip = [](T, T) { return true; };
+    const auto skip = [](T) { return true; };
     a.ray_offsets[r + 1] = walk_ray(a.ray(r), a.occupancy(), T(0), T(INFINITY), INT64_MAX, skip);
   });
   counts_to_offsets(a);
@@ -16,11 +16,12 @@ void march_count(const MarchArgs<T>& a, Stream) {
 template <class T>
 void march_fill(const MarchArgs<T>& a, Stream) {
   parallel_for(a.num_rays, 64, [&](int64_t r) {
+    const LatticeRay<T> ray = a.ray(r);
     int64_t i = a.ray_offsets[r];
-    walk_ray(a.ray(r), a.occupancy(), T(0), T(INFINITY), a.ray_offsets[r + 1] - i, [&](T t_start, T t_end) {
+    walk_ray(ray, a.occupancy(), T(0), T(INFINITY), a.ray_offsets[r + 1] - i, [&](T k) {
       a.ray_indices[i] = r;
-      a.t_starts[i] = t_start;
-      a.t_ends[i] = t_end;
+      a.t_starts[i] = ray.t(k);
+      a.t_ends[i] = ray.t(k + T(1));
       ++i;
       return true;
     });

@@ -13,8 +13,8 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream) {
     std::vector<T>& found = (*a.found)[block];
     for (int64_t r = kBlock * block; r < min2(kBlock * (block + 1), a.num_rays); ++r) {
       const size_t before = found.size();
-      walk_visible(a, r, [&](T t_start, T t_end, T) { found.insert(found.end(), {t_start, t_end}); });
-      a.ray_offsets[r + 1] = int64_t(found.size() - before) / 2;
+      walk_visible(a, a.ray(r), [&](T k, T) { found.push_back(k); });
+      a.ray_offsets[r + 1] = int64_t(found.size() - before);
     }
   });
   counts_to_offsets(a);
@@ -27,7 +27,7 @@ void march_visible_fill(const MarchVisibleArgs<T>& a, Stream) {
     for (int64_t r = kBlock * block; r < min2(kBlock * (block + 1), a.num_rays); ++r) {
       const LatticeRay<T> ray = a.ray(r);
       // A ray that did not fit has no place, and none after it has one.
-      for (int64_t i = a.ray_offsets[r]; i < a.ray_offsets[r + 1]; ++i, found += 2) a.write(i, r, ray, found[0], found[1]);
+      for (int64_t i = a.ray_offsets[r]; i < a.ray_offsets[r + 1]; ++i) a.write(i, r, ray, *found++);
     }
   });
 }

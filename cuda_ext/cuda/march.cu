@@ -24,7 +24,7 @@ void march_count(const MarchArgs<T>& a, Stream stream) {
     const int lane = i % 32;
     const LatticeRay<T> ray = a.ray(r);
     const int count = on_piece(ray, lane, [&](T begin, T end) {
-      return int(walk_ray(ray, a.occupancy(), begin, end, INT64_MAX, [](T, T) { return true; }));
+      return int(walk_ray(ray, a.occupancy(), begin, end, INT64_MAX, [](T) { return true; }));
     });
     int through = count;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -44,10 +44,10 @@ void march_fill(const MarchArgs<T>& a, Stream stream) {
     const LatticeRay<T> ray = a.ray(r);
     int64_t i = a.ray_offsets[r] + a.piece_starts[thread];
     on_piece(ray, int(thread % 32), [&](T begin, T end) {
-      return walk_ray(ray, a.occupancy(), begin, end, a.ray_offsets[r + 1] - i, [&](T t_start, T t_end) {
+      return walk_ray(ray, a.occupancy(), begin, end, a.ray_offsets[r + 1] - i, [&](T k) {
         a.ray_indices[i] = r;
-        a.t_starts[i] = t_start;
-        a.t_ends[i] = t_end;
+        a.t_starts[i] = ray.t(k);
+        a.t_ends[i] = ray.t(k + T(1));
         ++i;
         return true;
       });

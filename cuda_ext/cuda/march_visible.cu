@@ -30,7 +30,7 @@ void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
     const LatticeRay<T> ray = a.ray(r);
     walk_visible_by_warp(a, ray, lane, [&](const Look<T>& look) {
       const unsigned visible = __ballot_sync(kAllLanes, look.visible);
-      if (look.visible) a.write(place + __popc(visible & ((1u << lane) - 1)), r, ray, look.t_start, look.t_end);
+      if (look.visible) a.write(place + __popc(visible & ((1u << lane) - 1)), r, ray, look.k);
       place += __popc(visible);
       return place < end;
     });

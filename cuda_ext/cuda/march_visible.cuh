@@ -10,9 +10,8 @@ namespace nerf::cuda {
 template <class T>
 struct Look {
   bool visible;
-  T t_start, t_end, optical_depth;  // of this sample alone; 0 where there is none
-
-  __device__ T t_mid() const { return T(0.5) * (t_start + t_end); }
+  T k, coord[3];    // of the point; coord is 0 behind the end of the ray
+  T optical_depth;  // of this sample alone; 0 where there is none
 };
 
 // Calls see(look) for each 32 lattice points with an occupied one among them, as long as it returns true. Every lane of
@@ -25,21 +24,17 @@ __device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const Lattice
     const T k = first + T(lane), t_mid = ray.t(k + T(0.5));
     const bool on_lattice = k + T(1) > k && t_mid < ray.t_max;
     if (!__any_sync(kAllLanes, on_lattice)) return;
+    Look<T> look = {};
     bool occupied = false;
     if (on_lattice) {
+      ray.position(t_mid, look.coord);
       int64_t cell[3];
-      ray.cell_at(t_mid, occupancy.cells, cell);
+      for (int axis = 0; axis < 3; ++axis) cell[axis] = nearest_cell(look.coord[axis], occupancy.cells[axis]);
       occupied = occupancy.holds(occupancy.around(cell), cell);
     }
     if (!__any_sync(kAllLanes, occupied)) continue;
-    Look<T> look = {false, T(0), T(0), T(0)};
-    if (occupied) {
-      look.t_start = ray.t(k);
-      look.t_end = ray.t(k + T(1));
-      T coord[3];
-      ray.position(look.t_mid(), coord);
-      look.optical_depth = a.density.at(coord) * (look.t_end - look.t_start);
-    }
+    look.k = k;
+    look.optical_depth = occupied ? a.density.at(look.coord) * (ray.t(k + T(1)) - ray.t(k)) : T(0);
     const T through = sum_up_to(look.optical_depth, lane);
     // The lane below holds what lies before this sample; subtracting instead would turn a huge density to 0 or NaN.
     const T below = __shfl_up_sync(kAllLanes, through, 1);

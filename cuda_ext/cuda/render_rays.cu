@@ -29,10 +29,8 @@ __global__ void __launch_bounds__(kThreads) render_rays_kernel(RenderRaysArgs<T>
     const T weight = std::exp(-(before + (lane ? below : T(0)))) * opacity_of(own);
     before += __shfl_sync(kAllLanes, through, 31);
     opacity += weight;
-    depth += weight * look.t_mid();
-    T coord[3];
-    ray.position(look.t_mid(), coord);
-    const Stencil<T> own_stencil = make_stencil(coord, a.density.vertices);
+    depth += weight * ray.t(look.k + T(0.5));
+    const Stencil<T> own_stencil = make_stencil(look.coord, a.density.vertices);
     while (visible) {
       const int source = __ffs(visible) - 1;
       visible &= visible - 1;

@@ -9,7 +9,7 @@ template <class T>
 void march_count(const MarchArgs<T>& a, Stream stream) {
   cuda::pack_occupancy(a, stream);
   for_each(a.num_rays, "march_rays: count", stream, [a] __device__(int64_t r) {
-    a.ray_offsets[r + 1] = walk_ray(a.ray(r), a.occupancy(), T(0), T(INFINITY), INT64_MAX, [](T, T) { return true; });
+    a.ray_offsets[r + 1] = walk_ray(a.ray(r), a.occupancy(), T(0), T(INFINITY), INT64_MAX, [](T) { return true; });
   });
   cuda::counts_to_offsets(a, stream);
 }
@@ -17,11 +17,12 @@ void march_count(const MarchArgs<T>& a, Stream stream) {
 template <class T>
 void march_fill(const MarchArgs<T>& a, Stream stream) {
   for_each(a.num_rays, "march_rays: fill", stream, [a] __device__(int64_t r) {
+    const LatticeRay<T> ray = a.ray(r);
     int64_t i = a.ray_offsets[r];
-    walk_ray(a.ray(r), a.occupancy(), T(0), T(INFINITY), a.ray_offsets[r + 1] - i, [&](T t_start, T t_end) {
+    walk_ray(ray, a.occupancy(), T(0), T(INFINITY), a.ray_offsets[r + 1] - i, [&](T k) {
       a.ray_indices[i] = r;
-      a.t_starts[i] = t_start;
-      a.t_ends[i] = t_end;
+      a.t_starts[i] = ray.t(k);
+      a.t_ends[i] = ray.t(k + T(1));
       ++i;
       return true;
     });

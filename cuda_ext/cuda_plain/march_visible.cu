@@ -10,7 +10,7 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
   cuda::pack_occupancy(a, stream);
   for_each(a.num_rays, "march_visible: count", stream, [a] __device__(int64_t r) {
     int64_t count = 0;
-    walk_visible(a, r, [&](T, T, T) { ++count; });
+    walk_visible(a, a.ray(r), [&](T, T) { ++count; });
     a.ray_offsets[r + 1] = count;
   });
   cuda::counts_to_offsets(a, stream);
@@ -23,7 +23,7 @@ void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
     const int64_t end = a.ray_offsets[r + 1];
     if (i == end) return;
     const LatticeRay<T> ray = a.ray(r);
-    walk_visible(a, r, [&](T t_start, T t_end, T) { a.write(i++, r, ray, t_start, t_end); });
+    walk_visible(a, ray, [&](T k, T) { a.write(i++, r, ray, k); });
   });
 }
 

@@ -163,7 +163,7 @@ HOST_DEVICE LatticeRay<T> clip_ray(const T* origin, const T* direction, T jitter
   return ray;
 }
 
-// Calls emit(t_start, t_end) for the samples k_begin <= k < k_end of the ray, front to back, at most limit times and as
+// Calls emit(k) for the samples k_begin <= k < k_end of the ray, front to back, at most limit times and as
 // long as it returns true; returns their number. Any cut of the lattice into ranges gives the same samples.
 template <class T, class Emit>
 HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occupancy, T k_begin, T k_end,
@@ -183,7 +183,7 @@ HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occ
       continue;
     }
     if (occupancy.holds(word, cell)) {
-      if (!emit(ray.t(k), ray.t(k + T(1)))) break;
+      if (!emit(k)) break;
       ++emitted;
     }
     k += T(1);

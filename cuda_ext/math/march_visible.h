@@ -40,32 +40,32 @@ struct MarchVisibleArgs : MarchArgs<T> {
   DensityGrid<T> density;
   T min_transmittance, min_weight;
   T* coords;                           // [M,3] grid units: midpoints of the samples
-  std::vector<std::vector<T>>* found;  // scratch on the CPU: t_start, t_end of what each block of rays sees
+  std::vector<std::vector<T>>* found;  // scratch on the CPU: the k that each block of rays sees
 
   // Whether a sample behind this transmittance can be visible.
   HOST_DEVICE bool worth_going_on(T transmittance) const {
     return !(transmittance < min_weight) && (!(transmittance < min_transmittance) || !(min_weight > T(0)));
   }
 
-  HOST_DEVICE void write(int64_t i, int64_t r, const LatticeRay<T>& ray, T t_start, T t_end) const {
+  HOST_DEVICE void write(int64_t i, int64_t r, const LatticeRay<T>& ray, T k) const {
     this->ray_indices[i] = r;
-    this->t_starts[i] = t_start;
-    this->t_ends[i] = t_end;
-    ray.position(T(0.5) * (t_start + t_end), coords + 3 * i);
+    this->t_starts[i] = ray.t(k);
+    this->t_ends[i] = ray.t(k + T(1));
+    ray.position(ray.t(k + T(0.5)), coords + 3 * i);
   }
 };
 
-// Calls emit(t_start, t_end, density) for the visible samples of ray r, front to back.
+// Calls emit(k, optical depth) for the visible samples of a ray, front to back. Density is looked up where occupancy was:
+// at the very point that lies in an occupied cell, so that nothing but the corners of occupied cells is read.
 template <class T, class Emit>
-HOST_DEVICE void walk_visible(const MarchVisibleArgs<T>& a, int64_t r, Emit emit) {
-  const LatticeRay<T> ray = a.ray(r);
+HOST_DEVICE void walk_visible(const MarchVisibleArgs<T>& a, const LatticeRay<T>& ray, Emit emit) {
   T transmittance = T(1);
-  walk_ray(ray, a.occupancy(), T(0), T(INFINITY), INT64_MAX, [&](T t_start, T t_end) {
+  walk_ray(ray, a.occupancy(), T(0), T(INFINITY), INT64_MAX, [&](T k) {
     T coord[3];
-    ray.position(T(0.5) * (t_start + t_end), coord);
-    const T density = a.density.at(coord), alpha = opacity_of(density * (t_end - t_start));
+    ray.position(ray.t(k + T(0.5)), coord);
+    const T optical_depth = a.density.at(coord) * (ray.t(k + T(1)) - ray.t(k)), alpha = opacity_of(optical_depth);
     const T weight = transmittance < a.min_transmittance ? T(0) : transmittance * alpha;
-    if (weight >= a.min_weight) emit(t_start, t_end, density);
+    if (weight >= a.min_weight) emit(k, optical_depth);
     transmittance *= T(1) - alpha;
     return a.worth_going_on(transmittance);
   });

@@ -21,10 +21,10 @@ HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r) {
   T* values = a.values + r * a.channels;
   for (int64_t c = 0; c < a.channels; ++c) values[c] = T(0);
   T transmittance = T(1), opacity = T(0), depth = T(0);
-  walk_visible(a, r, [&](T t_start, T t_end, T density) {
-    const T alpha = opacity_of(density * (t_end - t_start)), weight = transmittance * alpha;
+  walk_visible(a, ray, [&](T k, T optical_depth) {
+    const T alpha = opacity_of(optical_depth), weight = transmittance * alpha;
     T coord[3];
-    ray.position(T(0.5) * (t_start + t_end), coord);
+    ray.position(ray.t(k + T(0.5)), coord);
     const Stencil<T> s = make_stencil(coord, a.density.vertices);
     NERF_UNROLL for (int k = 0; k < 8; ++k) {
       const T* corner = a.values_grid + s.corner_row(k) * a.channels;
@@ -32,7 +32,7 @@ HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r) {
       for (int64_t c = 0; c < a.channels; ++c) values[c] += corner_weight * corner[c];
     }
     opacity += weight;
-    depth += weight * (T(0.5) * (t_start + t_end));
+    depth += weight * ray.t(k + T(0.5));
     transmittance *= T(1) - alpha;
   });
   a.opacity[r] = opacity;

@@ -59,9 +59,10 @@ void march_extremes() {
     const T jitter = number() < 0.5 ? T(0) : extreme(), near = extreme(), far = extreme();
     const auto ray = clip_ray(origin, direction, jitter, near, far, T(0.25), cells);
     T last = -T(INFINITY);
-    const auto in_order = [&](T t_start, T t_end) {
-      expect(t_start >= last && t_end >= t_start, "samples come in order");
-      last = t_start;
+    const auto in_order = [&](T k) {
+      expect(ray.t(k) >= last && ray.t(k + T(1)) >= ray.t(k), "samples come in order");
+      last = ray.t(k);
+      return true;
     };
     const int64_t limit = 100, count = walk_ray(ray, occupancy, T(0), T(1e6), limit, in_order);
     expect(count <= limit && (count == 0 || ray.t_max < T(INFINITY)), "no endless ray");

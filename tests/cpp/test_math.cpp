@@ -171,12 +171,18 @@ void march_equals_brute_force() {
       if (filled[size_t((cell[0] * cells[1] + cell[1]) * cells[2] + cell[2])])
         expected.emplace_back(ray.t(k), ray.t(k + T(1)));
     }
-    const auto keep = [&](T t_start, T t_end) { found.emplace_back(t_start, t_end); };
+    const auto keep = [&](T k) {
+      found.emplace_back(ray.t(k), ray.t(k + T(1)));
+      return true;
+    };
     const int64_t count = walk_ray(ray, occupancy, T(0), T(INFINITY), INT64_MAX, keep);
     expect(found == expected && count == int64_t(expected.size()), "walking with strides finds every sample");
     found.clear();
     const int64_t half = walk_ray(ray, occupancy, T(0), T(INFINITY), count / 2, keep);
     expect(half == count / 2 && half == int64_t(found.size()), "the limit ends the walk");
+    int64_t asked = 0;
+    walk_ray(ray, occupancy, T(0), T(INFINITY), INT64_MAX, [&](T) { return ++asked < 2; });
+    expect(asked == min2<int64_t>(count, 2), "whoever takes the samples ends the walk");
     found.clear();
     const T length = std::floor(ray.length() / T(32)) + T(1);  // as the lanes of a warp share a ray
     for (int lane = 0; lane < 32; ++lane)
