@@ -179,6 +179,15 @@ def _resized(
     return max(1, round(new_height * width / height)) if new_width is None else new_width, new_height
 
 
+def corner_radii(intrinsics: Tensor, sizes: Tensor) -> list[float]:
+    """How far the farthest corner of each picture is from its principal point, in focal lengths.
+
+    intrinsics [I,4] and sizes [I,2] (width, height): as Cameras has them.
+    """
+    focal, center = intrinsics[:, :2], intrinsics[:, 2:]
+    return (torch.maximum(center, sizes - center).clamp(min=0) / focal).norm(dim=-1).tolist()
+
+
 def focal_from_fov(size: int, fov: float) -> float:
     """Focal length in pixels of a camera that sees the angle fov (radians) across size pixels."""
     return 0.5 * size / math.tan(0.5 * fov)

@@ -10,13 +10,14 @@ fisheye: k1 to k4. A ray at the angle theta to the axis falls at theta (1 + k1 t
     middle (Kannala and Brandt 2006).
 
 A polynomial fitted to a lens turns back somewhere outside of the picture it was fitted to. Before it does, where a step
-of the ray moves its image by less than MIN_SLOPE of a step, it goes on as a straight line: so every pixel has one ray,
-undistortion always converges, and what lies far to the side never appears in the picture.
+of the ray moves its image by less than MIN_SLOPE of a step, it goes on as a straight line (its reach ends; where that
+falls is the rim): so every pixel has one ray, undistortion always converges, and what lies far to the side never
+appears in the picture.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,9 +28,10 @@ FISHEYE = ("k1", "k2", "k3", "k4")
 COEFFICIENTS = {"perspective": PERSPECTIVE, "fisheye": FISHEYE}
 MIN_SLOPE = 0.1
 FARTHEST = 1e4  # tangent of the angle to the axis: where a perspective polynomial that never turns back ends
-# Newton's method doubles the digits with each iteration; float32 is reached after three or four where the lens bends
-# little, and later only where the polynomial is about to turn back.
-ITERATIONS = 8
+# Newton's method doubles the digits with each iteration: two to four are enough for most lenses, this many where the
+# polynomial is about to turn back.
+MAX_ITERATIONS = 10
+CONVERGED = 1e-8  # of a focal length; float32 resolves 6e-8
 SMALLEST = 1e-12  # keeps quotients and their derivatives finite in the middle of the picture
 
 
@@ -39,15 +41,20 @@ class Lenses:
 
     coefficients: Tensor  # [I,6] as PERSPECTIVE lists them; fisheye: k1 to k4, 0, 0
     reach: Tensor  # [I] up to where the polynomial is used: radius (perspective) or angle in radians (fisheye)
+    rim: Tensor  # [I] radius at which reach falls
     fisheye: Tensor  # [I] bool
-    kinds: tuple[str, ...]  # the models among them: known on the host, so that no step asks the device
+    kinds: tuple[str, ...]  # the models among them; it and iterations are known on the host: no step asks the device
+    iterations: int = MAX_ITERATIONS
 
     @staticmethod
-    def of(models: Sequence[str], coefficients: Sequence[Sequence[float]]) -> "Lenses | None":
+    def of(
+        models: Sequence[str], coefficients: Sequence[Sequence[float]], radii: Sequence[float] | None = None
+    ) -> "Lenses | None":
         """The lenses of I images by the names of their models and their coefficients; None where nothing distorts.
 
-        Coefficients that are left out are 0. Raises ValueError for an unknown model, and for more coefficients than it
-        has or one that is not finite.
+        Coefficients that are left out are 0. radii: how far the corner of each picture is from its middle, in focal
+        lengths; undistortion iterates as often as it takes up to there, without them MAX_ITERATIONS times. Raises
+        ValueError for an unknown model, and for more coefficients than it has or one that is not finite.
         """
         rows = np.zeros((len(models), len(PERSPECTIVE)))
         for row, model, values in zip(rows, models, coefficients, strict=True):
@@ -61,13 +68,17 @@ class Lenses:
         if not rows.any() and not fisheye.any():
             return None
         radial = np.where(fisheye[:, None], rows[:, :4], rows[:, [0, 1, 4, 5]])
-        different, where = np.unique(np.column_stack([radial, fisheye]), axis=0, return_inverse=True)
-        reach = np.array([_reach(row[:4], math.pi if row[4] else FARTHEST) for row in different])[where.reshape(-1)]
-        tensors = (torch.from_numpy(x) for x in (rows, reach))
-        return Lenses(*(x.float() for x in tensors), torch.from_numpy(fisheye), tuple(sorted(set(models))))
+        tangential = np.where(fisheye, 0, np.hypot(rows[:, 2], rows[:, 3]))
+        farthest = np.where(fisheye, math.pi, FARTHEST)
+        different, where = np.unique(np.column_stack([radial, tangential, farthest]), axis=0, return_inverse=True)
+        ends = np.array([_end(row[:4], *row[4:]) for row in different])[where.reshape(-1)]
+        tensors = (torch.from_numpy(x) for x in (rows, ends[:, 0], ends[:, 1]))
+        lenses = Lenses(*(x.float() for x in tensors), torch.from_numpy(fisheye), tuple(sorted(set(models))))
+        return lenses if radii is None else replace(lenses, iterations=_enough_iterations(lenses, radii))
 
     def __getitem__(self, rows: slice | Sequence[int] | Tensor) -> "Lenses":
-        return Lenses(self.coefficients[rows], self.reach[rows], self.fisheye[rows], self.kinds)
+        tensors = (x[rows] for x in (self.coefficients, self.reach, self.rim, self.fisheye))
+        return Lenses(*tensors, self.kinds, self.iterations)
 
     @property
     def models(self) -> list[str]:
@@ -75,7 +86,8 @@ class Lenses:
         return ["fisheye" if fisheye else "perspective" for fisheye in self.fisheye.tolist()]
 
     def to(self, device: torch.device | str) -> "Lenses":
-        return Lenses(self.coefficients.to(device), self.reach.to(device), self.fisheye.to(device), self.kinds)
+        tensors = (x.to(device) for x in (self.coefficients, self.reach, self.rim, self.fisheye))
+        return Lenses(*tensors, self.kinds, self.iterations)
 
     def distort(self, image: Tensor, points: Tensor) -> Tensor:
         """Points [N,3] in camera space to distorted points [N,2]. image [N] int64: whose lens.
@@ -84,15 +96,18 @@ class Lenses:
         points with z <= 0 come out finite and mean nothing.
         """
         x, y, z = points.unbind(-1)
-        k, reach = self._rows(image, points)
+        k, reach = self._coefficients(image, points), self.reach.index_select(0, image).to(points)
         found = []
         if "perspective" in self.kinds:
             ahead = torch.where(z > 0, z, torch.ones_like(z))
-            found.append(torch.stack(_perspective(k, reach, x / ahead, y / ahead)[:2], dim=-1))
+            x, y = x / ahead, y / ahead
+            inside = (reach * reach / (x * x + y * y).clamp(min=SMALLEST)).clamp(max=1).sqrt()
+            found.append(torch.stack(_perspective(k, inside * x, inside * y)[:2], dim=-1) / inside[:, None])
         if "fisheye" in self.kinds:
-            radius = (x * x + y * y).clamp(min=SMALLEST**2).sqrt()
+            radius = points[:, :2].square().sum(-1).clamp(min=SMALLEST**2).sqrt()
             theta = torch.atan2(radius, z)
-            found.append(points[:, :2] * (_fisheye(k, reach, theta)[0] / radius)[:, None])
+            used = torch.minimum(theta, reach)
+            found.append(points[:, :2] * (_fisheye(k, used)[0] * theta / used / radius)[:, None])
         return self._choose(image, found)
 
     def undistort(self, image: Tensor, points: Tensor) -> Tensor:
@@ -101,21 +116,22 @@ class Lenses:
         A fixed number of Newton's iterations, without a host read. The last one alone is recorded for differentiation:
         at the solution its derivative in points and coefficients is that of the inverse (implicit function theorem).
         """
-        k, reach = self._rows(image, points)
+        k, rim = self._coefficients(image, points), self.rim.index_select(0, image).to(points)
+        radius = points.square().sum(-1).clamp(min=SMALLEST**2).sqrt()
+        beyond = (radius / rim).clamp(min=1)
         found = []
         if "perspective" in self.kinds:
-            x, y = _solve_perspective(k, reach, *points.unbind(-1))
-            found.append(torch.stack([x, y, torch.ones_like(x)], dim=-1))
+            inside = (points / beyond[:, None]).unbind(-1)
+            x, y = _solve_perspective(k, *inside, self.iterations)
+            found.append(torch.stack([x * beyond, y * beyond, torch.ones_like(x)], dim=-1))
         if "fisheye" in self.kinds:
-            radius = points.square().sum(-1).clamp(min=SMALLEST**2).sqrt()
-            theta = _solve_fisheye(k, reach, radius)
+            theta = _solve_fisheye(k, radius / beyond, self.iterations) * beyond
             found.append(torch.cat([points * (theta.sin() / radius)[:, None], theta.cos()[:, None]], dim=-1))
         return self._choose(image, found)
 
-    def _rows(self, image: Tensor, points: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Coefficients, each [N], and reach [N] of the images named, in the precision of points."""
-        k = self.coefficients.index_select(0, image).to(points).unbind(-1)
-        return k, self.reach.index_select(0, image).to(points)
+    def _coefficients(self, image: Tensor, points: Tensor) -> tuple[Tensor, ...]:
+        """Each of the six, [N], of the images named, in the precision of points."""
+        return self.coefficients.index_select(0, image).to(points).T.contiguous().unbind(0)
 
     def _choose(self, image: Tensor, found: list[Tensor]) -> Tensor:
         if len(found) == 1:
@@ -123,75 +139,80 @@ class Lenses:
         return torch.where(self.fisheye.index_select(0, image)[:, None], found[1], found[0])
 
 
-def _reach(radial: np.ndarray, farthest: float) -> float:
-    """Smallest r > 0 where r (1 + a r^2 + b r^4 + c r^6 + d r^8) rises by less than MIN_SLOPE, or farthest."""
-    slope = np.polynomial.Polynomial([1 - MIN_SLOPE, *(np.array([3, 5, 7, 9]) * radial)])  # in r^2
-    roots = slope.trim().roots()
-    crossed = [root.real for root in roots if root.real > 0 and abs(root.imag) <= 1e-9 * abs(root.real)]
-    return min([math.sqrt(root) for root in crossed] + [farthest])
+def _end(radial: np.ndarray, tangential: float, farthest: float) -> tuple[float, float]:
+    """The reach of a lens, at most farthest, and its rim, in the direction in which they are smallest.
 
-
-def _perspective(k: tuple[Tensor, ...], reach: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """Distorted x and y, and their derivatives dx/dx, dx/dy, dy/dx, dy/dy.
-
-    Beyond reach the point is brought back along its radius, distorted there, and stretched by as much.
+    radial: a, b, c, d of r (1 + a r^2 + b r^4 + c r^6 + d r^8). tangential: length of (p1, p2); along the radius the
+    tangential part takes away at most 3 r^2 times that.
     """
+    a, b, c, d = radial
+    bent = np.polynomial.Polynomial([0, 1, -3 * tangential, a, 0, b, 0, c, 0, d])
+    roots = (bent.deriv() - MIN_SLOPE).trim().roots()
+    crossed = [root.real for root in roots if root.real > 0 and abs(root.imag) <= 1e-9 * abs(root.real)]
+    reach = min([*crossed, farthest])
+    return reach, float(bent(reach))
+
+
+def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
+    """Iterations after which another one changes no direction in the pictures by more than CONVERGED."""
+    angle = torch.arange(8, dtype=torch.float64) * (math.pi / 4)
+    share = torch.linspace(0.1, 1, 10, dtype=torch.float64)
+    spokes = torch.stack([torch.outer(share, angle.cos()), torch.outer(share, angle.sin())], dim=-1).view(-1, 2)
+    points = (torch.tensor(radii, dtype=torch.float64)[:, None, None] * spokes).view(-1, 2)
+    image = torch.arange(len(radii)).repeat_interleave(len(spokes))
+    exact = replace(lenses, iterations=2 * MAX_ITERATIONS).undistort(image, points)
+    for iterations in range(1, MAX_ITERATIONS):
+        found = replace(lenses, iterations=iterations).undistort(image, points)
+        if (found - exact).abs().max() <= CONVERGED:
+            return iterations
+    return MAX_ITERATIONS
+
+
+def _perspective(k: tuple[Tensor, ...], x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """Distorted x and y, and what their derivatives share: 1 + radial + tangential part, and r^2."""
     k1, k2, p1, p2, k3, k4 = k
-    inside = (reach * reach / (x * x + y * y).clamp(min=SMALLEST)).clamp(max=1).sqrt()
-    x, y = inside * x, inside * y
-    r2 = x * x + y * y
-    radial = 1 + r2 * (k1 + r2 * (k2 + r2 * (k3 + r2 * k4)))
-    slope = 2 * (k1 + r2 * (2 * k2 + r2 * (3 * k3 + r2 * (4 * k4))))
-    bent_x = x * (radial + 2 * p1 * y + 2 * p2 * x) + p2 * r2
-    bent_y = y * (radial + 2 * p1 * y + 2 * p2 * x) + p1 * r2
-    xx = radial + x * x * slope + 2 * p1 * y + 6 * p2 * x
-    xy = x * y * slope + 2 * p1 * x + 2 * p2 * y
-    yy = radial + y * y * slope + 6 * p1 * y + 2 * p2 * x
-    # Beyond reach the derivative along the radius is the quotient of the distances, across it what it is at reach.
-    beyond, unit_x, unit_y = inside < 1, x / reach, y / reach
-    along_x, along_y = xx * unit_x + xy * unit_y, xy * unit_x + yy * unit_y
-    change_x = torch.where(beyond, bent_x / reach - along_x, torch.zeros_like(x))
-    change_y = torch.where(beyond, bent_y / reach - along_y, torch.zeros_like(x))
-    derivatives = (xx + change_x * unit_x, xy + change_x * unit_y, xy + change_y * unit_x, yy + change_y * unit_y)
-    return bent_x / inside, bent_y / inside, *derivatives
+    r2 = torch.addcmul(x * x, y, y)
+    radial = 1 + r2 * torch.addcmul(k1, r2, torch.addcmul(k2, r2, torch.addcmul(k3, r2, k4)))
+    shared = torch.addcmul(torch.addcmul(radial, p1, y, value=2), p2, x, value=2)
+    return torch.addcmul(x * shared, p2, r2), torch.addcmul(y * shared, p1, r2), shared, r2
 
 
-def _solve_perspective(k: tuple[Tensor, ...], reach: Tensor, bent_x: Tensor, bent_y: Tensor) -> tuple[Tensor, Tensor]:
-    """The point that distorts to (bent_x, bent_y)."""
+def _solve_perspective(
+    k: tuple[Tensor, ...], bent_x: Tensor, bent_y: Tensor, iterations: int
+) -> tuple[Tensor, Tensor]:
+    """The point that distorts to (bent_x, bent_y), by Newton's method in the plane."""
+    k1, k2, p1, p2, k3, k4 = (x.detach() for x in k)
+    k1, k2, k3, k4, twice_p1, twice_p2 = 2 * k1, 4 * k2, 6 * k3, 8 * k4, 2 * p1, 2 * p2  # of the derivatives
     x, y = bent_x.detach(), bent_y.detach()
-    with torch.no_grad():
-        for _ in range(ITERATIONS - 1):
-            x, y = _newton(x, y, bent_x, bent_y, *_perspective(k, reach, x, y))
-    found_x, found_y, *derivatives = _perspective(k, reach, x, y)
-    return _newton(x, y, bent_x, bent_y, found_x, found_y, *(d.detach() for d in derivatives))
+    for iteration in range(iterations):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
+            found_x, found_y, shared, r2 = _perspective(k, x, y)
+            error_x, error_y = found_x - bent_x, found_y - bent_y
+        with torch.no_grad():
+            slope = torch.addcmul(k1, r2, torch.addcmul(k2, r2, torch.addcmul(k3, r2, k4)))
+            xx = torch.addcmul(shared, x, torch.addcmul(twice_p2, x, slope) + twice_p2)
+            yy = torch.addcmul(shared, y, torch.addcmul(twice_p1, y, slope) + twice_p1)
+            xy = torch.addcmul(twice_p2 * y, x, torch.addcmul(twice_p1, y, slope))
+            scale = 1 / torch.addcmul(xx * yy, xy, xy, value=-1)
+            xx, xy, yy = scale * xx, scale * xy, scale * yy
+        x, y = x - (yy * error_x - xy * error_y), y - (xx * error_y - xy * error_x)
+    return x, y
 
 
-def _newton(
-    x: Tensor, y: Tensor, bent_x: Tensor, bent_y: Tensor,
-    found_x: Tensor, found_y: Tensor, xx: Tensor, xy: Tensor, yx: Tensor, yy: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(x, y) less the error of what was found, by the inverse of its derivatives."""
-    error_x, error_y = found_x - bent_x, found_y - bent_y
-    scale = 1 / (xx * yy - xy * yx)
-    return x - scale * (yy * error_x - xy * error_y), y - scale * (xx * error_y - yx * error_x)
-
-
-def _fisheye(k: tuple[Tensor, ...], reach: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+def _fisheye(k: tuple[Tensor, ...], theta: Tensor) -> tuple[Tensor, Tensor]:
     """Distance from the middle at the angle theta, and its derivative."""
     k1, k2, k3, k4 = k[:4]
-    t = torch.minimum(theta, reach)
-    t2 = t * t
+    t2 = theta * theta
     ratio = 1 + t2 * (k1 + t2 * (k2 + t2 * (k3 + t2 * k4)))
     slope = 1 + t2 * (3 * k1 + t2 * (5 * k2 + t2 * (7 * k3 + t2 * (9 * k4))))
-    return theta * ratio, torch.where(theta < reach, slope, ratio)
+    return theta * ratio, slope
 
 
-def _solve_fisheye(k: tuple[Tensor, ...], reach: Tensor, radius: Tensor) -> Tensor:
-    """The angle that falls at radius."""
+def _solve_fisheye(k: tuple[Tensor, ...], radius: Tensor, iterations: int) -> Tensor:
+    """The angle that falls at radius, by Newton's method."""
     theta = radius.detach()
-    with torch.no_grad():
-        for _ in range(ITERATIONS - 1):
-            found, slope = _fisheye(k, reach, theta)
-            theta = theta - (found - radius) / slope
-    found, slope = _fisheye(k, reach, theta)
-    return theta - (found - radius) / slope.detach()
+    for iteration in range(iterations):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
+            found, slope = _fisheye(k, theta)
+            theta = theta - (found - radius) / slope.detach()
+    return theta

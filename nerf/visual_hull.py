@@ -17,6 +17,7 @@ from nerf.silhouettes import Silhouettes
 
 SEARCH_CELLS = 64**3
 VIEWS_PER_LOOK = 4
+SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
 LENS_SAMPLES = 32  # along each axis of the box
 
 
@@ -96,16 +97,19 @@ def cell_radii(cameras: Cameras, box: SceneBox, resolution: Resolution) -> list[
 
 
 def _image_radius(cameras: Cameras, view: int, points: Tensor, radius: float) -> int:
-    """Pixels by which a ball around any of the points [N,3] that the view sees spreads at most, at least 1."""
+    """Pixels by which a ball around any of the points [N,3] that the view sees spreads along rows and columns.
+
+    At least 1. points and radius: world units.
+    """
     middle, depth = cameras.project(view, points)
     width, height = cameras.size(view)
     inside = (middle >= 0) & (middle < torch.tensor([width, height], device=middle.device))
     seen = inside.all(-1) & (depth > 0)
     if not seen.any():
         return 1
-    axes = cameras.c2w[view, :, :2].T
-    spread = torch.stack([cameras.project(view, points[seen] + radius * axis)[0] - middle[seen] for axis in axes])
-    return int(spread.norm(dim=(0, 2)).max().item()) + 1
+    step, points, middle = SMALL_STEP * radius, points[seen], middle[seen]
+    moved = [cameras.project(view, points + step * axis)[0] - middle for axis in cameras.c2w[view, :, :2].T]
+    return int(torch.stack(moved).norm(dim=0).max().item() / SMALL_STEP) + 1
 
 
 def _viewed_cube(cameras: Cameras) -> SceneBox:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nerf.cameras import Cameras, focal_from_fov
+from nerf.cameras import Cameras, corner_radii, focal_from_fov
 
 WIDTH, HEIGHT = 8, 6
 
@@ -87,6 +87,11 @@ def test_one_camera_of_many_keeps_its_rays():
 def test_no_pixels_give_no_rays():
     rays = random_cameras().rays_through(torch.zeros(0, dtype=torch.int64))
     assert len(rays) == 0 and rays.directions.shape == (0, 3)
+
+
+def test_the_farthest_corner_of_a_picture():
+    intrinsics = torch.tensor([[10.0, 20.0, 3.0, 20.0], [10.0, 20.0, 30.0, 20.0]])
+    assert corner_radii(intrinsics, torch.tensor([[33, 60]] * 2)) == pytest.approx([math.hypot(3, 2)] * 2)
 
 
 @pytest.mark.parametrize("size, fov", [(800, 0.6911), (64, math.pi / 2)])

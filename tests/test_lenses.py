@@ -1,6 +1,7 @@
 """Lenses: OpenCV's two models forwards and, by iteration, backwards."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,8 +95,8 @@ def test_distortion_is_opencvs(name: str) -> None:
 
 @pytest.mark.parametrize("name", LENSES)
 def test_undistortion_goes_back_to_the_ray(name: str, device: str) -> None:
-    """In float32, to a thousandth of a pixel of a picture 4000 pixels wide; and in float64 to far less."""
-    for dtype, largest in ((torch.float32, 3e-7), (torch.float64, 1e-13)):
+    """In float32, to two thousandths of a pixel of a picture 4000 pixels wide; and in float64 to far less."""
+    for dtype, largest in ((torch.float32, 5e-7), (torch.float64, 1e-13)):
         before = points(name, dtype).to(device)
         lenses, image = lens(name).to(device), owner(before).to(device)
         after = lenses.undistort(image, lenses.distort(image, before))
@@ -111,7 +112,11 @@ def test_every_pixel_has_a_ray_however_far_out(name: str) -> None:
     rays = lenses.undistort(owner(bent), bent)
     assert rays.isfinite().all()
     if name not in ("fisheye", "strong fisheye"):  # whose circle ends
-        torch.testing.assert_close(lenses.distort(owner(bent), rays), bent, rtol=1e-9, atol=1e-12)
+        within = 1e-9 if len(LENSES[name][1]) == 2 else 0.1  # the tangential part shifts the rim to one side
+        inside = bent.norm(dim=-1) < 0.98 * lenses.rim
+        torch.testing.assert_close(lenses.distort(owner(bent), rays), bent, rtol=within, atol=within)
+        back = lenses.distort(owner(bent), rays)[inside]
+        torch.testing.assert_close(back, bent[inside], rtol=1e-9, atol=1e-12)
 
 
 def test_what_lies_far_to_the_side_never_comes_back_into_the_picture() -> None:
@@ -121,6 +126,17 @@ def test_what_lies_far_to_the_side_never_comes_back_into_the_picture() -> None:
     before = torch.stack([radius, torch.zeros_like(radius), torch.ones_like(radius)], dim=-1)
     bent = lenses.distort(owner(before), before)[:, 0]
     assert (bent.diff() >= 0.99 * MIN_SLOPE * radius[1]).all() and bent[-1] > 2
+
+
+@pytest.mark.parametrize(("name", "most"), [("fox", 3), ("barrel", 5), ("fisheye", 4)])
+def test_as_many_iterations_as_the_picture_takes(name: str, most: int) -> None:
+    model, values = LENSES[name]
+    corner = WIDEST[model]
+    few = Lenses.of([model] * 2, [values, (0.01,)], [corner, 0.1])
+    assert 1 < few.iterations <= most
+    bent = torch.rand(1000, 2, dtype=torch.float64) * corner / 2**0.5
+    expected = lens(name).undistort(owner(bent), bent)
+    torch.testing.assert_close(few.undistort(owner(bent), bent), expected, rtol=0, atol=1e-7)
 
 
 def test_a_fisheye_sees_behind_itself() -> None:
@@ -157,7 +173,7 @@ def test_gradients_reach_pixels_and_coefficients(name: str) -> None:
     coefficients = whole.coefficients.double().requires_grad_()
 
     def rays(bent: Tensor, coefficients: Tensor) -> Tensor:
-        return Lenses(coefficients, whole.reach, whole.fisheye, whole.kinds).undistort(owner(bent), bent)
+        return replace(whole, coefficients=coefficients).undistort(owner(bent), bent)
 
     assert torch.autograd.gradcheck(rays, (bent, coefficients))
 

@@ -196,11 +196,13 @@ def test_exif_turns_a_photo_only_where_its_intrinsics_are_turned(tmp_path: Path)
 
 
 def test_the_head_of_a_file_is_read_without_its_pixels(tmp_path: Path) -> None:
-    path = tmp_path / "turned.png"
-    turned_photo(path)
-    path.write_bytes(path.read_bytes()[:-30])  # its pixels are damaged
-    info = image_info(path)
-    assert (info.width, info.height, info.has_alpha, info.turns) == (6, 4, False, True)
+    turned_photo(tmp_path / "turned.png")
+    Image.fromarray(random_images(4, 6, 4)).save(tmp_path / "plain.png")
+    for name, has_alpha, turns in (("turned", False, True), ("plain", True, False)):
+        path = tmp_path / f"{name}.png"
+        path.write_bytes(path.read_bytes()[:-30])  # its pixels are damaged
+        info = image_info(path)
+        assert (info.width, info.height, info.has_alpha, info.turns) == (6, 4, has_alpha, turns)
 
 
 # Masks

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nerf.cameras import Cameras, focal_from_fov
+from nerf.cameras import Cameras, corner_radii, focal_from_fov
 from nerf.datasets.decoding import image_info, read_all, read_depth, read_images, read_pixels
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.transforms_file import (
@@ -83,7 +83,8 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
             f"use one of {_smallest_divisors(math.gcd(width, height))}."
         )
     c2w = torch.tensor(poses, dtype=torch.float32)[:, :3]
-    lenses = Lenses.of(["perspective"] * len(paths), [transforms.distortion()] * len(paths))
+    radii = corner_radii(intrinsics, torch.tensor([[width, height]] * len(paths)))
+    lenses = Lenses.of(["perspective"] * len(paths), [transforms.distortion()] * len(paths), radii)
     cameras = Cameras(c2w, intrinsics / downscale, width // downscale, height // downscale, lenses=lenses)
     depths = None
     if any("depth_file_path" in frame for frame in transforms.frames):

@@ -1,7 +1,8 @@
 """What a reader of any capture format returns: where the photos are and how they were taken. No pixel is read yet.
 
 Readers turn every convention into this project's: OpenGL camera axes (x right, y up, looking along -z), pixel centres
-at +0.5, intrinsics for the size of the image file as it is stored.
+at +0.5, intrinsics for the size of the image file as it is stored; or, where they were found for the photo as EXIF
+turns it, for that.
 """
 
 from dataclasses import dataclass

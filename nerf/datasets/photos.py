@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nerf.cameras import Cameras
+from nerf.cameras import Cameras, corner_radii
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.decoding import ImageInfo, image_info, read_all, read_images, read_mask, read_pixels
 from nerf.datasets.pixel_runs import PixelRuns
@@ -154,13 +154,14 @@ def _cameras(photos: Sequence[_Photo], downscale: int) -> Cameras:
     frames = [photo.frame for photo in photos]
     full = np.array([(frame.width, frame.height) for frame in frames], np.float64)
     scale = np.array([photo.size for photo in photos]) / full / downscale
-    intrinsics = np.array([frame.intrinsics for frame in frames], np.float64) * np.tile(scale, 2)
+    intrinsics = torch.from_numpy(np.array([frame.intrinsics for frame in frames]) * np.tile(scale, 2)).float()
+    radii = corner_radii(intrinsics, torch.tensor(sizes))
     c2w = torch.from_numpy(np.stack([frame.c2w for frame in frames])).float()
     try:
-        lenses = Lenses.of([frame.lens for frame in frames], [frame.distortion for frame in frames])
+        lenses = Lenses.of([frame.lens for frame in frames], [frame.distortion for frame in frames], radii)
     except ValueError as error:
         raise UserError(f"{frames[0].image.parent}: a lens cannot be used, {error}; correct its camera.") from error
-    return Cameras.of_sizes(c2w, torch.from_numpy(intrinsics).float(), sizes, lenses)
+    return Cameras.of_sizes(c2w, intrinsics, sizes, lenses)
 
 
 def _counted(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> PixelRuns | None:

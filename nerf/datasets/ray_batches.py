@@ -1,5 +1,6 @@
 """From posed images to batches of rays with their colours, drawn where the images are: on the device or the host."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from nerf.ops.backend import Backend
 from nerf.rays import Rays
 from nerf.sampler import RaySampler
 
-POOL_CHUNK = 1 << 20  # pixels whose rays are marched at a time to find the pool
+MAX_POOL_RAYS = 1 << 20  # of an image, marched at a time to find which of its pixels can meet the scene
 DEVICE_SHARE = 0.25  # of a GPU's free memory that images may take; grids, moments and samples need the rest
 
 
@@ -60,14 +61,31 @@ class RayBatches:
         """Keeps the pixels that count and whose rays have at least one sample."""
         found = []
         for image in range(len(self.cameras)):
-            start, stop = self.cameras.first_pixel(image), self.cameras.first_pixel(image + 1)
-            for first in range(0, stop - start, POOL_CHUNK):
-                rays = self.cameras.pixel_range_rays(image, first, first + POOL_CHUNK)
-                hits = sampler.sample(rays).ray_offsets.diff() > 0
-                if self._counted is not None:
-                    hits &= self._counted.mask(start + first, start + first + len(rays)).to(hits.device)
-                found.append(PixelRuns.of_mask(hits, start + first))
+            hits = self._meet_scene(image, sampler).flatten()
+            first = self.cameras.first_pixel(image)
+            if self._counted is not None:
+                hits &= self._counted.mask(first, first + len(hits)).to(hits.device)
+            found.append(PixelRuns.of_mask(hits, first))
         self.pool = PixelRuns.join(found)
+
+    def _meet_scene(self, image: int, sampler: RaySampler) -> Tensor:
+        """Which pixels [H,W] of an image have a ray with a sample.
+
+        Of a large image one ray in each block of pixels is marched; the block goes in with its neighbours' rays too.
+        """
+        width, height = self.cameras.size(image)
+        step = math.ceil(math.sqrt(width * height / MAX_POOL_RAYS))
+        device = self.backend.device
+        columns, rows = (
+            (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
+        )
+        pixels = self.cameras.first_pixel(image) + rows[:, None] * width + columns
+        samples = sampler.sample(self.cameras.rays_through(pixels.flatten()))
+        hits = (samples.ray_offsets.diff() > 0).view(pixels.shape)
+        if step == 1:
+            return hits
+        near = torch.nn.functional.max_pool2d(hits[None].float(), 3, stride=1, padding=1)[0] > 0
+        return near.repeat_interleave(step, 0)[:height].repeat_interleave(step, 1)[:, :width]
 
     def draw(self, count: int) -> RayBatch:
         """count rays, each pixel of the pool equally likely."""
