@@ -38,11 +38,12 @@ DEFAULT_FIELDS = {"cuda": "voxel_mlp", "cpu": "voxel_sh"}
 DEFERRED_SECONDS_CUDA = 40.0
 DEFERRED_RAYS_CUDA = 16384  # whose MLP costs next to nothing
 DEFAULT_OPACITY_ENTROPY = {"voxel_deferred": 0.0, "voxel_mlp": 0.001, "voxel_sh": 0.005}
-# Photos see something at the end of every ray, and have few views of each place: smooth where nothing is known.
+# Photos show few views of each place: smooth where nothing is known, and no fog. Total variation is added where a batch
+# leaves a gradient, which shrinks with the batch: so its weights are per ray.
 DEFAULT_LOSSES = {
     "box": {"tv_density": 0.0, "tv_color": 0.0, "distortion": 0.0},
-    "forward": {"tv_density": 1e-6, "tv_color": 1e-6, "distortion": 0.0},
-    "unbounded": {"tv_density": 1e-6, "tv_color": 1e-6, "distortion": 0.01},
+    "forward": {"tv_density": 1e-5, "tv_color": 1e-5, "distortion": 0.0},
+    "unbounded": {"tv_density": 1e-5, "tv_color": 1e-5, "distortion": 0.01},
 }
 CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
 CAPACITY_STEP = 8192
@@ -114,16 +115,22 @@ def resolve(config: Config, backend: Backend, kind: str | None = None) -> Config
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
     name = _default_field(device, seconds) if config.field.name == "auto" else config.field.name
     voxels = config.field.num_voxels or DEFAULT_VOXELS[kind][device]
-    rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
+    default_rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
+    rays = train.rays_per_step or default_rays
     background = {"box": "white"}.get(kind, "learned") if dataset.background == "auto" else dataset.background
-    weights = DEFAULT_LOSSES[kind] | {"opacity_entropy": DEFAULT_OPACITY_ENTROPY[name] if kind == "box" else 0.0}
+    weights = {
+        "tv_density": DEFAULT_LOSSES[kind]["tv_density"] / rays,
+        "tv_color": DEFAULT_LOSSES[kind]["tv_color"] / rays,
+        "distortion": DEFAULT_LOSSES[kind]["distortion"],
+        "opacity_entropy": DEFAULT_OPACITY_ENTROPY[name] if kind == "box" else 0.0,
+    }
     given = {name: weight for name, weight in asdict(config.loss).items() if weight is not None}
     return replace(
         config,
         dataset=replace(dataset, kind=kind, background=background),
         field=FIELDS[name](**asdict(config.field) | {"name": name, "num_voxels": voxels}),
         loss=replace(config.loss, **weights | given),
-        train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=train.rays_per_step or rays),
+        train=replace(train, steps=steps, max_seconds=seconds, rays_per_step=rays),
     )
 
 
