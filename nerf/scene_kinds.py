@@ -121,7 +121,7 @@ def _unbounded_box(described: SceneDescription, cameras: Cameras, near: float) -
         inner = torch.stack([target - reach, target + reach])
     center, half = inner.mean(0), 0.5 * (inner[1] - inner[0])
     nearest = near or NEAR_MARGIN * (described.near or 0.0) or NEAR_SHARE * half.min().item()
-    space = ContractedSpace(center, half, torch.tensor(SHELL), nearest)
+    space = ContractedSpace(center, half, SHELL, nearest)
     whole = (1 + SHELL) * half
     return SceneBox(torch.stack([center - whole, center + whole]), space)
 

@@ -95,7 +95,12 @@ def config_of(kind: str, **dataset: object) -> Config:
     return Config(
         dataset=DatasetConfig(kind=kind, **dataset),
         field=VoxelShConfig(
-            num_voxels=20**3, min_level_steps=10, upsample_at=[0.2, 0.4], sh_degree=0, lr_density=0.5, initial_alpha=0.01
+            num_voxels=20**3,
+            min_level_steps=10,
+            upsample_at=[0.2, 0.4],
+            sh_degree=0,
+            lr_density=0.5,
+            initial_alpha=0.01,
         ),
         occupancy=OccupancyConfig(start=0.4, min_steps=60, every=0.2),
         train=TrainConfig(steps=150, rays_per_step=512, log_every=50),

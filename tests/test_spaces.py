@@ -37,7 +37,7 @@ def spaces() -> dict[str, tuple[Space, Tensor]]:
     return {
         "box": (WorldSpace(), torch.tensor([[-1.3] * 3, [1.3] * 3])),
         "forward": (frustum, torch.tensor([[-0.6, -0.6, 0.0], [0.6, 0.6, THICKNESS]])),
-        "unbounded": (ContractedSpace(torch.zeros(3), HALF, torch.tensor(SHELL)), torch.stack([-whole, whole])),
+        "unbounded": (ContractedSpace(torch.zeros(3), HALF, SHELL), torch.stack([-whole, whole])),
     }
 
 
@@ -66,7 +66,7 @@ def test_to_world_inverts_to_scene(kind: str) -> None:
 
 
 def test_the_frustum_is_tangents_and_disparity() -> None:
-    """The axis at twice the near plane's depth is half way in; a point one to the side at depth 4 has the tangent 1/4."""
+    """The axis at twice the near plane's depth is half way in; one to the side at depth 4 is the tangent 1/4."""
     space, _ = spaces()["forward"]
     right, up, backward = reference_pose()[:, :3].unbind(-1)
     points = torch.stack([EYE - 4 * backward, EYE - 4 * backward + right, EYE - NEAR_PLANE * backward - 2 * up])

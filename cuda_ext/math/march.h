@@ -50,9 +50,9 @@ struct LatticeRay {
   // Grid units; the direction is not unit, t is world distance. With a contraction in units of the inner box, [-1, 1].
   T origin[3], direction[3];
   T jitter, step, t_min, t_max;
-  T contraction;    // thickness of the shell in halves of the inner box; 0: there is none, all is straight
-  T half[3];        // of the grid, in cells: its centre
-  T leave, limit;   // t from which on its steps grow, and how much of t there is behind it
+  T contraction;   // thickness of the shell in halves of the inner box; 0: there is none, all is straight
+  T half[3];       // of the grid, in cells: its centre
+  T leave, limit;  // t from which on its steps grow, and how much of t there is behind it
 
   HOST_DEVICE T t(T k) const { return t_min + (k + jitter) * step; }
   // About how many lattice points lie before t_max.
@@ -67,8 +67,8 @@ struct LatticeRay {
   }
   HOST_DEVICE T distance(T t) const { return t > leave ? leave + unsquash(t - leave, limit) : t; }
 
-  // Where the ray is at t, in grid units. Contraction: Barron et al. 2022, eq. 10, with the cube's norm (Sun et al. 2022b,
-  // eq. 9) and a shell of any thickness whose cells begin as large as those of the box.
+  // Where the ray is at t, in grid units. Contraction: Barron et al. 2022, eq. 10, with the norm of a cube, and a shell
+  // of any thickness whose cells begin as large as those of the box.
   HOST_DEVICE void position(T t, T point[3]) const {
     if (contraction == T(0)) {
       NERF_UNROLL for (int axis = 0; axis < 3; ++axis) point[axis] = origin[axis] + t * direction[axis];
@@ -81,10 +81,11 @@ struct LatticeRay {
       norm = max2(norm, std::abs(point[axis]));
     }
     const T shrink = norm > T(1) ? (T(1) + squash(norm - T(1), contraction)) / norm : T(1);
-    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) point[axis] = half[axis] + inner(axis) * (shrink * point[axis]);
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
+      point[axis] = half[axis] + inner(axis) * (shrink * point[axis]);
   }
 
-  // Up to which t the ray, now at t in this cell, stays in the 4 x 4 x 4 cells of its word and is known to run straight.
+  // Up to which t the ray, now at t in this cell, stays in the 4 x 4 x 4 cells of its word and surely runs straight.
   HOST_DEVICE T leaves_block(T t, const int64_t cell[3]) const {
     T t_exit = t_max;
     if (contraction != T(0)) {  // straight inside the inner box alone
@@ -105,8 +106,8 @@ struct LatticeRay {
 
 // The ray in the contracted grid. Nothing bounds it but near and far: the grid is all of space.
 //
-// Its steps grow once its steepest axis has left the inner box and is farther out than the ray passes by the middle, and
-// in all they are as long as the way that is left: so no step is much longer than it is in the box.
+// Its steps grow once its steepest axis has left the inner box and is farther out than the ray passes by the middle,
+// and in all they are as long as the way that is left: so no step is much longer than it is in the box.
 template <class T>
 HOST_DEVICE void contract_ray(LatticeRay<T>& ray, T near, T far) {
   T steepest = T(0), outward = T(0), passes = T(0);
