@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent
+WALKS = ("march", "march_visible", "render_rays")  # files that walk along rays
 LIBRARY = ROOT.parent / "nerf" / "ops" / "libnerf.so"
 STAMP = re.compile(rb"nerf-build-stamp:(\w+) cuda=([\w ]*)\0")
 
@@ -135,7 +136,7 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
         name = source.relative_to(ROOT)
         objects.append(f"{folder}/{name.parent.name}_{name.name}.o")
         lines.append(f"build {objects[-1]}: {'nvcc' if source.suffix == '.cu' else 'cxx'} {source}")
-        if name.stem == "march":  # every backend makes the same samples to the last bit
+        if name.stem in WALKS:  # every backend makes the same samples to the last bit
             lines.append(f"  flags = {'--fmad=false' if source.suffix == '.cu' else '-ffp-contract=off'}")
         if name.name == "library.cpp":
             lines.append(f"  flags = '-DNERF_BUILD_STAMP=\"{stamp.sources} cuda={stamp.cuda}\"'")

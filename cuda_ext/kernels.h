@@ -9,6 +9,8 @@
 #include "math/distortion.h"
 #include "math/index_add.h"
 #include "math/march.h"
+#include "math/march_visible.h"
+#include "math/render_rays.h"
 #include "math/sample_images.h"
 #include "math/total_variation.h"
 #include "math/trilinear.h"
@@ -41,6 +43,9 @@ struct Stream {
   template <class T> void index_add(const IndexAddArgs<T>& args, Stream stream);                            \
   template <class T> void distortion(const DistortionArgs<T>& args, Stream stream);                         \
   template <class T> void distortion_backward(const DistortionArgs<T>& args, Stream stream);                \
+  template <class T> void march_visible_count(const MarchVisibleArgs<T>& args, Stream stream);              \
+  template <class T> void march_visible_fill(const MarchVisibleArgs<T>& args, Stream stream);               \
+  template <class T> void render_rays(const RenderRaysArgs<T>& args, Stream stream);                        \
   /* Waits for the stream and reads one integer. */                                                         \
   int64_t read(const int64_t* address, Stream stream);
 

@@ -39,6 +39,15 @@ static void define(StableLibrary& m) {
   m.def(
       "distortion_loss_backward(Tensor grad_loss, Tensor weights, Tensor t_starts, Tensor t_ends, "
       "Tensor ray_offsets) -> Tensor");
+  m.def(
+      "march_visible(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
+      "float step_size, Tensor density_grid, float density_shift, float density_scale, float min_transmittance, "
+      "float min_weight, int capacity=0, float contraction=0.0) -> (Tensor ray_offsets, Tensor ray_indices, "
+      "Tensor t_starts, Tensor t_ends, Tensor coords, Tensor overflow)");
+  m.def(
+      "render_rays(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
+      "float step_size, Tensor density_grid, float density_shift, float density_scale, float min_transmittance, "
+      "float min_weight, Tensor values_grid, float contraction=0.0) -> (Tensor values, Tensor opacity, Tensor depth)");
 }
 
 #define NERF_OPERATIONS(implement)                                                                       \
@@ -47,7 +56,7 @@ static void define(StableLibrary& m) {
           implement(contract_basis) implement(contract_basis_backward) implement(sample_images)          \
               implement(total_variation_grad) implement(adam_step) implement(interpolate_cells)          \
                   implement(interpolate_cells_backward) implement(index_add) implement(distortion_loss)  \
-                      implement(distortion_loss_backward)
+                      implement(distortion_loss_backward) implement(march_visible) implement(render_rays)
 
 #define NERF_FAST(operation) m.impl(#operation, TORCH_BOX(&nerf::operation));
 #define NERF_PLAIN(operation) m.impl(#operation, TORCH_BOX(&nerf::Plain<&nerf::operation>::call));

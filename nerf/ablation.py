@@ -83,9 +83,10 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
             "give more ablation.warm_steps."
         )
     source, rays, host = state.batches, config.train.rays_per_step, torch.device("cpu")
-    batches = []
+    sampler, batches, marched = make_sampler(config, state), [], 0
     for _ in range(settings.num_batches):
         batch = source.draw(rays)
+        marched = max(marched, len(sampler.sample(batch.rays, batch.jitter).t_starts))
         behind = background_color(config.dataset.background, rays, source.generator, source.generator.device)
         batches.append(Batch(batch, behind).to(host, rays))
     field = {
@@ -97,7 +98,7 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
         "occupied": state.occupancy.occupied.cpu(),
     }
     moments = {name: value.cpu() for name, value in state.optimizer.state_dict().items()}
-    return Start(config, field, moments, state.clock, source, batches, state.capacity, state.visible_capacity)
+    return Start(config, field, moments, state.clock, source, batches, marched + 1, state.capacity)
 
 
 def measure_rows(

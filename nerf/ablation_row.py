@@ -18,7 +18,7 @@ from nerf.datasets.ray_batches import RayBatch, RayBatches
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.rays import Rays, RaySamples
-from nerf.rendering import render_samples, visible_samples
+from nerf.rendering import render_samples, select_visible
 from nerf.schedule import RunClock
 from nerf.stage_clock import GraphClock, StageClock, timed_ops
 from nerf.training import TrainState, make_sampler
@@ -64,8 +64,8 @@ class Start:
     clock: RunClock
     source: RayBatches  # where the batches were drawn; its images stay on the device, as in training
     batches: list[Batch]
-    capacity: int
-    visible_capacity: int
+    marched_capacity: int  # on a GPU: samples of a step, all that are marched
+    visible_capacity: int  # and those that weigh something
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,9 @@ class Row:
         self.state = TrainState(
             field, occupancy, optimizer, start.source, start.clock, float(start.field["finest_voxel"])
         )
+        self.capacities = (0, 0)
         if self.device.type == "cuda":
-            self.state.capacity, self.state.visible_capacity = start.capacity, start.visible_capacity
+            self.capacities = start.marched_capacity, start.visible_capacity
         self.batches = [batch.to(self.device, num_rays) for batch in start.batches]
         self.reset()
 
@@ -124,10 +125,10 @@ class Row:
         background = state.field.background_behind(batch.background)
         truth = alpha * batch.rays.rgba[:, :3] + (1 - alpha) * background.detach()
         sampler = make_sampler(config, state)
-        samples = sampler.sample(batch.rays.rays, batch.rays.jitter, state.capacity)
+        samples = sampler.sample(batch.rays.rays, batch.rays.jitter, self.capacities[0])
         clock.mark("rest")
         with clock.as_one("look"):
-            visible = visible_samples(state.field, sampler, samples, state.visible_capacity)
+            visible = select_visible(state.field, sampler, samples, self.capacities[1])
         rendering = render_samples(state.field, sampler, visible, background)
         loss = losses.photometric(rendering.rgb, truth)
         if config.loss.opacity_entropy > 0:

@@ -24,7 +24,8 @@ def falling_density(field: Field, samples: RaySamples) -> Tensor:
     gradient flows back into the field.
     """
     positions = samples.world_positions().detach().requires_grad_()
-    raw_density = field.interpolate(field.density_grid.detach(), field.box.space.to_scene(positions))
+    coords = field.grid_map.to_grid(field.box.space.to_scene(positions))
+    raw_density = field.interpolate(field.density_grid.detach(), coords)
     return -torch.autograd.grad(raw_density.sum(), positions)[0]
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from nerf.datasets.ray_batches import RayBatches
 from nerf.fields.field import Field
 from nerf.occupancy import with_neighbors
-from nerf.rendering import sample_weights
+from nerf.rendering import visible_samples
 from nerf.sampler import RaySampler
 
 RAYS_PER_CHUNK = {"cuda": 1 << 16, "cpu": 1 << 14}
@@ -37,9 +37,8 @@ def prune(
     rays_left = int(RAYS_PER_SURFACE_CELL[seen.device.type] * seen.numel() ** (2 / 3))
     while rays_left > 0:
         batch = batches.draw(chunk)
-        samples = sampler.sample(batch.rays, batch.jitter)
-        seen_samples = samples.select(sample_weights(field, sampler, samples) >= min_weight)
-        cells = sampler.grid_map.to_grid(seen_samples.positions()).long()
+        samples = visible_samples(field, sampler, batch.rays, batch.jitter, min_weight=min_weight)
+        cells = samples.coords(sampler.grid_map).long()
         seen[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
         rays_left -= chunk
     return with_neighbors(dense & seen)

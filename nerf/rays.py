@@ -4,11 +4,15 @@ Legend for the whole package: R rays, M samples, N points, C channels, X Y Z gri
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from nerf.spaces import Path
+
+if TYPE_CHECKING:
+    from nerf.scene_box import GridMap
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,17 @@ class RaySamples:
     t_ends: Tensor  # [M]
     overflow: Tensor  # [1] int64: rays dropped because they did not fit the capacity
     path: Path  # of the rays through scene space
+    midpoints: Tensor | None = None  # [M,3] in grid units, where marching has found them out
 
     def positions(self) -> Tensor:
         """Midpoints of the intervals in scene space, [M,3]."""
         return self.path.positions(0.5 * (self.t_starts + self.t_ends), self.ray_indices)
+
+    def coords(self, grid_map: "GridMap") -> Tensor:
+        """Midpoints in the units of the grid that was marched, [M,3]. Differentiable in the path where it is."""
+        if self.midpoints is None or self.path.origins.requires_grad or self.path.directions.requires_grad:
+            return grid_map.to_grid(self.positions())
+        return self.midpoints
 
     def world_positions(self) -> Tensor:
         """The same in the world, [M,3]."""

@@ -9,7 +9,7 @@ from nerf.cameras import Cameras
 from nerf.fields.field import Field
 from nerf.metrics import MIN_OPACITY
 from nerf.normals import facing_normals, falling_density
-from nerf.rays import RaySamples
+from nerf.rays import Rays, RaySamples
 from nerf.sampler import RaySampler
 
 # A whole 800x800 frame in few pieces on a GPU; small enough for a CPU's caches.
@@ -31,19 +31,41 @@ class Rendering:
         return torch.where(self.opacity > MIN_OPACITY, self.depth / self.opacity.clamp(min=MIN_OPACITY), 0.0)
 
 
+def visible_samples(
+    field: Field,
+    sampler: RaySampler,
+    rays: Rays,
+    jitter: Tensor | None = None,
+    capacity: int = 0,
+    min_weight: float | None = None,
+) -> RaySamples:
+    """The samples of rays that weigh at least min_weight: colour is computed for these alone (Sun et al. 2022,
+    section 4.3).
+
+    Most samples lie in air or behind a surface. Looking at density first, one channel, finds the few that matter.
+    jitter, capacity: see RaySampler.sample. min_weight: of the sampler's settings, unless another one is given.
+    """
+    path, march = sampler.march(rays, jitter)
+    limits = sampler.config.min_transmittance, sampler.config.min_weight if min_weight is None else min_weight
+    density = field.density_grid, field.density_shift, field.density_scale
+    ray_offsets, ray_indices, t_starts, t_ends, midpoints, overflow = sampler.backend.ops.march_visible(
+        *march, *density, *limits, capacity, sampler.grid_map.space.contraction
+    )
+    return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path, midpoints)
+
+
 @torch.no_grad()
 def sample_weights(field: Field, sampler: RaySampler, samples: RaySamples) -> Tensor:
     """Weight of every sample, [M], from density alone."""
-    density = field.density(samples.positions())
+    density = field.density(samples.coords(sampler.grid_map))
     nothing = density.new_empty(len(density), 0)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
     return sampler.backend.ops.composite_rays(density, nothing, *intervals, sampler.config.min_transmittance)[3]
 
 
-def visible_samples(field: Field, sampler: RaySampler, samples: RaySamples, capacity: int = 0) -> RaySamples:
-    """The samples that weigh at least min_weight: colour is computed for these alone (Sun et al. 2022, section 4.3).
+def select_visible(field: Field, sampler: RaySampler, samples: RaySamples, capacity: int = 0) -> RaySamples:
+    """visible_samples, step by step from marched samples: what the ablation takes apart.
 
-    Most samples lie in air or behind a surface. Looking at density first, one channel, finds the few that matter.
     capacity: see RaySamples.select.
     """
     return samples.select(sample_weights(field, sampler, samples) >= sampler.config.min_weight, capacity)
@@ -53,7 +75,7 @@ def render_samples(
     field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor, with_normals: bool = False
 ) -> Rendering:
     """Renders packed samples. background: [3] or [R,3]. Differentiable in the field's parameters, the normals aside."""
-    density, values = field(samples.positions(), samples.rays.directions, samples.ray_indices)
+    density, values = field(samples.coords(sampler.grid_map), samples.rays.directions, samples.ray_indices)
     if with_normals:
         values = torch.cat([values, falling_density(field, samples)], dim=-1)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
@@ -69,6 +91,24 @@ def render_samples(
 
 
 @torch.no_grad()
+def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tensor) -> Rendering:
+    """What rays see, for pictures; in one walk where what the field composites is a grid of its own."""
+    if field.composited_grid is None:
+        return render_samples(field, sampler, visible_samples(field, sampler, rays), background)
+    path, march = sampler.march(rays, None)
+    limits = sampler.config.min_transmittance, sampler.config.min_weight
+    density = field.density_grid, field.density_shift, field.density_scale
+    values, opacity, depth = sampler.backend.ops.render_rays(
+        *march, *density, *limits, field.composited_grid, sampler.grid_map.space.contraction
+    )
+    light = torch.zeros_like(rays.origins)
+    seeing = (opacity > 0).nonzero()[:, 0]  # a picture is half background
+    light[seeing] = field.shade(values[seeing], opacity[seeing], rays.directions[seeing])
+    depth = path.world_depth(depth, opacity)
+    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
+
+
+@torch.no_grad()
 def render_image(
     field: Field, sampler: RaySampler, cameras: Cameras, index: int, background: Tensor, with_normals: bool = False
 ) -> Rendering:
@@ -76,13 +116,17 @@ def render_image(
 
     Rays are made and marched RAYS_PER_CHUNK at a time: beyond the finished pixels, memory does not grow with the image.
     """
-    pixels, size = cameras.height * cameras.width, RAYS_PER_CHUNK[sampler.backend.device.type]
+    width, height = cameras.size(index)
+    pixels, size = height * width, RAYS_PER_CHUNK[sampler.backend.device.type]
     chunks = []
     for first in range(0, pixels, size):
         rays = cameras.pixel_range_rays(index, first, first + size)
-        samples = visible_samples(field, sampler, sampler.sample(rays))
-        chunks.append(render_samples(field, sampler, samples, background, with_normals))
-    shape = (cameras.height, cameras.width)
+        if with_normals:
+            samples = visible_samples(field, sampler, rays)
+            chunks.append(render_samples(field, sampler, samples, background, with_normals))
+        else:
+            chunks.append(render_rays(field, sampler, rays, background))
+    shape = (height, width)
     return Rendering(
         torch.cat([chunk.rgb for chunk in chunks]).view(*shape, 3),
         torch.cat([chunk.opacity for chunk in chunks]).view(shape),

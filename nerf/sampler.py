@@ -10,6 +10,7 @@ from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.rays import Rays, RaySamples
 from nerf.scene_box import GridMap
+from nerf.spaces import Path
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,16 @@ class RaySampler:
         jitter [R] in [-0.5, 0.5) shifts each ray's lattice by that share of a step; None places it deterministically.
         capacity: see march_rays; 0 reads the number of samples back from the device.
         """
+        path, march = self.march(rays, jitter)
+        contraction = self.grid_map.space.contraction
+        ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(*march, capacity, contraction)
+        return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
+
+    def march(self, rays: Rays, jitter: Tensor | None) -> tuple[Path, tuple]:
+        """The way of the rays, and what every marching operation takes first: rays in grid units to step_size."""
         zeros, space = torch.zeros_like(rays.origins[:, 0]), self.grid_map.space
         near = max(self.config.near, space.near)
         path = space.path(rays.origins, rays.directions, zeros + near, zeros + self.config.far)
-        ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
-            *self.grid_map.rays_to_grid(path),
-            zeros if jitter is None else jitter,
-            self.occupancy.occupied,
-            path.near,
-            path.far,
-            self.step_size,
-            capacity,
-            space.contraction,
-        )
-        return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
+        origins, directions = self.grid_map.rays_to_grid(path)
+        lattice = zeros if jitter is None else jitter
+        return path, (origins, directions, lattice, self.occupancy.occupied, path.near, path.far, self.step_size)

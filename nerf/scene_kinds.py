@@ -19,6 +19,7 @@ from nerf.datasets.scene_description import SceneDescription
 from nerf.errors import UserError
 from nerf.rays import Rays
 from nerf.scene_box import SceneBox
+from nerf.silhouettes import Silhouettes
 from nerf.spaces import ContractedSpace, FrustumSpace
 
 # Of a description's or setting's nearest distance: bounds are read off sparse points, which miss what is nearest.
@@ -55,19 +56,21 @@ def _given_box(aabb: list[float]) -> Tensor:
     return torch.tensor(aabb, dtype=torch.float32).view(2, 3)
 
 
-def make_box(described: SceneDescription, images: PosedImages, near: float, device: torch.device) -> SceneBox:
+def make_box(
+    described: SceneDescription, cameras: Cameras, silhouettes: Silhouettes | None, near: float, device: torch.device
+) -> SceneBox:
     """The box of a scene in its space, on the device.
 
     near: world distance from a camera, the user's; 0: the description's, or what the cameras suggest.
     Raises UserError where the cameras do not suit the kind.
     """
     if described.kind == "forward":
-        return _forward_box(described, images.cameras, near).to(device)
+        return _forward_box(described, cameras, near).to(device)
     if described.kind == "unbounded":
-        return _unbounded_box(described, images.cameras, near).to(device)
+        return _unbounded_box(described, cameras, near).to(device)
     if described.aabb is not None:
         return SceneBox(described.aabb.to(device))
-    return visual_hull.find_box(images, device)
+    return visual_hull.find_box(cameras, silhouettes, device)
 
 
 def _forward_box(described: SceneDescription, cameras: Cameras, near: float) -> SceneBox:

@@ -49,7 +49,7 @@ def _march_rays() -> tuple:
     directions = center + _numbers(rays, 3, low=-2, high=2, seed=2) - origins
     near = torch.zeros(rays)
     occupied = _numbers(*cells, seed=3) < 0.4
-    return origins, directions, _numbers(rays, low=-0.5, high=0.5, seed=4), occupied, near, near + 9, 0.02, 2000
+    return origins, directions, _numbers(rays, low=-0.5, high=0.5, seed=4), occupied, near, near + 9, 0.02, 2000, 0.0
 
 
 def _interpolate_trilinear() -> tuple:
@@ -101,6 +101,16 @@ def _distortion_loss() -> tuple:
     return _numbers(110), starts, ends, offsets
 
 
+def _march_visible() -> tuple:
+    *rays, capacity, contraction = _march_rays()
+    return *rays, _numbers(7, 6, 5, 1, low=-4, high=6, seed=5), -2.0, 1.5, 1e-3, 0.01, capacity, contraction
+
+
+def _render_rays() -> tuple:
+    *arguments, _, contraction = _march_visible()
+    return *arguments, _numbers(7, 6, 5, 12, low=-1, seed=6), contraction
+
+
 CHECKS: dict[str, Check] = {
     "march_rays": Check(_march_rays),
     "interpolate_trilinear": Check(_interpolate_trilinear, gradients=("grid", "coords")),
@@ -112,6 +122,8 @@ CHECKS: dict[str, Check] = {
     "contract_basis": Check(_contract_basis, gradients=("values",)),
     "interpolate_cells": Check(_interpolate_cells, gradients=("feats", "points")),
     "index_add": Check(_index_add),
+    "march_visible": Check(_march_visible),
+    "render_rays": Check(_render_rays),
     "distortion_loss": Check(_distortion_loss, gradients=("weights",)),
 }
 

@@ -24,6 +24,7 @@ from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
+from nerf.silhouettes import Silhouettes
 
 DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 90.0
@@ -84,8 +85,7 @@ class TrainState:
     finest_voxel: float  # world units
     num_upsamplings: int = 0
     num_refreshes: int = 0
-    capacity: int = 0  # samples of a step on a GPU; 0: as many as there are
-    visible_capacity: int = 0  # those of them that weigh something
+    capacity: int = 0  # visible samples of a step on a GPU; 0: as many as there are
 
 
 @dataclass(frozen=True)
@@ -152,18 +152,22 @@ def prepare(
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.start()
     described = described or scene_kinds.describe(config.dataset, images)
-    box = scene_kinds.make_box(described, images, config.sampler.near, backend.device)
+    batches = RayBatches(images, backend, config.seed, config.train.images == "host")
+    silhouettes = Silhouettes(images, batches.images, backend.device) if images.has_alpha else None
+    box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
     finest = box.resolution(_finest_voxels(config, images, box))
     first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     if config.dataset.background == "learned":
         field.learn_background()
-    occupancy = visual_hull.carve(images, box, first)
+    occupancy = visual_hull.carve(silhouettes, box, first)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
-    batches = RayBatches(images, backend, config.seed, config.train.images == "host")
     state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest))
-    state.batches.find_pool(make_sampler(config, state))
-    if len(state.batches.pool) == 0:
+    if silhouettes is not None and box.space.kind == "box":
+        batches.pool = visual_hull.pixels_of_hull(silhouettes, box, first)
+    else:
+        batches.find_pool(make_sampler(config, state))
+    if len(batches.pool) == 0:
         raise UserError(
             f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see."
         )
@@ -193,10 +197,8 @@ def plan_capacity(config: Config, state: TrainState) -> None:
     if state.field.backend.device.type != "cuda":
         return
     sampler, batch = make_sampler(config, state), state.batches.draw(config.train.rays_per_step)
-    samples = sampler.sample(batch.rays, batch.jitter)
-    visible = visible_samples(state.field, sampler, samples)
+    samples = visible_samples(state.field, sampler, batch.rays, batch.jitter)
     state.capacity = _roomy(len(samples.t_starts), state.capacity)
-    state.visible_capacity = _roomy(len(visible.t_starts), state.visible_capacity)
 
 
 def _roomy(needed: int, capacity: int) -> int:
@@ -220,8 +222,7 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     alpha = batch.rgba[:, 3:]
     truth = alpha * batch.rgba[:, :3] + (1 - alpha) * background.detach()
     sampler = make_sampler(config, state)
-    samples = sampler.sample(batch.rays, batch.jitter, state.capacity)
-    samples = visible_samples(state.field, sampler, samples, state.visible_capacity)
+    samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
     rendering = render_samples(state.field, sampler, samples, background)
     error = losses.photometric(rendering.rgb, truth)
     loss = error

@@ -6,29 +6,31 @@ leave every cell in doubt: then the box is what the cameras look at, and trainin
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from nerf.camera_paths import estimate_target
 from nerf.cameras import Cameras
-from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.pixel_runs import PixelRuns
 from nerf.errors import UserError
 from nerf.occupancy import OccupancyGrid, uniform
 from nerf.scene_box import Resolution, SceneBox
+from nerf.silhouettes import Silhouettes
 
 SEARCH_CELLS = 64**3
+VIEWS_PER_LOOK = 8
+LENS_SAMPLES = 32  # along each axis of the box
 
 
-def find_box(images: PosedImages, device: torch.device) -> SceneBox:
-    """The scene's box: what the cameras look at, shrunk to the visual hull where the images have alpha.
+def find_box(cameras: Cameras, silhouettes: Silhouettes | None, device: torch.device) -> SceneBox:
+    """The scene's box: what the cameras look at, shrunk to the visual hull where the images have silhouettes.
 
     Raises UserError where the cameras do not look at a common region, or nothing is left of the hull.
     """
-    box = _viewed_cube(images.cameras).to(device)
-    if not images.has_alpha:
+    box = _viewed_cube(cameras).to(device)
+    if silhouettes is None:
         return box
     for _ in range(2):  # the second, finer look trims what one cell of the first was wide
         resolution = box.resolution(SEARCH_CELLS)
-        cells = carve(images, box, resolution).occupied.nonzero()
+        cells = carve(silhouettes, box, resolution).occupied.nonzero()
         if len(cells) == 0:
             raise UserError(
                 "no part of space is inside every training image's silhouette: the poses do not belong to these "
@@ -40,38 +42,70 @@ def find_box(images: PosedImages, device: torch.device) -> SceneBox:
     return box
 
 
-def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> OccupancyGrid:
+def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution) -> OccupancyGrid:
     """Occupancy of the cells that no view sees as wholly transparent.
 
     A view decides only over cells whose centre falls into its image. Silhouettes are widened by the radius of a cell's
     image, so thin parts survive. Outside of boxes, where cells have no one size in the world, all stay in doubt.
     """
-    device = box.aabb.device
-    grid = uniform(resolution, device)
-    if not images.has_alpha or box.space.kind != "box":
+    grid = uniform(resolution, box.aabb.device)
+    if silhouettes is None or box.space.kind != "box":
         return grid
-    cameras, grid_map = images.cameras.to(device), box.grid_map(resolution)
+    cameras, grid_map = silhouettes.cameras, box.grid_map(resolution)
+    radii = cell_radii(cameras, box, resolution)
     remaining = grid.occupied.nonzero()
-    half_diagonal = 0.5 * (1 / grid_map.scale).norm().item()
+    points, keep = grid_map.to_world(remaining + 0.5), None
     for view in range(len(cameras)):
-        pixels, depth = cameras.project(view, grid_map.to_world(remaining + 0.5))
+        width, height = cameras.size(view)
+        pixels, depth = cameras.project(view, points)
         column, row = pixels.floor().long().unbind(-1)
-        seen = (depth > 0) & (column >= 0) & (column < cameras.width) & (row >= 0) & (row < cameras.height)
-        nearest = depth[seen].min().item() if seen.any() else 1.0
-        radius = int(cameras.intrinsics[view, :2].max().item() * half_diagonal / max(nearest, half_diagonal)) + 1
-        silhouette = _widen(images.images[view, ..., 3].to(device) > 0, radius)
-        inside = silhouette[row.clamp(0, cameras.height - 1), column.clamp(0, cameras.width - 1)]
-        remaining = remaining[inside | ~seen]
+        seen = (depth > 0) & (column >= 0) & (column < width) & (row >= 0) & (row < height)
+        widened = silhouettes.widened(view, radii[view])
+        doubtful = widened[row.clamp(0, height - 1), column.clamp(0, width - 1)] | ~seen
+        keep = doubtful if keep is None else keep & doubtful
+        if (view + 1) % VIEWS_PER_LOOK == 0 or view + 1 == len(cameras):  # counting what is left waits for the device
+            remaining, points, keep = remaining[keep], points[keep], None
     occupied = torch.zeros_like(grid.occupied)
     occupied[remaining.unbind(-1)] = True
     return OccupancyGrid(occupied)
 
 
-def _widen(mask: Tensor, radius: int) -> Tensor:
-    """A mask [H,W] widened by radius pixels in each direction; a square window is two runs of a line."""
-    size = 2 * radius + 1
-    rows = functional.max_pool2d(mask.float()[None], (size, 1), stride=1, padding=(radius, 0))
-    return functional.max_pool2d(rows, (1, size), stride=1, padding=(0, radius))[0] > 0
+def pixels_of_hull(silhouettes: Silhouettes, box: SceneBox, resolution: Resolution) -> PixelRuns:
+    """The pixels that count and whose rays may meet a cell of the carved hull.
+
+    A cell was kept if its centre is seen within a cell's radius of the silhouette, and a ray that meets it is seen within
+    another one: so no ray is missed, and none is walked to find out.
+    """
+    return silhouettes.pixels_near(2 * max(cell_radii(silhouettes.cameras, box, resolution)))
+
+
+def cell_radii(cameras: Cameras, box: SceneBox, resolution: Resolution) -> list[int]:
+    """For each view, pixels by which a cell's image spreads at most around that of its centre, at least 1."""
+    grid_map = box.grid_map(resolution)
+    radius = 0.5 * (1 / grid_map.scale).norm().item()
+    if cameras.lenses is not None:
+        # A lens magnifies here more and there less: so a ball is looked at in many places.
+        steps = [torch.linspace(0.5, n - 1.5, min(n - 1, LENS_SAMPLES), device=box.aabb.device) for n in resolution]
+        points = grid_map.to_world(torch.cartesian_prod(*steps))
+        return [_image_radius(cameras, view, points, radius) for view in range(len(cameras))]
+    corners = torch.cartesian_prod(*box.aabb.T)
+    offsets = corners[None] - cameras.centers[:, None]
+    nearest = -(offsets * cameras.c2w[:, None, :, 2]).sum(-1).amin(-1)  # depth is smallest at a corner
+    spread = cameras.intrinsics[:, :2].amax(-1) * radius / nearest.clamp(min=radius)
+    return (spread.long() + 1).tolist()
+
+
+def _image_radius(cameras: Cameras, view: int, points: Tensor, radius: float) -> int:
+    """Pixels by which a ball around any of the points [N,3] that the view sees spreads at most, at least 1."""
+    middle, depth = cameras.project(view, points)
+    width, height = cameras.size(view)
+    inside = (middle >= 0) & (middle < torch.tensor([width, height], device=middle.device))
+    seen = inside.all(-1) & (depth > 0)
+    if not seen.any():
+        return 1
+    axes = cameras.c2w[view, :, :2].T
+    spread = torch.stack([cameras.project(view, points[seen] + radius * axis)[0] - middle[seen] for axis in axes])
+    return int(spread.norm(dim=(0, 2)).max().item()) + 1
 
 
 def _viewed_cube(cameras: Cameras) -> SceneBox:
@@ -80,7 +114,6 @@ def _viewed_cube(cameras: Cameras) -> SceneBox:
         target = estimate_target(cameras.c2w)
     except ValueError as error:
         raise UserError(f"the scene box cannot be found from the cameras: {error}; set dataset.aabb.") from error
-    fx, fy, _, _ = cameras.intrinsics.unbind(-1)
-    slope = torch.maximum(0.5 * cameras.width / fx, 0.5 * cameras.height / fy)
+    slope = (0.5 * cameras.image_sizes / cameras.intrinsics[:, :2]).amax(-1)
     half = ((cameras.centers - target).norm(dim=-1) * slope).max()
     return SceneBox(torch.stack([target - half, target + half]))

@@ -3,6 +3,7 @@
     python scripts/train.py                                   the bundled scene
     python scripts/train.py dataset=lego                      Synthetic-NeRF lego
     python scripts/train.py dataset=blender dataset.scene=NAME
+    python scripts/train.py dataset=capture dataset.root=DIR  photos with poses: COLMAP, nerfstudio, LLFF, NSVF, ...
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
 
@@ -17,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _hydra import CONFIGS, run  # before torch
-from _report import RunReport, progress_bar, save_config
+from _report import RunReport, image_size, progress_bar, save_config
 from omegaconf import OmegaConf
 
 from nerf import checkpoint
 from nerf.config import Config, setting
 from nerf.errors import UserError
 from nerf.interrupts import StopOnInterrupt
-from nerf.runs import resume, start
+from nerf.runs import check_split, resume, start
 from nerf.training import TrainingStopped, train
 
 # Overrides that leave the result of a resumed run as it is.
@@ -38,6 +39,7 @@ class TrainScriptConfig(Config):
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.resume is None:
+        check_split(given.dataset, given.evaluation.split)
         begun = start(Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}))
     else:
         folder = Path(given.resume)
@@ -46,7 +48,9 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
         begun = resume(folder, lambda saved: _resumed_config(given, saved, overrides))
     config, images, state, backend = begun.config, begun.images, begun.state, begun.state.field.backend
     save_config(folder, config)
-    size = f"{images.cameras.width}x{images.cameras.height}"
+    for note in images.notes:
+        print(note, file=sys.stderr)
+    size = image_size(images.cameras)
     print(f"{len(images)} training views {size} on the {config.train.images}; {backend}", file=sys.stderr)
     print(f"scene kind {config.dataset.kind}: {'; '.join(begun.reasons)}", file=sys.stderr)
 

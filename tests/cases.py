@@ -88,6 +88,21 @@ def _march_standing() -> tuple:
     return origins, directions, jitter, occupied, near, far, step, *rest
 
 
+def _march_visible(
+    low: float = -4.0, high: float = 6.0, min_transmittance: float = 1e-3, min_weight: float = 0.01, **march: object
+) -> tuple:
+    """The rays of a march through raw density from low to high."""
+    *rays, capacity, contraction = _march(**march)
+    vertices = (n + 1 for n in rays[3].shape)
+    grid = numbers(*vertices, 1, low=low, high=high, seed=34)
+    return *rays, grid, -2.0, 1.5, min_transmittance, min_weight, capacity, contraction
+
+
+def _render_rays(channels: int = 12, **options: object) -> tuple:
+    *arguments, _, contraction = _march_visible(**options)
+    return *arguments, numbers(*arguments[7].shape[:3], channels, low=-1, seed=35), contraction
+
+
 def _points(
     resolution: tuple[int, int, int] = (5, 4, 6),
     channels: int = 4,
@@ -238,6 +253,8 @@ def _distortion_backward(forward: Case, dtype: torch.dtype, device: str) -> tupl
 
 
 TOTAL = len(reference.march_rays(*_march())[1])  # samples of march_rays' typical case
+# Many samples that each weigh little, more than one and two rounds of a warp.
+THIN_AIR = {"rays": 6, "filled": 0.8, "step": 0.03, "low": -3.0, "high": 2.0, "min_weight": 1e-3}
 CHANNELS = (1, 3, 4, 7, 12, 28)  # the plain loops, rows of whole 16 bytes, counts with code of their own
 
 CASES: dict[str, dict[str, Case]] = {
@@ -269,6 +286,35 @@ CASES: dict[str, dict[str, Case]] = {
         "capacity_contracted": _case(_march, contraction=0.7, far=1e4, capacity=70),
         "many_rays": _case(_march, rays=2500, cells=(3, 3, 3), step=1.1, capacity=1000),
         "non_contiguous": _with_gaps(_case(_march, inside=True, far=1.5)),
+    },
+    "march_visible": {
+        "typical": _case(_march_visible),
+        "empty": _case(_march_visible, rays=0),
+        "all_miss": _case(_march_visible, away=True),
+        "all_transparent": _case(_march_visible, low=-40.0, high=-30.0),
+        "huge_density": _case(_march_visible, low=1e3, high=1e9),
+        "long_rays": _case(_march_visible, **THIN_AIR),
+        "no_limits": _case(_march_visible, min_transmittance=0.0, min_weight=0.0),
+        "no_weight_limit": _case(_march_visible, min_transmittance=0.3, min_weight=0.0),
+        "no_transmittance_limit": _case(_march_visible, min_transmittance=0.0, **THIN_AIR),
+        "contracted": _case(_march_visible, contraction=0.7, far=1e4),
+        "axis_of_one_cell": _case(_march_visible, cells=(1, 7, 4)),
+        "capacity_fits": _case(_march_visible, capacity=1000),
+        "capacity_overflows": _case(_march_visible, capacity=25),
+        "capacity_empty": _case(_march_visible, rays=0, capacity=5),
+        "non_contiguous": _with_gaps(_case(_march_visible, inside=True, far=1.5)),
+    },
+    "render_rays": {
+        "typical": _case(_render_rays),
+        "empty": _case(_render_rays, rays=0),
+        "all_miss": _case(_render_rays, away=True),
+        "huge_density": _case(_render_rays, low=1e3, high=1e9),
+        "long_rays": _case(_render_rays, **THIN_AIR),
+        "no_limits": _case(_render_rays, min_transmittance=0.0, min_weight=0.0),
+        "contracted": _case(_render_rays, contraction=0.7, far=1e4),
+        "no_channels": _case(_render_rays, channels=0),
+        "non_contiguous": _with_gaps(_case(_render_rays, inside=True, far=1.5)),
+        **{f"channels_{c}": _case(_render_rays, channels=c) for c in (*CHANNELS, 8, 16)},
     },
     "interpolate_trilinear": {
         "typical": _case(_points),

@@ -56,9 +56,9 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
     views = directions(1)
     for name, same in (("voxel_deferred", True), ("voxel_mlp", False)):
         field = field_of(name)
-        positions = torch.tensor([[0.1, 0.2, 0.3], [-0.6, 0.4, 0.0]])
-        _, values = field(positions, views, torch.zeros(2, dtype=torch.int64))
-        features = field.interpolate(field.feature_grid, positions).mean(0)
+        coords = torch.tensor([[0.1, 0.2, 0.3], [2.6, 1.4, 3.0]])
+        _, values = field(coords, views, torch.zeros(2, dtype=torch.int64))
+        features = field.interpolate(field.feature_grid, coords).mean(0)
         mlp_of_mean = field_of("voxel_deferred").shade(features[None], torch.ones(1), views)
         assert torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6) == same
 

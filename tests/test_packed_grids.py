@@ -100,7 +100,7 @@ def test_the_corners_of_occupied_cells_alone_would_not_do(sparse: tuple[Field, O
 
 
 def render(field: Field, sampler: RaySampler, rays: Rays) -> torch.Tensor:
-    samples = visible_samples(field, sampler, sampler.sample(rays))
+    samples = visible_samples(field, sampler, rays)
     assert len(samples.t_starts) > 10_000
     with torch.no_grad():
         rendering = render_samples(field, sampler, samples, torch.ones(3))

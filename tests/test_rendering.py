@@ -13,7 +13,7 @@ from nerf.fields.voxel_sh import VoxelSh
 from nerf.occupancy import uniform
 from nerf.ops.backend import Backend, select
 from nerf.rays import Rays
-from nerf.rendering import render_image, render_samples, sample_weights, visible_samples
+from nerf.rendering import render_image, render_samples, sample_weights, select_visible, visible_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 
@@ -95,10 +95,14 @@ def test_visible_samples_are_those_that_weigh_enough(backend: Backend) -> None:
         weights = sample_weights(field, sampler, samples)
         expected = -torch.expm1(torch.tensor(-4.0 * 0.05)) * torch.exp(-4.0 * 0.05 * torch.arange(30))
         torch.testing.assert_close(weights[:30], expected, rtol=1e-3, atol=1e-6)
-        visible = visible_samples(field, sampler, samples)
+        visible = visible_samples(field, sampler, rays_through_the_box())
         assert torch.equal(visible.t_starts, samples.t_starts[weights >= least])
-        roomy = visible_samples(field, sampler, samples, capacity=len(samples.t_starts) + 5)
-        assert torch.equal(roomy.ray_offsets, visible.ray_offsets)
+        torch.testing.assert_close(visible.midpoints, sampler.grid_map.to_grid(visible.positions()))
+        for roomy in (
+            visible_samples(field, sampler, rays_through_the_box(), capacity=len(samples.t_starts) + 5),
+            select_visible(field, sampler, samples, capacity=len(samples.t_starts) + 5),
+        ):
+            assert torch.equal(roomy.ray_offsets, visible.ray_offsets)
         # What is left out would have changed a pixel by no more than its weight.
         white = torch.ones(3)
         whole, part = (render_samples(field, sampler, s, white) for s in (samples, visible))

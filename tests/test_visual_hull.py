@@ -17,7 +17,9 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.solids import nearest_hits
 from nerf.errors import UserError
 from nerf.rays import Rays
-from nerf.scene_box import SceneBox
+from nerf.occupancy import OccupancyGrid
+from nerf.scene_box import Resolution, SceneBox
+from nerf.silhouettes import Silhouettes
 
 BRICKS = Path(__file__).parents[1] / "data" / "bricks"
 CPU = torch.device("cpu")
@@ -28,9 +30,21 @@ def bricks(downscale: int) -> PosedImages:
     return load_blender(BRICKS, "train", downscale)
 
 
+def find_box(images: PosedImages) -> SceneBox:
+    return visual_hull.find_box(images.cameras, silhouettes_of(images), CPU)
+
+
+def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> OccupancyGrid:
+    return visual_hull.carve(silhouettes_of(images), box, resolution)
+
+
+def silhouettes_of(images: PosedImages) -> Silhouettes | None:
+    return Silhouettes(images, images.pixels, CPU) if images.has_alpha else None
+
+
 @cache
 def bricks_box(downscale: int) -> SceneBox:
-    return visual_hull.find_box(bricks(downscale), CPU)
+    return find_box(bricks(downscale))
 
 
 def true_bounds() -> Tensor:
@@ -54,7 +68,7 @@ def surface_points() -> Tensor:
 def share_inside(points: Tensor, box: SceneBox, images: PosedImages, voxels: float) -> tuple[float, float]:
     """Share of the points in occupied cells of the hull, and the hull's share of all cells."""
     resolution = box.resolution(voxels)
-    hull = visual_hull.carve(images, box, resolution)
+    hull = carve(images, box, resolution)
     cells = box.grid_map(resolution).to_grid(points).floor().long()
     cells = torch.minimum(cells.clamp(min=0), torch.tensor(hull.occupied.shape) - 1)
     return hull.occupied[cells.unbind(-1)].double().mean().item(), hull.share
@@ -84,7 +98,7 @@ def test_the_hull_of_a_sphere_contains_the_sphere_and_what_no_camera_can_tell_fr
     images = load_blender(tmp_path, "train")
     box = SceneBox(torch.tensor([[-1.4, -1.4, -1.4], [1.4, 1.4, 1.4]]))
     resolution = (29, 29, 29)
-    hull, grid_map = visual_hull.carve(images, box, resolution), box.grid_map(resolution)
+    hull, grid_map = carve(images, box, resolution), box.grid_map(resolution)
     centers = grid_map.to_world(torch.cartesian_prod(*[torch.arange(28.0)] * 3) + 0.5)
     kept = hull.occupied.flatten()
     radius, side = centers.norm(dim=-1), centers[:, :2].norm(dim=-1)
@@ -96,9 +110,9 @@ def test_the_hull_of_a_sphere_contains_the_sphere_and_what_no_camera_can_tell_fr
 
 
 def test_images_without_alpha_leave_everything_in_doubt() -> None:
-    images = replace(tiny_images(), has_alpha=False)
-    box = visual_hull.find_box(images, CPU)
-    assert visual_hull.carve(images, box, (9, 9, 9)).occupied.all()
+    images = replace(tiny_images(), pixels=tiny_images().pixels[:, :3])
+    box = find_box(images)
+    assert carve(images, box, (9, 9, 9)).occupied.all()
     # What the cameras look at: the origin, from a distance of 4 with slope tan(0.4).
     expected = 4 * torch.tan(torch.tensor(0.4))
     torch.testing.assert_close(box.aabb, expected * torch.tensor([[-1.0] * 3, [1.0] * 3]), rtol=1e-4, atol=1e-4)
@@ -107,13 +121,13 @@ def test_images_without_alpha_leave_everything_in_doubt() -> None:
 def test_a_cell_that_no_view_contains_stays() -> None:
     """A camera decides only over what it sees: a grid far beside the images is left as it is."""
     box = SceneBox(torch.tensor([[20.0, 20.0, 20.0], [21.0, 21.0, 21.0]]))
-    assert visual_hull.carve(tiny_images(), box, (5, 5, 5)).occupied.all()
+    assert carve(tiny_images(), box, (5, 5, 5)).occupied.all()
 
 
 def test_empty_images_are_answered() -> None:
-    empty = replace(bricks(8), images=torch.zeros_like(bricks(8).images))
+    empty = replace(bricks(8), pixels=torch.zeros_like(bricks(8).pixels))
     with pytest.raises(UserError, match="no part of space is inside every training image's silhouette"):
-        visual_hull.find_box(empty, CPU)
+        find_box(empty)
 
 
 def test_cameras_that_look_the_same_way_are_answered() -> None:
@@ -122,4 +136,4 @@ def test_cameras_that_look_the_same_way_are_answered() -> None:
     poses = cameras.c2w[:1].expand(len(cameras), 3, 4).clone()
     poses[:, :, 3] += torch.randn(len(cameras), 3)
     with pytest.raises(UserError, match="scene box cannot be found from the cameras: .*; set dataset.aabb"):
-        visual_hull.find_box(replace(images, cameras=replace(cameras, c2w=poses)), CPU)
+        find_box(replace(images, cameras=replace(cameras, c2w=poses)))

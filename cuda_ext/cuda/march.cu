@@ -24,7 +24,7 @@ void march_count(const MarchArgs<T>& a, Stream stream) {
     const int lane = i % 32;
     const LatticeRay<T> ray = a.ray(r);
     const int count = on_piece(ray, lane, [&](T begin, T end) {
-      return int(walk_ray(ray, a.occupancy(), begin, end, INT64_MAX, [](T, T) {}));
+      return int(walk_ray(ray, a.occupancy(), begin, end, INT64_MAX, [](T, T) { return true; }));
     });
     int through = count;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -49,6 +49,7 @@ void march_fill(const MarchArgs<T>& a, Stream stream) {
         a.t_starts[i] = t_start;
         a.t_ends[i] = t_end;
         ++i;
+        return true;
       });
     });
   });

@@ -9,7 +9,7 @@ template <class T>
 void march_count(const MarchArgs<T>& a, Stream stream) {
   cuda::pack_occupancy(a, stream);
   for_each(a.num_rays, "march_rays: count", stream, [a] __device__(int64_t r) {
-    a.ray_offsets[r + 1] = walk_ray(a.ray(r), a.occupancy(), T(0), T(INFINITY), INT64_MAX, [](T, T) {});
+    a.ray_offsets[r + 1] = walk_ray(a.ray(r), a.occupancy(), T(0), T(INFINITY), INT64_MAX, [](T, T) { return true; });
   });
   cuda::counts_to_offsets(a, stream);
 }
@@ -23,6 +23,7 @@ void march_fill(const MarchArgs<T>& a, Stream stream) {
       a.t_starts[i] = t_start;
       a.t_ends[i] = t_end;
       ++i;
+      return true;
     });
   });
 }

@@ -22,6 +22,12 @@ struct OccupancyWords {
 
   HOST_DEVICE int64_t size(int axis) const { return (cells[axis] + 3) / 4; }
   HOST_DEVICE int64_t count() const { return size(0) * size(1) * size(2); }
+  HOST_DEVICE uint64_t around(const int64_t cell[3]) const {
+    return words[((cell[0] >> 2) * size(1) + (cell[1] >> 2)) * size(2) + (cell[2] >> 2)];
+  }
+  HOST_DEVICE static bool holds(uint64_t word, const int64_t cell[3]) {
+    return word >> (16 * (cell[0] & 3) + 4 * (cell[1] & 3) + (cell[2] & 3)) & 1;
+  }
 };
 
 HOST_DEVICE uint64_t pack_word(const bool* occupied, const int64_t cells[3], int64_t x4, int64_t y4, int64_t z4) {
@@ -102,6 +108,11 @@ struct LatticeRay {
     }
     return t_exit;
   }
+  HOST_DEVICE void cell_at(T t, const int64_t cells[3], int64_t cell[3]) const {
+    T point[3];
+    position(t, point);
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) cell[axis] = nearest_cell(point[axis], cells[axis]);
+  }
 };
 
 // The ray in the contracted grid. Nothing bounds it but near and far: the grid is all of space.
@@ -161,8 +172,8 @@ HOST_DEVICE LatticeRay<T> clip_ray(const T* origin, const T* direction, T jitter
   return ray;
 }
 
-// Calls emit(t_start, t_end) for the samples k_begin <= k < k_end of the ray, front to back, at most limit times; returns
-// their number. Any cut of the lattice into ranges gives the same samples.
+// Calls emit(t_start, t_end) for the samples k_begin <= k < k_end of the ray, front to back, at most limit times and as
+// long as it returns true; returns their number. Any cut of the lattice into ranges gives the same samples.
 template <class T, class Emit>
 HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occupancy, T k_begin, T k_end,
                              int64_t limit, Emit emit) {
@@ -171,20 +182,17 @@ HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occ
   for (T k = k_begin; k < k_end && k + T(1) > k && emitted < limit;) {
     const T t_mid = ray.t(k + T(0.5));
     if (!(t_mid < ray.t_max)) break;
-    T point[3];
-    ray.position(t_mid, point);
     int64_t cell[3];
-    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) cell[axis] = nearest_cell(point[axis], occupancy.cells[axis]);
-    const uint64_t word =
-        occupancy.words[((cell[0] >> 2) * occupancy.size(1) + (cell[1] >> 2)) * occupancy.size(2) + (cell[2] >> 2)];
+    ray.cell_at(t_mid, occupancy.cells, cell);
+    const uint64_t word = occupancy.around(cell);
     if (word == 0) {
       const T t_exit = ray.leaves_block(t_mid, cell);
       // The last lattice point before the wall: testing it once more costs less than trusting the last bit.
       k = max2(k + T(1), std::floor((t_exit - ray.t_min) / ray.step - ray.jitter - T(0.5)));
       continue;
     }
-    if (word >> (16 * (cell[0] & 3) + 4 * (cell[1] & 3) + (cell[2] & 3)) & 1) {
-      emit(ray.t(k), ray.t(k + T(1)));
+    if (occupancy.holds(word, cell)) {
+      if (!emit(ray.t(k), ray.t(k + T(1)))) break;
       ++emitted;
     }
     k += T(1);

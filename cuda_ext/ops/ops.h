@@ -53,4 +53,15 @@ Tensor distortion_loss(const Tensor& weights, const Tensor& t_starts, const Tens
 Tensor distortion_loss_backward(const Tensor& grad_loss, const Tensor& weights, const Tensor& t_starts,
                                 const Tensor& t_ends, const Tensor& ray_offsets);
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
+    const Tensor& origins, const Tensor& directions, const Tensor& jitter, const Tensor& occupied, const Tensor& near,
+    const Tensor& far, double step_size, const Tensor& density_grid, double density_shift, double density_scale,
+    double min_transmittance, double min_weight, int64_t capacity, double contraction);
+
+std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tensor& directions, const Tensor& jitter,
+                                               const Tensor& occupied, const Tensor& near, const Tensor& far,
+                                               double step_size, const Tensor& density_grid, double density_shift,
+                                               double density_scale, double min_transmittance, double min_weight,
+                                               const Tensor& values_grid, double contraction);
+
 }  // namespace nerf

@@ -65,9 +65,9 @@ class Field(nn.Module, ABC):
         self.grid_map = self.box.grid_map(resolution)
         self.voxel_size = self.box.voxel_size(resolution)  # read from the device once, not in every step
 
-    def interpolate(self, grid: Tensor, positions: Tensor) -> Tensor:
-        """A grid [X,Y,Z,C] at world positions [N,3]: [N,C]."""
-        return self.backend.ops.interpolate_trilinear(grid, self.grid_map.to_grid(positions), grid.grad)
+    def interpolate(self, grid: Tensor, coords: Tensor) -> Tensor:
+        """A grid [X,Y,Z,C] at points [N,3] in grid units: [N,C]."""
+        return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad)
 
     def activate_density(self, raw_density: Tensor) -> Tensor:
         """Raw density to density per world unit."""
@@ -89,9 +89,14 @@ class Field(nn.Module, ABC):
 
     color_grid_name: str  # the attribute that holds the grid [X,Y,Z,C] of what colour is made of
 
-    def density(self, positions: Tensor) -> Tensor:
-        """Density [N] at world positions [N,3]."""
-        return self.activate_density(self.interpolate(self.density_grid, positions)[:, 0])
+    @property
+    def composited_grid(self) -> Tensor | None:
+        """The grid whose interpolated values are the values of forward(); None where they are more than that."""
+        return None
+
+    def density(self, coords: Tensor) -> Tensor:
+        """Density [N] per unit of scene space at points [N,3] in grid units."""
+        return self.activate_density(self.interpolate(self.density_grid, coords)[:, 0])
 
     def add_total_variation(self, loss: LossConfig) -> None:
         """Adds the gradient of the total variation of both grids, weighted by loss, to their gradients."""
@@ -99,8 +104,8 @@ class Field(nn.Module, ABC):
         add_total_variation(getattr(self, self.color_grid_name), loss.tv_color, self.backend)
 
     @abstractmethod
-    def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Density [N] per world unit and values [N,C] at positions [N,3], seen along ray_directions[ray_indices].
+    def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Density [N] per world unit and values [N,C] at points [N,3] in grid units, seen along ray_directions[ray_indices].
 
         ray_directions [R,3] unit; ray_indices [N] int64: what depends on the direction alone is computed once per ray.
         """

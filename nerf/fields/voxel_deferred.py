@@ -13,8 +13,12 @@ SMALLEST_OPACITY = 1e-3  # a ray that meets less has no colour of its own to spe
 class VoxelDeferred(VoxelMlp):
     """Voxel grids of density and features, colour of a pixel by an MLP."""
 
-    def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
-        return self.density(positions), self.interpolate(self.feature_grid, positions)
+    def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
+        return self.density(coords), self.interpolate(self.feature_grid, coords)
+
+    @property
+    def composited_grid(self) -> Tensor:
+        return self.feature_grid
 
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
         view = sh_basis(ray_directions, self.config.view_degree)

@@ -31,11 +31,11 @@ class VoxelMlp(Field):
         nn.init.zeros_(self.mlp[-1].bias)
         self.mlp.to(backend.device)
 
-    def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = sh_basis(ray_directions, self.config.view_degree).index_select(0, ray_indices)
-        features = self.interpolate(self.feature_grid, positions)
+        features = self.interpolate(self.feature_grid, coords)
         rgb = torch.sigmoid(self.mlp(torch.cat([features, view], dim=-1)))
-        return self.density(positions), rgb
+        return self.density(coords), rgb
 
     def parameter_groups(self) -> list[ParameterGroup]:
         grids = [

@@ -28,11 +28,11 @@ class VoxelSh(Field):
         channels = -(-3 * self.num_basis // 4) * 4
         self.sh_grid = nn.Parameter(torch.zeros(*resolution, channels, device=backend.device))
 
-    def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
-        values = self.interpolate(self.sh_grid, positions)
+    def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
+        values = self.interpolate(self.sh_grid, coords)
         basis = sh_basis(ray_directions, self.config.sh_degree)
         rgb = torch.sigmoid(self.backend.ops.contract_basis(values, basis, ray_indices))
-        return self.density(positions), rgb
+        return self.density(coords), rgb
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [

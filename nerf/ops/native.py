@@ -105,6 +105,50 @@ def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offse
     return _ops.distortion_loss(weights, t_starts, t_ends, ray_offsets)
 
 
+def march_visible(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    density_grid: Tensor,
+    density_shift: float,
+    density_scale: float,
+    min_transmittance: float,
+    min_weight: float,
+    capacity: int = 0,
+    contraction: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """See reference.march_visible."""
+    rays = (origins.detach(), directions.detach(), jitter.detach(), occupied, near, far, step_size)
+    density = (density_grid.detach(), density_shift, density_scale, min_transmittance, min_weight)
+    return _ops.march_visible(*rays, *density, capacity, contraction)
+
+
+def render_rays(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    density_grid: Tensor,
+    density_shift: float,
+    density_scale: float,
+    min_transmittance: float,
+    min_weight: float,
+    values_grid: Tensor,
+    contraction: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See reference.render_rays."""
+    rays = (origins.detach(), directions.detach(), jitter.detach(), occupied, near, far, step_size)
+    density = (density_grid.detach(), density_shift, density_scale, min_transmittance, min_weight)
+    return _ops.render_rays(*rays, *density, values_grid.detach(), contraction)
+
+
 # Fake kernels.
 
 
@@ -225,6 +269,27 @@ def _(weights, t_starts, t_ends, ray_offsets):
 @_fake("distortion_loss_backward")
 def _(grad_loss, weights, t_starts, t_ends, ray_offsets):
     return weights.new_empty(weights.shape)
+
+
+@_fake("march_visible")
+def _(origins, directions, jitter, occupied, near, far, step_size, density_grid, *rest):
+    capacity = rest[4] if len(rest) > 4 else 0
+    count = capacity if capacity else torch.library.get_ctx().new_dynamic_size()
+    long = {"dtype": torch.int64}
+    return (
+        origins.new_empty(origins.shape[0] + 1, **long),
+        origins.new_empty(count, **long),
+        origins.new_empty(count),
+        origins.new_empty(count),
+        origins.new_empty(count, 3),
+        origins.new_empty(1, **long),
+    )
+
+
+@_fake("render_rays")
+def _(origins, directions, jitter, occupied, near, far, step_size, density_grid, shift, scale, t, w, values_grid, *rest):
+    rays = origins.shape[0]
+    return origins.new_empty(rays, values_grid.shape[3]), origins.new_empty(rays), origins.new_empty(rays)
 
 
 # Derivatives.

@@ -45,10 +45,7 @@ def march_rays(
     origins, directions, jitter = origins.detach(), directions.detach(), jitter.detach()
     cells = torch.tensor(occupied.shape, device=origins.device)
     upper = cells.to(origins.dtype)
-    if contraction:
-        t_min, t_max, position = _contracted_rays(origins, directions, near, far, upper, contraction)
-    else:
-        t_min, t_max, position = _straight_rays(origins, directions, near, far, upper)
+    t_min, t_max, position = _rays_through_grid(origins, directions, near, far, upper, contraction)
     t_max = torch.where(t_max - t_min < torch.inf, t_max, -torch.inf)
 
     steps = ((t_max - t_min) / step_size - jitter).nan_to_num(0, 0, 0).clamp(min=0)
@@ -82,13 +79,22 @@ def march_rays(
     return torch.nn.functional.pad(ends, (1, 0)), ray_indices, t_starts, t_ends, overflow
 
 
-_Position = Callable[[Tensor, slice], Tensor]  # grid units [rows,K,3] of some rows of the rays at t [rows,K]
+_Position = Callable[[Tensor, slice | Tensor], Tensor]  # grid units [rows,K,3] of some rows of the rays at t [rows,K]
+
+
+def _rays_through_grid(
+    origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor, contraction: float
+) -> tuple[Tensor, Tensor, _Position]:
+    """t_min and t_max [R] of rays in the grid [0, upper], and where they are between."""
+    if contraction:
+        return _contracted_rays(origins, directions, near, far, upper, contraction)
+    return _straight_rays(origins, directions, near, far, upper)
 
 
 def _straight_rays(
     origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor
 ) -> tuple[Tensor, Tensor, _Position]:
-    """t_min and t_max [R] of rays clipped to the grid [0, upper], and where they are between."""
+    """As _rays_through_grid, for a grid that is a box of the world."""
     parallel = directions == 0
     within = (origins >= 0) & (origins <= upper)
     at_lower, at_upper = (0 - origins) / directions, (upper - origins) / directions
@@ -96,7 +102,7 @@ def _straight_rays(
     entry = torch.where(parallel, torch.where(within, -infinity, infinity), torch.minimum(at_lower, at_upper))
     leave = torch.where(parallel, torch.where(within, infinity, -infinity), torch.maximum(at_lower, at_upper))
 
-    def position(t: Tensor, rows: slice) -> Tensor:
+    def position(t: Tensor, rows: slice | Tensor) -> Tensor:
         return origins[rows, None] + t[..., None] * directions[rows, None]
 
     return torch.maximum(near, entry.amax(-1)), torch.minimum(far, leave.amin(-1)), position
@@ -105,19 +111,99 @@ def _straight_rays(
 def _contracted_rays(
     origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor, contraction: float
 ) -> tuple[Tensor, Tensor, _Position]:
-    """As _straight_rays, for a grid that holds all of space; t is contracted distance."""
+    """As _rays_through_grid, for a grid that holds all of space; t is contracted distance."""
     half, thickness = upper / 2, upper.new_full((), contraction)
     inner = half / (1 + thickness)
     origins, directions = (origins - half) / inner, directions / inner
     leave, limit = leave_box(origins, directions, thickness)
     farthest = torch.minimum(far, leave + limit * FARTHEST)
 
-    def position(t: Tensor, rows: slice) -> Tensor:
+    def position(t: Tensor, rows: slice | Tensor) -> Tensor:
         distance = contracted_to_distance(t, leave[rows, None], limit[rows, None])
         points = origins[rows, None] + distance[..., None] * directions[rows, None]
         return half + inner * contract(points, thickness)
 
     return distance_to_contracted(near, leave, limit), distance_to_contracted(farthest, leave, limit), position
+
+
+def march_visible(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    density_grid: Tensor,
+    density_shift: float,
+    density_scale: float,
+    min_transmittance: float,
+    min_weight: float,
+    capacity: int = 0,
+    contraction: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The samples of march_rays that weigh at least min_weight in their pixel (Sun et al. 2022, section 4.3).
+
+    Density is softplus(raw + density_shift) * density_scale per world unit, weights are those of composite_rays with
+    min_transmittance. density_grid [X,Y,Z,1]: raw density at the vertices of the cells. The others: see march_rays.
+
+    Returns ray_offsets [R+1], ray_indices [M], t_starts [M], t_ends [M], coords [M,3] (the midpoints in grid units),
+    overflow [1]; the rows behind the last ray are zero. Not differentiable.
+    """
+    origins, directions, density_grid = origins.detach(), directions.detach(), density_grid.detach()
+    ray_offsets, ray_indices, t_starts, t_ends, overflow = march_rays(
+        origins, directions, jitter, occupied, near, far, step_size, contraction=contraction
+    )
+    upper = torch.tensor(occupied.shape, device=origins.device).to(origins.dtype)
+    *_, position = _rays_through_grid(origins, directions, near, far, upper, contraction)
+    coords = position((0.5 * (t_starts + t_ends))[:, None], ray_indices)[:, 0]
+    raw_density = interpolate_trilinear(density_grid, coords)[:, 0]
+    density = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
+    nothing = density.new_empty(len(density), 0)
+    weights = composite_rays(density, nothing, t_starts, t_ends, ray_offsets, min_transmittance)[3]
+
+    keep = weights >= min_weight
+    ends = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[ray_offsets][1:]
+    if capacity > 0:
+        counts, fits = ends.diff(prepend=ends.new_zeros(1)), ends <= capacity
+        overflow = overflow + ((counts > 0) & ~fits).sum()
+        ends = torch.where(fits, ends, 0).cummax(0).values if len(ends) else ends
+        keep &= fits[ray_indices]
+    rows = keep.nonzero()[:, 0]
+    tail = capacity - len(rows) if capacity > 0 else 0
+    kept = [torch.nn.functional.pad(x[rows], (0, tail)) for x in (ray_indices, t_starts, t_ends)]
+    coords = torch.nn.functional.pad(coords[rows], (0, 0, 0, tail))
+    return torch.nn.functional.pad(ends, (1, 0)), *kept, coords, overflow
+
+
+def render_rays(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    occupied: Tensor,
+    near: Tensor,
+    far: Tensor,
+    step_size: float,
+    density_grid: Tensor,
+    density_shift: float,
+    density_scale: float,
+    min_transmittance: float,
+    min_weight: float,
+    values_grid: Tensor,
+    contraction: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Composited values of rays: march_visible, interpolate_trilinear and composite_rays in one.
+
+    values_grid [X,Y,Z,C]: at the vertices of the density. The others: see march_visible.
+    Returns values [R,C], opacity [R], depth [R] as composite_rays. Not differentiable.
+    """
+    rays = (origins, directions, jitter, occupied, near, far, step_size)
+    density = (density_grid, density_shift, density_scale, min_transmittance, min_weight)
+    ray_offsets, _, t_starts, t_ends, coords, _ = march_visible(*rays, *density, contraction=contraction)
+    raw_density = interpolate_trilinear(density_grid.detach(), coords)[:, 0]
+    sigma = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
+    values = interpolate_trilinear(values_grid.detach(), coords)
+    return composite_rays(sigma, values, t_starts, t_ends, ray_offsets, 0.0)[:3]
 
 
 def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
@@ -130,7 +216,7 @@ def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = No
     here autograd does the adding.
     """
     sizes = grid.shape[:3]
-    rows = grid.reshape(-1, grid.shape[3])
+    rows = grid.flatten(0, 2)
     low, high, weight = [], [], []
     for axis, size in enumerate(sizes):
         x = coords[:, axis].clamp(0, size - 1)

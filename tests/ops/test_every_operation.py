@@ -13,6 +13,8 @@ from nerf.ops import native  # noqa: F401  loads the library
 # Operations without a derivative, each with the reason.
 NOT_DIFFERENTIABLE = {
     "march_rays": "which samples exist is a discrete choice",
+    "march_visible": "which samples exist is a discrete choice",
+    "render_rays": "for pictures alone; training takes the operations that it joins",
     "sample_images": "bytes have no derivative",
     "total_variation_grad": "written in place, a gradient itself",
     "interpolate_trilinear_grad": "written in place, a gradient itself",
@@ -28,6 +30,8 @@ NOT_DIFFERENTIABLE = {
 REQUIRED = {"typical", "empty", "non_contiguous"}
 REQUIRED_BY = {
     "march_rays": {"all_miss", "long_rays", "capacity_fits", "capacity_overflows", "capacity_empty"},
+    "march_visible": {"all_miss", "long_rays", "no_limits", "capacity_fits", "capacity_overflows", "capacity_empty"},
+    "render_rays": {"all_miss", "long_rays", "no_limits", "channels_7", "channels_28"},
     "interpolate_trilinear": {"outside", "on_vertices", "one_axis_single", "channels_1", "channels_28"},
     "interpolate_cells": {"outside", "one_point", "wide_rows", "channels_1", "channels_28"},
     "index_add": {"one_dimension", "dim_0", "middle_dim", "last_dim", "crowded", "int32_index"},
@@ -37,6 +41,8 @@ REQUIRED_BY = {
 # Arguments that say how many rows the others must have; where nothing is listed, the first one.
 SIZE_GIVERS = {
     "march_rays": ("origins", "occupied"),
+    "march_visible": ("origins", "occupied"),
+    "render_rays": ("origins", "occupied"),
     "interpolate_trilinear": ("grid", "coords"),
     "composite_rays": ("density", "ray_offsets"),
     "sample_images": ("images", "pixel_indices"),

@@ -1,0 +1,30 @@
+// What comes before and after the walk of the marching operations on the CPU.
+#pragma once
+
+#include "parallel.h"
+
+namespace nerf::cpu {
+
+template <class T>
+void pack_occupancy(const MarchArgs<T>& a) {
+  const OccupancyWords occupancy = a.occupancy();
+  parallel_for(occupancy.count(), 256, [&](int64_t i) {
+    const int64_t z = i % occupancy.size(2), y = i / occupancy.size(2) % occupancy.size(1);
+    a.words[i] = pack_word(a.occupied, a.cells, i / (occupancy.size(1) * occupancy.size(2)), y, z);
+  });
+}
+
+// Counts to offsets. Rays from the first that does not fit the capacity on are dropped and counted.
+template <class T>
+void counts_to_offsets(const MarchArgs<T>& a) {
+  a.ray_offsets[0] = 0;
+  bool full = false;
+  for (int64_t r = 0; r < a.num_rays; ++r) {
+    const int64_t count = a.ray_offsets[r + 1];
+    full = full || (a.capacity > 0 && a.ray_offsets[r] + count > a.capacity);
+    *a.overflow += full && count > 0;
+    a.ray_offsets[r + 1] = a.ray_offsets[r] + (full ? 0 : count);
+  }
+}
+
+}  // namespace nerf::cpu

@@ -1,0 +1,38 @@
+// march_visible on the CPU: one walk, since looking at density costs most; what it finds waits until the offsets are known.
+#include "march_offsets.h"
+
+namespace nerf::cpu {
+
+constexpr int64_t kBlock = 64;  // rays
+
+template <class T>
+void march_visible_count(const MarchVisibleArgs<T>& a, Stream) {
+  pack_occupancy(a);
+  a.found->resize((a.num_rays + kBlock - 1) / kBlock);
+  parallel_for(int64_t(a.found->size()), 1, [&](int64_t block) {
+    std::vector<T>& found = (*a.found)[block];
+    for (int64_t r = kBlock * block; r < min2(kBlock * (block + 1), a.num_rays); ++r) {
+      const size_t before = found.size();
+      walk_visible(a, r, [&](T t_start, T t_end, T) { found.insert(found.end(), {t_start, t_end}); });
+      a.ray_offsets[r + 1] = int64_t(found.size() - before) / 2;
+    }
+  });
+  counts_to_offsets(a);
+}
+
+template <class T>
+void march_visible_fill(const MarchVisibleArgs<T>& a, Stream) {
+  parallel_for(int64_t(a.found->size()), 1, [&](int64_t block) {
+    const T* found = (*a.found)[block].data();
+    for (int64_t r = kBlock * block; r < min2(kBlock * (block + 1), a.num_rays); ++r) {
+      const LatticeRay<T> ray = a.ray(r);
+      // A ray that did not fit has no place, and none after it has one.
+      for (int64_t i = a.ray_offsets[r]; i < a.ray_offsets[r + 1]; ++i, found += 2) a.write(i, r, ray, found[0], found[1]);
+    }
+  });
+}
+
+NERF_INSTANTIATE(march_visible_count, MarchVisibleArgs)
+NERF_INSTANTIATE(march_visible_fill, MarchVisibleArgs)
+
+}  // namespace nerf::cpu

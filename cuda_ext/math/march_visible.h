@@ -1,0 +1,74 @@
+// Marching that looks at density on the way and keeps only the samples that weigh something.
+//
+// The lattice is that of march_rays, the weights are those of composite_rays (min_transmittance included): a sample is
+// visible if its weight reaches min_weight. Density is activated after interpolation,
+//
+//   density = softplus(raw + shift) * scale                                     (Sun et al. 2022, eq. 9)
+//
+// The walk ends where no later sample can be visible.
+#pragma once
+
+#include <vector>
+
+#include "composite.h"
+#include "march.h"
+#include "trilinear.h"
+
+namespace nerf {
+
+// log(1 + exp(x)), x itself where a float cannot tell them apart; NaN stays NaN.
+HOST_DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+HOST_DEVICE double softplus(double x) { return x > 20.0 ? x : log1p(exp(x)); }
+
+// Raw density at the vertices, and what becomes of it between them.
+template <class T>
+struct DensityGrid {
+  const T* raw;  // [X,Y,Z]
+  int64_t vertices[3];
+  T shift, scale;
+
+  HOST_DEVICE T at(const T* coord) const {
+    const Stencil<T> s = make_stencil(coord, vertices);
+    T sum = T(0);
+    NERF_UNROLL for (int k = 0; k < 8; ++k) sum += s.corner_weight(k) * raw[s.corner_row(k)];
+    return softplus(sum + shift) * scale;
+  }
+};
+
+template <class T>
+struct MarchVisibleArgs : MarchArgs<T> {
+  DensityGrid<T> density;
+  T min_transmittance, min_weight;
+  T* coords;                           // [M,3] grid units: midpoints of the samples
+  std::vector<std::vector<T>>* found;  // scratch on the CPU: t_start, t_end of what each block of rays sees
+
+  // Whether a sample behind this transmittance can be visible.
+  HOST_DEVICE bool worth_going_on(T transmittance) const {
+    return !(transmittance < min_weight) && (!(transmittance < min_transmittance) || !(min_weight > T(0)));
+  }
+
+  HOST_DEVICE void write(int64_t i, int64_t r, const LatticeRay<T>& ray, T t_start, T t_end) const {
+    this->ray_indices[i] = r;
+    this->t_starts[i] = t_start;
+    this->t_ends[i] = t_end;
+    ray.position(T(0.5) * (t_start + t_end), coords + 3 * i);
+  }
+};
+
+// Calls emit(t_start, t_end, density) for the visible samples of ray r, front to back.
+template <class T, class Emit>
+HOST_DEVICE void walk_visible(const MarchVisibleArgs<T>& a, int64_t r, Emit emit) {
+  const LatticeRay<T> ray = a.ray(r);
+  T transmittance = T(1);
+  walk_ray(ray, a.occupancy(), T(0), T(INFINITY), INT64_MAX, [&](T t_start, T t_end) {
+    T coord[3];
+    ray.position(T(0.5) * (t_start + t_end), coord);
+    const T density = a.density.at(coord), alpha = opacity_of(density * (t_end - t_start));
+    const T weight = transmittance < a.min_transmittance ? T(0) : transmittance * alpha;
+    if (weight >= a.min_weight) emit(t_start, t_end, density);
+    transmittance *= T(1) - alpha;
+    return a.worth_going_on(transmittance);
+  });
+}
+
+}  // namespace nerf

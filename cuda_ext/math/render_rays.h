@@ -1,0 +1,42 @@
+// From a ray to its composited values in one walk, for pictures: nothing is kept of the samples.
+//
+// It is march_visible, interpolate_trilinear and composite_rays in one, and the same sums: what is not visible neither adds
+// nor takes light away.
+#pragma once
+
+#include "march_visible.h"
+
+namespace nerf {
+
+template <class T>
+struct RenderRaysArgs : MarchVisibleArgs<T> {
+  const T* values_grid;  // [X,Y,Z,C], of the density's vertices
+  int64_t channels;
+  T *values, *opacity, *depth;  // [R,C], [R], [R]
+};
+
+template <class T>
+HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r) {
+  const LatticeRay<T> ray = a.ray(r);
+  T* values = a.values + r * a.channels;
+  for (int64_t c = 0; c < a.channels; ++c) values[c] = T(0);
+  T transmittance = T(1), opacity = T(0), depth = T(0);
+  walk_visible(a, r, [&](T t_start, T t_end, T density) {
+    const T alpha = opacity_of(density * (t_end - t_start)), weight = transmittance * alpha;
+    T coord[3];
+    ray.position(T(0.5) * (t_start + t_end), coord);
+    const Stencil<T> s = make_stencil(coord, a.density.vertices);
+    NERF_UNROLL for (int k = 0; k < 8; ++k) {
+      const T* corner = a.values_grid + s.corner_row(k) * a.channels;
+      const T corner_weight = weight * s.corner_weight(k);
+      for (int64_t c = 0; c < a.channels; ++c) values[c] += corner_weight * corner[c];
+    }
+    opacity += weight;
+    depth += weight * (T(0.5) * (t_start + t_end));
+    transmittance *= T(1) - alpha;
+  });
+  a.opacity[r] = opacity;
+  a.depth[r] = depth;
+}
+
+}  // namespace nerf

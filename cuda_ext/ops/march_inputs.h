@@ -1,0 +1,82 @@
+// What the marching operations have in common on the torch side: rays, occupancy, density.
+#pragma once
+
+#include "ops.h"
+
+namespace nerf {
+
+// The rays and cells of a march, checked and dense; scratch for the occupancy's words.
+struct MarchInputs {
+  Tensor origins, directions, jitter, occupied, near, far, words;
+  double step_size, contraction;
+
+  MarchInputs(const Tensor& o, const Tensor& d, const Tensor& j, const Tensor& cells, const Tensor& lower,
+              const Tensor& upper, double step, double shell)
+      : step_size(step), contraction(shell) {
+    check_floating("origins", o);
+    const ScalarType dtype = o.scalar_type();
+    check_argument("origins", o, o, dtype, {kAny, 3});
+    const int64_t num_rays = o.size(0);
+    check_argument("directions", d, o, dtype, {num_rays, 3});
+    check_argument("jitter", j, o, dtype, {num_rays});
+    check_argument("near", lower, o, dtype, {num_rays});
+    check_argument("far", upper, o, dtype, {num_rays});
+    check_argument("occupied", cells, o, ScalarType::Bool, {kAny, kAny, kAny});
+    if (cells.numel() == 0)
+      reject("occupied has shape " + shape_name(cells.sizes()) + ", expected at least one cell");
+    if (!(step > 0)) reject("step_size is " + std::to_string(step) + ", expected a positive length");
+    if (!(shell >= 0 && shell < INFINITY))
+      reject("contraction is " + std::to_string(shell) + ", expected 0 (none) or the thickness of a shell");
+    origins = dense(o), directions = dense(d), jitter = dense(j), occupied = dense(cells), near = dense(lower),
+    far = dense(upper);
+    OccupancyWords packed = {};
+    for (int axis = 0; axis < 3; ++axis) packed.cells[axis] = cells.size(axis);
+    words = empty(origins, {packed.count()}, ScalarType::Long);
+  }
+
+  template <class T>
+  void fill(MarchArgs<T>& a) const {
+    a.origins = data<T>(origins);
+    a.directions = data<T>(directions);
+    a.jitter = data<T>(jitter);
+    a.near = data<T>(near);
+    a.far = data<T>(far);
+    a.step_size = T(step_size);
+    a.contraction = T(contraction);
+    a.occupied = data<bool>(occupied);
+    for (int axis = 0; axis < 3; ++axis) a.cells[axis] = occupied.size(axis);
+    a.words = data<uint64_t>(words);
+    a.num_rays = origins.size(0);
+  }
+};
+
+inline void check_capacity(int64_t capacity) {
+  if (capacity < 0) reject("capacity is " + std::to_string(capacity) + ", expected 0 (exact) or a number of samples");
+}
+
+// Raw density at the vertices of the cells, and the limits of what is visible.
+struct DensityInputs {
+  Tensor grid;
+  double shift, scale, min_transmittance, min_weight;
+
+  DensityInputs(const MarchInputs& rays, const Tensor& density_grid, double density_shift, double density_scale,
+                double transmittance, double weight)
+      : shift(density_shift), scale(density_scale), min_transmittance(transmittance), min_weight(weight) {
+    const Tensor& cells = rays.occupied;
+    check_argument("density_grid", density_grid, rays.origins, rays.origins.scalar_type(),
+                   {cells.size(0) + 1, cells.size(1) + 1, cells.size(2) + 1, 1});
+    grid = dense(density_grid);
+  }
+
+  template <class T>
+  void fill(MarchVisibleArgs<T>& a) const {
+    a.density.raw = data<T>(grid);
+    for (int axis = 0; axis < 3; ++axis) a.density.vertices[axis] = grid.size(axis);
+    a.density.shift = T(shift);
+    a.density.scale = T(scale);
+    a.min_transmittance = T(min_transmittance);
+    a.min_weight = T(min_weight);
+  }
+};
+
+}  // namespace nerf

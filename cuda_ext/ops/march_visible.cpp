@@ -1,0 +1,45 @@
+// march_visible: where on each ray there is something to see.
+#include "march_inputs.h"
+
+namespace nerf {
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
+    const Tensor& origins, const Tensor& directions, const Tensor& jitter, const Tensor& occupied, const Tensor& near,
+    const Tensor& far, double step_size, const Tensor& density_grid, double density_shift, double density_scale,
+    double min_transmittance, double min_weight, int64_t capacity, double contraction) {
+  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
+  const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight);
+  check_capacity(capacity);
+  const Tensor& o = rays.origins;
+  const ScalarType dtype = o.scalar_type();
+  const int64_t num_rays = o.size(0);
+  Tensor offsets = empty(o, {num_rays + 1}, ScalarType::Long), overflow = zeros(o, {1}, ScalarType::Long);
+  Tensor indices, t_starts, t_ends, coords;
+  with_scalar(o, [&](auto scalar) {
+    using T = decltype(scalar);
+    std::vector<std::vector<T>> found;
+    MarchVisibleArgs<T> a = {};
+    rays.fill(a);
+    density.fill(a);
+    a.found = &found;
+    a.ray_offsets = data<int64_t>(offsets);
+    a.overflow = data<int64_t>(overflow);
+    a.capacity = capacity;
+    NERF_CALL(o, march_visible_count, a);
+    const int64_t count = capacity ? capacity : NERF_CALL(o, read, a.ray_offsets + num_rays);
+    // The rows behind the last ray keep index 0 and length 0.
+    const auto make = capacity ? &zeros : &empty;
+    indices = make(o, {count}, ScalarType::Long);
+    t_starts = make(o, {count}, dtype);
+    t_ends = make(o, {count}, dtype);
+    coords = make(o, {count, 3}, dtype);
+    a.ray_indices = data<int64_t>(indices);
+    a.t_starts = data<T>(t_starts);
+    a.t_ends = data<T>(t_ends);
+    a.coords = data<T>(coords);
+    NERF_CALL(o, march_visible_fill, a);
+  });
+  return {offsets, indices, t_starts, t_ends, coords, overflow};
+}
+
+}  // namespace nerf

@@ -1,0 +1,119 @@
+"""march_visible: the samples that weigh something, known from march_rays and composite_rays."""
+
+import math
+
+import pytest
+import torch
+from cases import CASES, THIN_AIR
+from proofs import FLOATS, assert_checks_devices, assert_checks_types_and_shapes, assert_opcheck, assert_rejected, outcome
+
+from nerf.ops import native, reference
+
+NAME = "march_visible"
+BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+def wall(device: str, **options: float) -> tuple:
+    """One ray along x through four cells. Raw density 0, no shift: density is log(2) * scale everywhere."""
+    values = {"scale": 1.0, "min_transmittance": 0.0, "min_weight": 0.0, "capacity": 0} | options
+    ray = [torch.tensor(x, device=device) for x in ([[-1.0, 0.5, 0.5]], [[1.0, 0.0, 0.0]], [0.0])]
+    occupied = torch.ones(4, 1, 1, dtype=torch.bool, device=device)
+    near, far = (torch.tensor([x], device=device) for x in (0.0, 100.0))
+    grid = torch.zeros(5, 2, 2, 1, device=device)
+    limits = values["min_transmittance"], values["min_weight"], values["capacity"]
+    return *ray, occupied, near, far, 0.5, grid, 0.0, values["scale"], *limits
+
+
+@BOTH
+def test_a_sample_is_visible_if_it_weighs_enough(ops, device):
+    """Density 2 log 2 lets half of the light through each half cell: the weights are 1/2, 1/4, 1/8, ..."""
+    for min_weight, count in ((0.0, 8), (0.3, 1), (0.2, 2), (0.01, 6), (0.6, 0)):
+        offsets, _, t_starts, *_ = ops.march_visible(*wall(device, scale=2.0, min_weight=min_weight))
+        assert offsets.tolist() == [0, count], min_weight
+        assert t_starts.tolist() == [1 + 0.5 * k for k in range(count)], min_weight
+
+
+@BOTH
+def test_behind_too_little_light_nothing_weighs(ops, device):
+    """Before sample k the light is 2^-k: from 2^-3 on it is below 0.2."""
+    dim = wall(device, scale=2.0, min_transmittance=0.2, min_weight=1e-6)
+    assert ops.march_visible(*dim)[0].tolist() == [0, 3]
+    without_limit = wall(device, scale=2.0, min_transmittance=0.2, min_weight=0.0)
+    assert ops.march_visible(*without_limit)[0].tolist() == [0, 8], "a weight of zero is enough"
+
+
+@BOTH
+def test_coordinates_are_the_midpoints_in_grid_units(ops, device):
+    coords = ops.march_visible(*wall(device))[4]
+    assert coords.tolist() == [[0.25 + 0.5 * k, 0.5, 0.5] for k in range(8)]
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["typical", "long_rays", "no_limits"])
+def test_it_is_marching_density_and_weights_in_one(ops, case, device):
+    *rays, grid, shift, scale, min_transmittance, min_weight, _, _ = CASES[NAME][case](torch.float64, device)
+    offsets, indices, starts, ends, _ = ops.march_rays(*rays)
+    coords = rays[0][indices] + (0.5 * (starts + ends))[:, None] * rays[1][indices]
+    density = scale * torch.nn.functional.softplus(ops.interpolate_trilinear(grid, coords)[:, 0] + shift)
+    weights = ops.composite_rays(density, density[:, None], starts, ends, offsets, min_transmittance)[3]
+    keep = weights >= min_weight
+    found = ops.march_visible(*rays, grid, shift, scale, min_transmittance, min_weight)
+    assert 0 < keep.sum() and (case == "no_limits") == bool(keep.all())
+    for ours, all_of_them in zip(found[1:5], (indices, starts, ends, coords), strict=True):
+        torch.testing.assert_close(ours, all_of_them[keep], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[NAME])
+def test_native_finds_the_samples_of_the_reference(case, dtype, device):
+    """The same ones, at the same t to the last bit; midpoints are rounded once more."""
+    arguments = CASES[NAME][case](dtype, device)
+    ours, theirs = outcome(NAME, native, arguments), outcome(NAME, reference, arguments)
+    for key in theirs:
+        assert ours[key].dtype == theirs[key].dtype, key
+        if key == "output 4":
+            torch.testing.assert_close(ours[key], theirs[key])
+        else:
+            assert torch.equal(ours[key], theirs[key]), key
+
+
+def test_the_cases_go_beyond_one_round_of_a_warp():
+    counts = reference.march_visible(*CASES[NAME]["long_rays"](torch.float64, "cpu"))[0].diff()
+    assert counts.max() > 64 and THIN_AIR["min_weight"] > 0
+
+
+@BOTH
+def test_capacity_keeps_whole_rays_and_counts_the_rest(ops, device):
+    arguments = CASES[NAME]["typical"](torch.float32, device)[:-2]
+    exact = ops.march_visible(*arguments)
+    capacity = int(exact[0][10]) + 1  # ray 10 or a later one does not fit
+    offsets, *samples, overflow = ops.march_visible(*arguments, capacity)
+    kept = int(offsets[-1])
+    assert torch.equal(offsets, exact[0].clamp(max=kept)) and kept in exact[0].tolist()
+    assert int(overflow) == int((exact[0].diff()[exact[0][1:] > kept] > 0).sum()) > 0
+    for ours, full in zip(samples, exact[1:5], strict=True):
+        assert len(ours) == capacity and torch.equal(ours[:kept], full[:kept]) and not ours[kept:].any()
+
+
+@BOTH
+def test_density_that_is_not_a_number_is_not_visible(ops, device):
+    arguments = list(wall(device, min_weight=0.01))
+    arguments[7] = torch.full_like(arguments[7], math.nan)
+    assert ops.march_visible(*arguments)[0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("case", ["typical", "empty", "all_miss", "capacity_fits", "capacity_overflows"])
+def test_opcheck(case, device):
+    assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
+
+
+def test_bad_arguments_are_named():
+    arguments = CASES[NAME]["typical"](torch.float32, "cpu")
+    assert_checks_types_and_shapes(NAME, arguments)
+    assert_rejected(NAME, arguments, "density_grid", arguments[7][..., :0], r"expected \[10,7,6,1\]")
+    assert_rejected(NAME, arguments, "step_size", 0.0, "expected a positive length")
+    assert_rejected(NAME, arguments, "capacity", -1, "expected 0")
+
+
+def test_arguments_on_another_device_are_named(cuda):
+    assert_checks_devices(NAME, CASES[NAME]["typical"](torch.float32, cuda), first="origins")

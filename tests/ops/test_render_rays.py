@@ -1,0 +1,65 @@
+"""render_rays: the picture that march_visible, interpolate_trilinear and composite_rays make."""
+
+import pytest
+import torch
+from cases import CASES
+from proofs import (
+    FLOATS,
+    assert_checks_devices,
+    assert_checks_types_and_shapes,
+    assert_opcheck,
+    assert_rejected,
+    outcome,
+)
+
+from nerf.ops import native, reference
+
+NAME = "render_rays"
+BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["typical", "long_rays", "no_limits", "channels_7", "channels_16"])
+def test_it_is_the_three_operations_in_one(ops, case, device):
+    *march, grid, _ = CASES[NAME][case](torch.float64, device)
+    density_grid, shift, scale = march[7:10]
+    offsets, _, starts, ends, coords, _ = ops.march_visible(*march)
+    density = scale * torch.nn.functional.softplus(ops.interpolate_trilinear(density_grid, coords)[:, 0] + shift)
+    values = ops.interpolate_trilinear(grid, coords)
+    expected = ops.composite_rays(density, values, starts, ends, offsets, 0.0)[:3]
+    assert expected[1].max() > 0.1
+    for ours, theirs in zip(ops.render_rays(*march, grid), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[NAME])
+def test_native_equals_the_reference(case, dtype, device):
+    """Density changes by tens within a cell here, so a rounded midpoint shows: hence more than a few roundings."""
+    arguments = CASES[NAME][case](dtype, device)
+    ours, theirs = outcome(NAME, native, arguments), outcome(NAME, reference, arguments)
+    roundings = 500 * torch.finfo(dtype).eps
+    for key, expected in theirs.items():
+        size = expected.abs().max().item() if expected.numel() else 0.0
+        torch.testing.assert_close(ours[key], expected, rtol=roundings, atol=roundings * size)
+
+
+@BOTH
+def test_a_ray_that_sees_nothing_is_black_and_transparent(ops, device):
+    values, opacity, depth = ops.render_rays(*CASES[NAME]["all_miss"](torch.float32, device))
+    assert not values.any() and not opacity.any() and not depth.any() and len(opacity) == 40
+
+
+@pytest.mark.parametrize("case", ["typical", "empty", "channels_7"])
+def test_opcheck(case, device):
+    assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
+
+
+def test_bad_arguments_are_named():
+    arguments = CASES[NAME]["typical"](torch.float32, "cpu")
+    assert_checks_types_and_shapes(NAME, arguments)
+    assert_rejected(NAME, arguments, "values_grid", arguments[-2][:-1], r"expected \[10,7,6,\*\]")
+
+
+def test_arguments_on_another_device_are_named(cuda):
+    assert_checks_devices(NAME, CASES[NAME]["typical"](torch.float32, cuda), first="origins")
