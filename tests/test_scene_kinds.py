@@ -25,6 +25,7 @@ from nerf.training import TrainState, make_sampler, prepare, resolve, train
 
 UP = torch.tensor([0.0, 1.0, 0.0])
 SIZE = 24
+CPU = torch.device("cpu")
 
 
 def pattern(points: Tensor, scale: float) -> Tensor:
@@ -63,8 +64,8 @@ def photos(scene, poses: Tensor, focal: float, described: SceneDescription | Non
         poses, torch.tensor([[focal * SIZE, focal * SIZE, SIZE / 2, SIZE / 2]]).repeat(len(poses), 1), SIZE, SIZE
     )
     colors = torch.stack([scene(cameras.image_rays(i)).view(SIZE, SIZE, 3) for i in range(len(poses))])
-    images = torch.cat([(255 * colors).round().byte(), torch.full_like(colors[..., :1], 255).byte()], dim=-1)
-    return PosedImages(images, cameras, [str(i) for i in range(len(poses))], None, False, described)
+    pixels = (255 * colors).round().byte().view(-1, 3)
+    return PosedImages(pixels, cameras, [str(i) for i in range(len(poses))], scene=described)
 
 
 @cache
@@ -85,7 +86,7 @@ def front(split: str) -> PosedImages:
     centers = torch.cartesian_prod(across, across, torch.zeros(1))
     rotation = torch.eye(3).expand(len(centers), 3, 3)
     poses = torch.cat([rotation, centers[:, :, None]], dim=-1)
-    return photos(window_before_hills, poses, 0.9, SceneDescription("forward", near=1.9))
+    return photos(window_before_hills, poses, 0.9, SceneDescription("forward", near=1.5))
 
 
 SCENES = {"forward": front, "unbounded": ring}
@@ -199,7 +200,8 @@ def test_the_settings_decide_then_the_capture_then_the_images() -> None:
     assert (asked.kind, asked.near, asked.reasons) == ("forward", 1.0, ("as asked",))
     unknown = scene_kinds.describe(DatasetConfig(), replace(images, scene=None))
     assert unknown.kind == "box" and "nothing says otherwise" in unknown.reasons[0]
-    with_alpha = scene_kinds.describe(DatasetConfig(), replace(images, scene=None, has_alpha=True))
+    pixels = torch.nn.functional.pad(images.pixels, (0, 1), value=255)
+    with_alpha = scene_kinds.describe(DatasetConfig(), replace(images, scene=None, pixels=pixels))
     assert with_alpha.kind == "box" and "alpha" in with_alpha.reasons[0]
     given = scene_kinds.describe(DatasetConfig(aabb=[0.0, 0, 0, 1, 2, 3]), images)
     assert given.aabb.tolist() == [[0, 0, 0], [1, 2, 3]] and given.kind == "unbounded"
@@ -219,9 +221,9 @@ def test_what_the_kind_decides_unless_it_is_set(kind: str) -> None:
 
 def test_the_frustum_holds_all_that_the_cameras_see() -> None:
     images = front("train")
-    box = scene_kinds.make_box(images.scene, images, 0.0, torch.device("cpu"))
+    box = scene_kinds.make_box(images.scene, images.cameras, None, 0.0, CPU)
     lower, upper = box.aabb
-    assert box.space.near_plane == pytest.approx(scene_kinds.NEAR_MARGIN * 1.9)
+    assert box.space.near_plane == pytest.approx(1.5)
     for index in range(len(images)):
         rays = images.cameras.image_rays(index)
         for distance in (2.0, 20.0, 2e4):
@@ -233,34 +235,34 @@ def test_the_frustum_holds_all_that_the_cameras_see() -> None:
 def test_the_inner_box_is_the_middle_of_all_space() -> None:
     images = ring("train")
     described = replace(images.scene, aabb=torch.tensor([[-1.0, -2, -3], [3, 2, 1]]))
-    box = scene_kinds.make_box(described, images, 0.0, torch.device("cpu"))
+    box = scene_kinds.make_box(described, images.cameras, None, 0.0, CPU)
     whole = (1 + scene_kinds.SHELL) * torch.tensor([2.0, 2, 2])
     center = torch.tensor([1.0, 0, -1])
     torch.testing.assert_close(box.aabb, torch.stack([center - whole, center + whole]))
     assert torch.equal(box.space.to_scene(described.aabb), described.aabb)
-    cameras_alone = scene_kinds.make_box(SceneDescription("unbounded"), images, 0.0, torch.device("cpu"))
+    cameras_alone = scene_kinds.make_box(SceneDescription("unbounded"), images.cameras, None, 0.0, CPU)
     torch.testing.assert_close(cameras_alone.aabb.mean(0), torch.zeros(3), atol=0.05, rtol=0)
 
 
 def test_near_is_the_users_then_the_captures() -> None:
-    images, cpu = ring("train"), torch.device("cpu")
-    assert scene_kinds.make_box(images.scene, images, 0.3, cpu).space.near == 0.3
-    assert scene_kinds.make_box(images.scene, images, 0.0, cpu).space.near == pytest.approx(0.8)
-    unknown = scene_kinds.make_box(SceneDescription("unbounded"), images, 0.0, cpu).space.near
+    images = ring("train")
+    assert scene_kinds.make_box(images.scene, images.cameras, None, 0.3, CPU).space.near == 0.3
+    assert scene_kinds.make_box(images.scene, images.cameras, None, 0.0, CPU).space.near == 1.0
+    unknown = scene_kinds.make_box(SceneDescription("unbounded"), images.cameras, None, 0.0, CPU).space.near
     assert 0 < unknown < 0.5
 
 
 def test_cameras_that_do_not_suit_the_kind_are_answered() -> None:
-    images, cpu = ring("train"), torch.device("cpu")
+    images = ring("train")
     with pytest.raises(UserError, match="more than 60 degrees .* Use dataset.kind=unbounded"):
-        scene_kinds.make_box(SceneDescription("forward", near=1.0), images, 0.0, cpu)
+        scene_kinds.make_box(SceneDescription("forward", near=1.0), images.cameras, None, 0.0, CPU)
     parallel = front("train")
     with pytest.raises(UserError, match="the scene's extent cannot be found .* set sampler.near"):
-        scene_kinds.make_box(SceneDescription("forward"), parallel, 0.0, cpu)
+        scene_kinds.make_box(SceneDescription("forward"), parallel.cameras, None, 0.0, CPU)
     with pytest.raises(UserError, match="the scene's extent cannot be found .* set dataset.aabb"):
-        scene_kinds.make_box(SceneDescription("unbounded", near=1.0), parallel, 0.0, cpu)
+        scene_kinds.make_box(SceneDescription("unbounded", near=1.0), parallel.cameras, None, 0.0, CPU)
     moved = parallel.cameras.c2w.clone()
     moved[:, 2, 3] = torch.linspace(0, 5, len(moved))
     walking = replace(parallel, cameras=replace(parallel.cameras, c2w=moved))
     with pytest.raises(UserError, match="move into the scene. Use dataset.kind=unbounded"):
-        scene_kinds.make_box(SceneDescription("forward", near=1.0), walking, 0.0, cpu)
+        scene_kinds.make_box(SceneDescription("forward", near=1.0), walking.cameras, None, 0.0, CPU)
