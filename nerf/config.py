@@ -46,7 +46,7 @@ class DatasetConfig:
         choices=("auto", "white", "black", "random", "learned"),
     )
     aabb: list[float] | None = setting(
-        None, "scene box, or the inner box of an unbounded scene: x0,y0,z0,x1,y1,z1 in world units; none = from the data"
+        None, "scene box, or an unbounded scene's inner box: x0,y0,z0,x1,y1,z1 in world units; none = from the data"
     )
 
 

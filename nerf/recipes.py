@@ -33,7 +33,7 @@ _MLP = {"loss.opacity_entropy": 0.001}
 _SH = {"loss.opacity_entropy": 0.005}
 _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, "train.rays_per_step": 16384}  # its MLP costs next to nothing
 
-_SMOOTH = {"loss.tv_density": 1e-6, "loss.tv_color": 1e-6, "loss.opacity_entropy": 0.0}
+_SMOOTH = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0}
 
 DEFAULTS = {"loss.tv_density": 0.0, "loss.tv_color": 0.0, "loss.distortion": 0.0}
 

@@ -2,8 +2,8 @@
 
 A grid of X * Y * Z vertices spans the box: vertex 0 lies on aabb[0], vertex X - 1 on aabb[1]. In grid units a cell
 is 1 wide. The map is affine, so a ray that is mapped without renormalising its direction keeps its parameter t:
-t stays length in scene space (world distance in a box) and no kernel knows the box. How the world becomes scene space is
-the box's Space (nerf/spaces.py).
+t stays length in scene space (world distance in a box) and no kernel knows the box. How the world becomes scene space
+is the box's Space (nerf/spaces.py).
 """
 
 import dataclasses

@@ -22,8 +22,6 @@ from nerf.scene_box import SceneBox
 from nerf.silhouettes import Silhouettes
 from nerf.spaces import ContractedSpace, FrustumSpace
 
-# Of a description's or setting's nearest distance: bounds are read off sparse points, which miss what is nearest.
-NEAR_MARGIN = 0.8
 # Unbounded: thickness of the shell in halves of the inner box. The box gets 1 / (1 + this) of each axis.
 SHELL = 0.6
 # Of the median distance to what the cameras look at, where nothing else is known.
@@ -83,7 +81,7 @@ def _forward_box(described: SceneDescription, cameras: Cameras, near: float) -> 
             "dataset.kind=forward, but some cameras look more than 60 degrees away from the mean direction; expected "
             "cameras that all look one way. Use dataset.kind=unbounded."
         )
-    nearest = near or NEAR_MARGIN * (described.near or 0.0) or NEAR_SHARE * _median_distance(cameras, "near")
+    nearest = near or described.near or NEAR_SHARE * _median_distance(cameras, "near")
     plane = nearest - offsets[:, 2].max().item()  # in front of the camera that stands farthest back
     if plane <= 0:
         raise UserError(
@@ -103,7 +101,7 @@ def _forward_box(described: SceneDescription, cameras: Cameras, near: float) -> 
 
 
 def _corner_rays(cameras: Cameras, index: int) -> list[Rays]:
-    width, height = cameras.width, cameras.height
+    width, height = cameras.size(index)
     pixels = (0, width - 1, (height - 1) * width, height * width - 1)
     return [cameras.pixel_range_rays(index, pixel, pixel + 1) for pixel in pixels]
 
@@ -123,8 +121,8 @@ def _unbounded_box(described: SceneDescription, cameras: Cameras, near: float) -
         target, reach = _target(cameras, "aabb"), INNER_SHARE * _median_distance(cameras, "aabb")
         inner = torch.stack([target - reach, target + reach])
     center, half = inner.mean(0), 0.5 * (inner[1] - inner[0])
-    nearest = near or NEAR_MARGIN * (described.near or 0.0) or NEAR_SHARE * half.min().item()
-    space = ContractedSpace(center, half, torch.tensor(SHELL), nearest)
+    nearest = near or described.near or NEAR_SHARE * half.min().item()
+    space = ContractedSpace(center, half, SHELL, nearest)
     whole = (1 + SHELL) * half
     return SceneBox(torch.stack([center - whole, center + whole]), space)
 

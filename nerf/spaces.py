@@ -1,9 +1,9 @@
 """Scene space: where a scene of each kind lives, so that one box with equal cells serves it.
 
-box: the world itself. forward: the frustum of a camera, straightened (NDC). unbounded: the world inside an inner box, and
-around it a shell that holds the rest. Fields, grids and occupancy know scene space alone. A Path says how world rays run
-through it; its parameter t is length in scene space, the unit of density, of the lattice and of all losses. In a box that
-is world distance. Legend: R rays, M samples, N points.
+box: the world itself. forward: the frustum of a camera, straightened (NDC). unbounded: the world inside an inner box,
+and around it a shell that holds the rest. Fields, grids and occupancy know scene space alone. A Path says how world
+rays run through it; its parameter t is length in scene space, the unit of density, of the lattice and of all losses. In
+a box that is world distance. Legend: R rays, M samples, N points.
 """
 
 from abc import ABC, abstractmethod
@@ -57,7 +57,7 @@ class Space(ABC):
     """The map between the world and scene space."""
 
     kind: ClassVar[str]
-    contraction: ClassVar[float] = 0.0  # what march_rays takes for it
+    contraction: float = 0.0  # what march_rays takes for it
     near: float  # world distance from a camera: nothing is seen nearer
 
     @abstractmethod
@@ -137,9 +137,9 @@ class FrustumPath(PacedPath):
 class FrustumSpace(Space):
     """Normalised device coordinates of a reference camera (Mildenhall et al. 2020, appendix C): forward-facing scenes.
 
-    A point at (x, y) and depth z of the camera lies at (x / z, y / z, thickness * (1 - near_plane / z)): tangents of its
-    view angle, and disparity. Straight lines stay straight, all that is behind the near plane fits into thickness, and a
-    cell is as wide as a pixel at every depth. Rays that go backwards or sideways meet nothing.
+    A point at (x, y) and depth z of the camera lies at (x / z, y / z, thickness * (1 - near_plane / z)): tangents of
+    its view angle, and disparity. Straight lines stay straight, all that is behind the near plane fits into thickness, and
+    a cell is as wide as a pixel at every depth. Rays that go backwards or sideways meet nothing.
     """
 
     kind = "forward"
@@ -198,9 +198,9 @@ class FrustumSpace(Space):
 
 @dataclass(frozen=True)
 class ContractedPath(PacedPath):
-    """Rays in the world that leave the inner box at `leave` and run on in the shell, on which t is contracted distance."""
+    """Rays in the world that run on through the shell; t is contracted distance."""
 
-    leave: Tensor  # [R] world distance
+    leave: Tensor  # [R] world distance from which on t is pressed
     limit: Tensor  # [R] t from there to infinity
     space: "ContractedSpace"
 
@@ -224,15 +224,13 @@ class ContractedSpace(Space):
     kind = "unbounded"
     center: Tensor  # [3] world, of the inner box
     half: Tensor  # [3] half its edges
-    thickness: Tensor  # [] of the shell, in halves of the box
+    contraction: float  # thickness of the shell, in halves of the box
     near: float = 0.0
 
     @property
-    def contraction(self) -> float:
-        return self._contraction
-
-    def __post_init__(self) -> None:  # read from the device once, not in every step
-        object.__setattr__(self, "_contraction", self.thickness.item())
+    def thickness(self) -> Tensor:
+        """The contraction where the points are, []: a division by a number would round otherwise on a GPU."""
+        return self.half.new_full((), self.contraction)
 
     def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> Path:
         leave, limit = leave_box((origins - self.center) / self.half, directions / self.half, self.thickness)
@@ -251,8 +249,7 @@ class ContractedSpace(Space):
         return _distances_of_ball(centers, self.center, self.half.norm().item())
 
     def to(self, device: torch.device | str) -> "ContractedSpace":
-        moved = (x.to(device) for x in (self.center, self.half, self.thickness))
-        return ContractedSpace(*moved, self.near)
+        return ContractedSpace(self.center.to(device), self.half.to(device), self.contraction, self.near)
 
 
 SPACES: dict[str, type[Space]] = {c.kind: c for c in (WorldSpace, FrustumSpace, ContractedSpace)}

@@ -204,7 +204,7 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
         loss = loss + config.loss.distortion * spread
     loss.backward()
     if state.clock.progress < config.loss.tv_until:
-        state.field.add_total_variation(config.loss)
+        state.field.add_total_variation(config.loss, config.train.rays_per_step)
     finite = all_finite(loss, state.optimizer)
     state.optimizer.step(finite)
     with torch.no_grad():

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nerf import images as pictures
-from nerf.camera_paths import orbit
+from nerf.camera_paths import orbit, spiral
 from nerf.cameras import Cameras
 from nerf.config import Config
 from nerf.datasets.posed_images import PosedImages
@@ -176,9 +176,10 @@ def score_views(
 
 
 def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Config, path: Path) -> Path:
-    """Renders an orbit around the scene as a video."""
+    """Renders an orbit around the scene as a video; in front of a scene that was seen from there alone, a spiral."""
     device = sampler.backend.device
-    path_cameras = orbit(cameras.to("cpu"), ORBIT_VIEWS).to(device)
+    way = spiral if config.dataset.kind == "forward" else orbit
+    path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).to(device)
     color = background(config, field)
     frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))
     pictures.write_video(path, frames)

@@ -53,7 +53,11 @@ DEFAULT_FPS = 30.0
 
 @dataclass
 class RenderConfig(RunConfig):
-    path: str = setting("orbit", f"which cameras: {', '.join(PATHS)}, or FILE.json with a camera path")
+    path: str = setting(
+        "auto",
+        f"which cameras: {', '.join(PATHS)}, or FILE.json with a camera path; auto = spiral before a forward-facing "
+        "scene, else orbit",
+    )
     cameras: list[int] | None = setting(
         None, f"path=interpolate: numbers of training cameras to pass through; none = {KEY_CAMERAS} around the scene"
     )
@@ -74,6 +78,8 @@ class RenderConfig(RunConfig):
 def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     _check(config)
     opened = open_run(config)
+    if config.path == "auto":
+        config.path = "spiral" if opened.config.dataset.kind == "forward" else "orbit"
     device = opened.sampler.backend.device
     path = _camera_path(config, opened)
     cameras = path.cameras.resized(config.width, config.height, config.scale).to(device)
@@ -114,7 +120,7 @@ def _in_color(picture: Tensor) -> Tensor:
 
 def _check(config: RenderConfig) -> None:
     """What settings mean together. Raises UserError before anything is loaded."""
-    if config.path not in PATHS and not config.path.endswith(".json"):
+    if config.path not in ("auto", *PATHS) and not config.path.endswith(".json"):
         near = difflib.get_close_matches(config.path, PATHS, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise UserError(f"path={config.path} is unknown; choose one of {', '.join(PATHS)}, or a file: FILE.json.{hint}")

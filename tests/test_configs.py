@@ -179,7 +179,7 @@ def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> 
         ({"train": {"log_every": None}}, "train.log_every=None is a NoneType, expected int"),
         ({"seed": -1}, "seed=-1 is out of range, expected at least 0"),
         ({"sampler": {"min_weight": 1.5}}, "sampler.min_weight=1.5 is out of range, expected 0 to 1"),
-        ({"dataset": {"background": "whit"}}, "choose one of white, black, random. Did you mean 'white'?"),
+        ({"dataset": {"background": "whit"}}, "choose one of auto, white, black, random, learned. Did you mean 'white'?"),
     ],
 )
 def test_bad_values_are_refused(values: dict, expected: str) -> None:

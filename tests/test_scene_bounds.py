@@ -11,7 +11,7 @@ from fixtures import look_at_origin, official_scene, real_capture
 from nerf.datasets.camera_rig import camera_rig
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers import read_capture
-from nerf.datasets.scene_bounds import SceneDescription, describe
+from nerf.datasets.scene_bounds import SceneBounds, describe
 from nerf.errors import UserError
 
 RNG_SEED = 5
@@ -58,7 +58,7 @@ def ball(count: int, radius: float) -> np.ndarray:
     return lengths * directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
-def words(scene: SceneDescription) -> str:
+def words(scene: SceneBounds) -> str:
     return " ".join(scene.reasons)
 
 

@@ -56,9 +56,9 @@ struct LatticeRay {
   // Grid units; the direction is not unit, t is world distance. With a contraction in units of the inner box, [-1, 1].
   T origin[3], direction[3];
   T jitter, step, t_min, t_max;
-  T contraction;    // thickness of the shell in halves of the inner box; 0: there is none, all is straight
-  T half[3];        // of the grid, in cells: its centre
-  T leave, limit;   // t at which the ray leaves the inner box, and how much of t there is behind it
+  T contraction;   // thickness of the shell in halves of the inner box; 0: there is none, all is straight
+  T half[3];       // of the grid, in cells: its centre
+  T leave, limit;  // t from which on its steps grow, and how much of t there is behind it
 
   HOST_DEVICE T t(T k) const { return t_min + (k + jitter) * step; }
   // About how many lattice points lie before t_max.
@@ -73,8 +73,8 @@ struct LatticeRay {
   }
   HOST_DEVICE T distance(T t) const { return t > leave ? leave + unsquash(t - leave, limit) : t; }
 
-  // Where the ray is at t, in grid units. Contraction: Barron et al. 2022, eq. 10, with the cube's norm (Sun et al. 2022b,
-  // eq. 9) and a shell of any thickness whose cells begin as large as those of the box.
+  // Where the ray is at t, in grid units. Contraction: Barron et al. 2022, eq. 10, with the norm of a cube, and a shell
+  // of any thickness whose cells begin as large as those of the box.
   HOST_DEVICE void position(T t, T point[3]) const {
     if (contraction == T(0)) {
       NERF_UNROLL for (int axis = 0; axis < 3; ++axis) point[axis] = origin[axis] + t * direction[axis];
@@ -87,13 +87,14 @@ struct LatticeRay {
       norm = max2(norm, std::abs(point[axis]));
     }
     const T shrink = norm > T(1) ? (T(1) + squash(norm - T(1), contraction)) / norm : T(1);
-    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) point[axis] = half[axis] + inner(axis) * (shrink * point[axis]);
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
+      point[axis] = half[axis] + inner(axis) * (shrink * point[axis]);
   }
 
-  // Up to which t the ray, now at t in this cell, stays in the 4 x 4 x 4 cells of its word and is known to run straight.
+  // Up to which t the ray, now at t in this cell, stays in the 4 x 4 x 4 cells of its word and surely runs straight.
   HOST_DEVICE T leaves_block(T t, const int64_t cell[3]) const {
     T t_exit = t_max;
-    if (contraction != T(0)) {
+    if (contraction != T(0)) {  // straight inside the inner box alone
       if (t > leave) return t;
       NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
         if (std::abs(origin[axis] + t * direction[axis]) > T(1)) return t;
@@ -102,7 +103,7 @@ struct LatticeRay {
     NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
       const T d = direction[axis];
       T wall = T(((cell[axis] >> 2) + (d > T(0) ? 1 : 0)) * 4);
-      if (contraction != T(0)) wall = (wall - half[axis]) / inner(axis);
+      if (contraction != T(0)) wall = clamp((wall - half[axis]) / inner(axis), T(-1), T(1));
       if (d != T(0)) t_exit = min2(t_exit, (wall - origin[axis]) / d);
     }
     return t_exit;
@@ -115,17 +116,25 @@ struct LatticeRay {
 };
 
 // The ray in the contracted grid. Nothing bounds it but near and far: the grid is all of space.
+//
+// Its steps grow once its steepest axis has left the inner box and is farther out than the ray passes by the middle,
+// and in all they are as long as the way that is left: so no step is much longer than it is in the box.
 template <class T>
 HOST_DEVICE void contract_ray(LatticeRay<T>& ray, T near, T far) {
-  ray.leave = T(INFINITY);
-  T steepest = T(0);
+  T steepest = T(0), outward = T(0), passes = T(0);
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
-    ray.origin[axis] = (ray.origin[axis] - ray.half[axis]) / ray.inner(axis);
+    const T o = ray.origin[axis] = (ray.origin[axis] - ray.half[axis]) / ray.inner(axis);
     const T d = ray.direction[axis] = ray.direction[axis] / ray.inner(axis);
-    if (d != T(0)) ray.leave = min2(ray.leave, ((d > T(0) ? T(1) : T(-1)) - ray.origin[axis]) / d);
-    steepest = max2(steepest, std::abs(d));
+    if (std::abs(d) > steepest) {
+      steepest = std::abs(d);
+      outward = d > T(0) ? o : -o;
+    }
   }
-  ray.limit = ray.contraction / steepest;
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
+    passes = max2(passes, std::abs(ray.origin[axis] - ray.direction[axis] / steepest * outward));
+  ray.leave = (max2(passes, T(1)) - outward) / steepest;
+  ray.limit = max2(ray.contraction, std::sqrt(passes * (T(1) + ray.contraction))) / steepest;
+  if (steepest == T(0)) ray.leave = ray.limit = T(INFINITY);
   ray.t_min = ray.contracted(near);
   ray.t_max = ray.contracted(min2(far, ray.leave + ray.limit * T(1 << 22)));
 }

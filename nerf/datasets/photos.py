@@ -20,12 +20,17 @@ from nerf.datasets.decoding import ImageInfo, image_info, read_all, read_images,
 from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.readers import missing_images
+from nerf.datasets.scene_bounds import describe
+from nerf.datasets.scene_description import SceneDescription
 from nerf.datasets.transforms_file import rigid_pose
 from nerf.errors import UserError
 from nerf.lenses import Lenses
 
 SIZE_TOLERANCE = 1.0  # pixels by which rounding may change the proportions of a scaled copy
 NAMED = 5  # files that a message names before it only counts
+
+
+KINDS = {"box": "box", "forward_facing": "forward", "unbounded": "unbounded"}  # scene_bounds' names
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,15 @@ def load_photos(
     )
     names = _names([frame.image for frame in frames])
     counted = _counted(photos, cameras, downscale)
-    return PosedImages(pixels, cameras, names, counted=counted, notes=_notes(capture, photos, missing, split))
+    notes = _notes(capture, photos, missing, split)
+    return PosedImages(pixels, cameras, names, counted=counted, notes=notes, scene=_scene(capture, channels == 4))
+
+
+def _scene(capture: Capture, has_alpha: bool) -> SceneDescription:
+    """Kind and extent of the scene, as far as cameras, points and depths tell; alpha shows a box better than they do."""
+    found = describe(capture, has_alpha)
+    aabb = None if has_alpha and found.kind == "box" else torch.from_numpy(found.aabb).float()
+    return SceneDescription(KINDS[found.kind], aabb, found.near, found.far, tuple(found.reasons))
 
 
 def split_frames(capture: Capture, split: str, hold_out: int = 8) -> list[Frame]:

@@ -139,7 +139,7 @@ class RayBatches:
 
 
 def background_color(name: str, num_rays: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """The background of each ray, [R,3]: white, black or random; black too where the field has learned one of its own."""
+    """The background of each ray, [R,3]: white, black or random; black too where the field learns one of its own."""
     if name == "random":
         return torch.rand(num_rays, 3, generator=generator, device=device)
     return torch.full((num_rays, 3), 1.0 if name == "white" else 0.0, device=device)

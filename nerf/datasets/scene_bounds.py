@@ -34,7 +34,7 @@ NEAR_SHARE = 0.05  # of the median camera distance, where no depth is known
 
 
 @dataclass(frozen=True)
-class SceneDescription:
+class SceneBounds:
     """The kind of a scene and where it is, in world units."""
 
     kind: str  # one of KINDS
@@ -44,7 +44,7 @@ class SceneDescription:
     reasons: list[str]  # sentences: why this kind, this box, this near and far
 
 
-def describe(capture: Capture, has_alpha: bool | None = None) -> SceneDescription:
+def describe(capture: Capture, has_alpha: bool | None = None) -> SceneBounds:
     """The kind of the scene that a capture shows, its box, near and far, each with its reason.
 
     has_alpha: whether the photos store transparency, which says that the background was removed; None: not known.
@@ -61,7 +61,7 @@ def describe(capture: Capture, has_alpha: bool | None = None) -> SceneDescriptio
     aabb, near, far, how = {"box": _box, "forward_facing": _forward_facing, "unbounded": _unbounded}[kind](
         capture, rig, frames, depths
     )
-    return SceneDescription(kind, aabb, near, far, [*why, *how])
+    return SceneBounds(kind, aabb, near, far, [*why, *how])
 
 
 @dataclass(frozen=True)

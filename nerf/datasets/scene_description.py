@@ -13,6 +13,6 @@ class SceneDescription:
 
     kind: str  # one of KINDS
     aabb: Tensor | None = None  # [2,3] world: the box, or the inner box of an unbounded scene; forward: unused
-    near: float | None = None  # world distance from a camera: nothing is nearer
+    near: float | None = None  # world distance from a camera, a margin included: nothing is nearer
     far: float | None = None  # where most of what is seen ends, for pictures of depth
     reasons: tuple[str, ...] = ()

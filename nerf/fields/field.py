@@ -98,14 +98,18 @@ class Field(nn.Module, ABC):
         """Density [N] per unit of scene space at points [N,3] in grid units."""
         return self.activate_density(self.interpolate(self.density_grid, coords)[:, 0])
 
-    def add_total_variation(self, loss: LossConfig) -> None:
-        """Adds the gradient of the total variation of both grids, weighted by loss, to their gradients."""
-        add_total_variation(self.density_grid, loss.tv_density, self.backend)
-        add_total_variation(getattr(self, self.color_grid_name), loss.tv_color, self.backend)
+    def add_total_variation(self, loss: LossConfig, num_rays: int) -> None:
+        """Adds the gradient of the total variation of both grids, weighted by loss, to their gradients.
+
+        It is added where a batch of num_rays leaves a gradient, which shrinks with the batch: so weights are per ray.
+        """
+        add_total_variation(self.density_grid, loss.tv_density / num_rays, self.backend)
+        add_total_variation(getattr(self, self.color_grid_name), loss.tv_color / num_rays, self.backend)
 
     @abstractmethod
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Density [N] per world unit and values [N,C] at points [N,3] in grid units, seen along ray_directions[ray_indices].
+        """Density [N] per unit of scene space and values [N,C] at points [N,3] in grid units, seen along
+        ray_directions[ray_indices].
 
         ray_directions [R,3] unit; ray_indices [N] int64: what depends on the direction alone is computed once per ray.
         """

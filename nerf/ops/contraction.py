@@ -36,17 +36,22 @@ def expand(points: Tensor, thickness: Tensor) -> Tensor:
 
 
 def leave_box(origins: Tensor, directions: Tensor, thickness: Tensor) -> tuple[Tensor, Tensor]:
-    """Of rays [R,3]: where each leaves the inner box, and the contracted distance behind that, up to infinity; both [R].
+    """Of rays [R,3]: from which distance on their steps grow, and how much contracted distance is left there; both [R].
 
-    They are slopes and intercepts of distance_to_contracted. A ray that misses the box leaves the first of its slabs.
+    Steps grow once the steepest axis has left the box and is farther out than the ray passes by the middle, and in all
+    they are as long as the way that is left: so no step is much longer than it is in the box.
     """
-    ahead = torch.where(directions > 0, 1.0, -1.0).to(origins)
-    leave = torch.where(directions == 0, torch.inf, (ahead - origins) / directions).amin(-1)
-    return leave, thickness / directions.abs().amax(-1)
+    steepest, axis = directions.abs().max(-1)
+    outward = (origins * torch.where(directions > 0, 1.0, -1.0).to(origins)).gather(-1, axis[:, None])[:, 0]
+    passes = (origins - directions / steepest[:, None] * outward[:, None]).abs().amax(-1)
+    leave = (passes.clamp(min=1) - outward) / steepest
+    limit = torch.maximum(thickness, (passes * (1 + thickness)).sqrt()) / steepest
+    still = steepest == 0
+    return leave.masked_fill(still, torch.inf), limit.masked_fill(still, torch.inf)
 
 
 def distance_to_contracted(distance: Tensor, leave: Tensor, limit: Tensor) -> Tensor:
-    """Distance along a ray to its contracted distance: the same inside the box, pressed as the shell is outside."""
+    """Distance along a ray to its contracted distance: the same up to leave, pressed as the shell is from there on."""
     return torch.where(distance > leave, leave + squash((distance - leave).clamp(min=0), limit), distance)
 
 

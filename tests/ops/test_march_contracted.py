@@ -61,8 +61,11 @@ def by_definition(arguments: tuple) -> list[tuple[int, float, float]]:
     farthest, one = number(2**22), number(1)
     for ray in range(len(origins)):
         o, d = (origins[ray] - half) / inner, directions[ray] / inner
-        leave = min((np.copysign(one, d[i]) - o[i]) / d[i] for i in range(3) if d[i] != 0)
-        limit = shell / np.abs(d).max()
+        axis = np.abs(d).argmax()
+        outward, steepest = np.copysign(one, d[axis]) * o[axis], np.abs(d[axis])
+        passes = np.abs(o - d / steepest * outward).max()
+        leave = (max(passes, one) - outward) / steepest
+        limit = max(shell, np.sqrt(passes * (one + shell))) / steepest
 
         def press(distance, leave=leave, limit=limit):
             beyond = distance - leave
@@ -92,6 +95,28 @@ def test_samples_are_those_of_the_definition(ops, case, dtype, device):
     assert list(zip(indices.tolist(), t_starts.tolist(), t_ends.tolist(), strict=True)) == expected
     assert offsets.diff().tolist() == [sum(s[0] == ray for s in expected) for ray in range(len(arguments[0]))]
     assert expected, "the case has samples, else it shows nothing"
+
+
+def test_steps_are_never_longer_than_cells():
+    """In the contracted grid, whatever the ray: from inside, from outside, past the box, along it."""
+    shell, cells, count = 0.6, 32, 400
+    origins = cells / 2 + cells / 2 * torch.randn(count, 3, dtype=torch.float64)
+    directions = torch.nn.functional.normalize(torch.randn(count, 3, dtype=torch.float64), dim=-1)
+    zeros = torch.zeros(count).double()
+    everywhere, step = torch.ones(cells, cells, cells, dtype=torch.bool), 0.5
+    _, rays, starts, ends, _ = native.march_rays(
+        origins, directions, zeros, everywhere, zeros, zeros + 1e3, step, 0, shell
+    )
+    half, inner = cells / 2, cells / 2 / (1 + shell)
+    o, d = (origins - half) / inner, directions / inner
+    leave, limit = (x[rays] for x in leave_box(o, d, thickness(shell)))
+
+    def coordinates(t):
+        return inner * contract(o[rays] + contracted_to_distance(t, leave, limit)[:, None] * d[rays], thickness(shell))
+
+    lengths = (coordinates(ends) - coordinates(starts)).abs().amax(-1)
+    assert (ends < leave + limit).float().mean() > 0.9
+    assert lengths.median() > 0.05 and lengths.max() < 1
 
 
 @BOTH

@@ -1,0 +1,268 @@
+"""Kinds of scenes: which one is taken, what its box holds, and that each trains what a box cannot."""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from nerf import checkpoint, scene_kinds
+from nerf.camera_paths import look_at
+from nerf.cameras import Cameras
+from nerf.config import Config, DatasetConfig, OccupancyConfig, SamplerConfig, TrainConfig, VoxelShConfig
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.scene_description import SceneDescription
+from nerf.errors import UserError
+from nerf.evaluation import evaluate
+from nerf.ops.backend import select
+from nerf.rays import Rays
+from nerf.rendering import render_image
+from nerf.runs import background
+from nerf.training import TrainState, make_sampler, prepare, resolve, train
+
+UP = torch.tensor([0.0, 1.0, 0.0])
+SIZE = 24
+CPU = torch.device("cpu")
+
+
+def pattern(points: Tensor, scale: float) -> Tensor:
+    """Colours [N,3] that vary smoothly, at a wavelength of about six over scale."""
+    phases = torch.tensor([[1.0, 0.3, -0.5], [-0.4, 1.0, 0.6], [0.5, -0.7, 1.0]])
+    return 0.5 + 0.5 * torch.sin(scale * points @ phases.T + torch.tensor([0.0, 1.0, 2.0]))
+
+
+def ball_under_a_sky(rays: Rays) -> Tensor:
+    """A ball of radius 0.7 in the middle, and a sky 30 away."""
+    b = -(rays.origins * rays.directions).sum(-1)
+
+    def hit(radius: float, sign: int) -> tuple[Tensor, Tensor]:
+        root = radius**2 - (rays.origins.square().sum(-1) - b.square())
+        t = b + sign * root.clamp(min=0).sqrt()
+        return root > 0, rays.origins + t[:, None] * rays.directions
+
+    near, ball = hit(0.7, -1)
+    _, sky = hit(30.0, 1)
+    return torch.where(near[:, None], pattern(ball, 4.0), pattern(sky / 30, 6.0))
+
+
+def window_before_hills(rays: Rays) -> Tensor:
+    """A wall at z = -2 with a window in it, and a plane at z = -20 behind."""
+
+    def at(z: float) -> Tensor:
+        return rays.origins + ((z - rays.origins[:, 2]) / rays.directions[:, 2])[:, None] * rays.directions
+
+    wall, hills = at(-2.0), at(-20.0)
+    window = (wall[:, :2].abs() < 0.45).all(-1)
+    return torch.where(window[:, None], pattern(hills / 20, 15.0), pattern(wall, 6.0))
+
+
+def photos(scene, poses: Tensor, focal: float, described: SceneDescription | None) -> PosedImages:
+    cameras = Cameras(
+        poses, torch.tensor([[focal * SIZE, focal * SIZE, SIZE / 2, SIZE / 2]]).repeat(len(poses), 1), SIZE, SIZE
+    )
+    colors = torch.stack([scene(cameras.image_rays(i)).view(SIZE, SIZE, 3) for i in range(len(poses))])
+    pixels = (255 * colors).round().byte().view(-1, 3)
+    return PosedImages(pixels, cameras, [str(i) for i in range(len(poses))], scene=described)
+
+
+@cache
+def ring(split: str) -> PosedImages:
+    """Views of the ball from all around, which see the sky behind it."""
+    count, shift = (24, 0.0) if split == "train" else (5, 0.37)
+    poses = []
+    for index in range(count):
+        turn, height = math.tau * (index + shift) / count, 0.6 * math.sin(2.4 * (index + shift))
+        poses.append(look_at(torch.tensor([2 * math.cos(turn), height, 2 * math.sin(turn)]), torch.zeros(3), UP))
+    return photos(ball_under_a_sky, torch.stack(poses), 0.8, SceneDescription("unbounded", near=1.0))
+
+
+@cache
+def front(split: str) -> PosedImages:
+    """Views through the window, all in one direction."""
+    across = torch.linspace(-0.5, 0.5, 5) if split == "train" else torch.tensor([-0.3, 0.1, 0.35])
+    centers = torch.cartesian_prod(across, across, torch.zeros(1))
+    rotation = torch.eye(3).expand(len(centers), 3, 3)
+    poses = torch.cat([rotation, centers[:, :, None]], dim=-1)
+    return photos(window_before_hills, poses, 0.9, SceneDescription("forward", near=1.5))
+
+
+SCENES = {"forward": front, "unbounded": ring}
+
+
+def config_of(kind: str, **dataset: object) -> Config:
+    return Config(
+        dataset=DatasetConfig(kind=kind, **dataset),
+        field=VoxelShConfig(
+            num_voxels=20**3,
+            min_level_steps=10,
+            upsample_at=[0.2, 0.4],
+            sh_degree=0,
+            lr_density=0.5,
+            initial_alpha=0.01,
+        ),
+        occupancy=OccupancyConfig(start=0.4, min_steps=60, every=0.2),
+        train=TrainConfig(steps=150, rays_per_step=512, log_every=50),
+    )
+
+
+def trained(config: Config, images: PosedImages, backend_name: str = "native") -> tuple[Config, TrainState]:
+    backend = select(backend_name, "cpu")
+    described = scene_kinds.describe(config.dataset, images)
+    config = resolve(config, backend, described.kind)
+    state = prepare(config, images, backend, described)
+    for _ in train(config, state):
+        pass
+    return config, state
+
+
+def psnr(config: Config, state: TrainState, images: PosedImages) -> float:
+    scores = evaluate(state.field, make_sampler(config, state), images, background(config, state.field))
+    return scores.summary()["psnr"]["mean"]
+
+
+@cache
+def trained_kind(kind: str) -> tuple[Config, TrainState]:
+    return trained(config_of("auto"), SCENES[kind]("train"))
+
+
+def view_box(images: PosedImages, far: float) -> list[float]:
+    """The best that a box can do: all that the cameras see up to far."""
+    rays = [images.cameras.image_rays(i) for i in range(len(images))]
+    points = torch.cat([r.origins + t * r.directions for r in rays for t in (0.0, far)])
+    return [*points.amin(0).tolist(), *points.amax(0).tolist()]
+
+
+@pytest.mark.parametrize("kind, far", [("forward", 24.0), ("unbounded", 32.0), ("unbounded", 4.0)])
+def test_a_scene_that_a_box_cannot_hold(kind: str, far: float) -> None:
+    """Its own kind beats a box around all that is seen, and one around what is near, by far."""
+    images = SCENES[kind]("test")
+    config, state = trained_kind(kind)
+    assert config.dataset.kind == kind
+    box = trained(config_of("box", aabb=view_box(SCENES[kind]("train"), far)), SCENES[kind]("train"))
+    assert psnr(config, state, images) > psnr(*box, images) + 2.5
+
+
+@pytest.mark.parametrize("kind", SCENES)
+def test_backends_take_the_same_steps(kind: str) -> None:
+    config = config_of(kind)
+    config = replace(config, train=replace(config.train, steps=12), field=replace(config.field, upsample_at=[]))
+    found = [psnr(*trained(config, SCENES[kind]("train"), name), SCENES[kind]("test")) for name in ("native", "torch")]
+    assert found[0] == pytest.approx(found[1], abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", SCENES)
+def test_a_saved_run_renders_the_same_and_goes_on(kind: str, tmp_path) -> None:
+    """The model file knows the space and the learned background; the resume state goes on to the last bit."""
+    config, state = trained_kind(kind)
+    images = SCENES[kind]("train")
+    cameras, backend = images.cameras, state.field.backend
+    checkpoint.save(tmp_path, config, state, cameras)
+    content = checkpoint.load(tmp_path)
+    field, occupancy = checkpoint.restore_field(content, checkpoint.restore_config(content), backend)
+    sampler = make_sampler(config, state)
+    color = background(config, state.field)
+    assert torch.equal(background(config, field), color) and not torch.equal(color, torch.full((3,), 0.5))
+    before = render_image(state.field, sampler, cameras, 1, color)
+    after = render_image(field, replace(sampler, occupancy=occupancy, grid_map=field.grid_map), cameras, 1, color)
+    assert torch.equal(before.rgb, after.rgb) and torch.equal(before.depth, after.depth)
+    again = checkpoint.restore_run(checkpoint.load_resume(tmp_path), config, images, backend)
+    assert again.field.box.space.kind == kind
+    assert torch.equal(again.optimizer.moments["background"][0], state.optimizer.moments["background"][0])
+
+
+def test_depth_of_each_kind_is_that_of_the_world() -> None:
+    """The ball's middle from a test camera, and the wall beside the window."""
+    config, state = trained_kind("unbounded")
+    cameras = ring("test").cameras
+    seen = render_image(state.field, make_sampler(config, state), cameras, 0, background(config, state.field))
+    expected = cameras.centers[0].norm().item() - 0.7
+    middle = seen.distance()[SIZE // 2 - 2 : SIZE // 2 + 2, SIZE // 2 - 2 : SIZE // 2 + 2]
+    assert middle.median().item() == pytest.approx(expected, rel=0.15)
+    assert seen.distance()[0, 0] > 4  # the sky
+    config, state = trained_kind("forward")
+    seen = render_image(state.field, make_sampler(config, state), front("test").cameras, 4, torch.zeros(3))
+    rays = front("test").cameras.image_rays(4)
+    wall = (-2 / rays.directions[:, 2]).view(SIZE, SIZE)
+    assert (seen.distance() / wall)[:, :2].median().item() == pytest.approx(1, abs=0.15)
+    assert (seen.distance() / wall)[SIZE // 2, SIZE // 2] > 3  # the hills
+
+
+# Choices
+
+
+def test_the_settings_decide_then_the_capture_then_the_images() -> None:
+    images = ring("train")
+    assert scene_kinds.describe(DatasetConfig(), images).kind == "unbounded"
+    asked = scene_kinds.describe(DatasetConfig(kind="forward"), images)
+    assert (asked.kind, asked.near, asked.reasons) == ("forward", 1.0, ("as asked",))
+    unknown = scene_kinds.describe(DatasetConfig(), replace(images, scene=None))
+    assert unknown.kind == "box" and "nothing says otherwise" in unknown.reasons[0]
+    pixels = torch.nn.functional.pad(images.pixels, (0, 1), value=255)
+    with_alpha = scene_kinds.describe(DatasetConfig(), replace(images, scene=None, pixels=pixels))
+    assert with_alpha.kind == "box" and "alpha" in with_alpha.reasons[0]
+    given = scene_kinds.describe(DatasetConfig(aabb=[0.0, 0, 0, 1, 2, 3]), images)
+    assert given.aabb.tolist() == [[0, 0, 0], [1, 2, 3]] and given.kind == "unbounded"
+
+
+@pytest.mark.parametrize("kind", ["box", "forward", "unbounded"])
+def test_what_the_kind_decides_unless_it_is_set(kind: str) -> None:
+    backend = select("native", "cpu")
+    config = resolve(Config(), backend, kind)
+    assert config.dataset.kind == kind and config.dataset.background == ("white" if kind == "box" else "learned")
+    assert (config.loss.tv_density > 0) == (kind != "box") and (config.loss.opacity_entropy > 0) == (kind == "box")
+    assert None not in vars(config.loss).values()
+    asked = Config(dataset=DatasetConfig(kind=kind, background="random"))
+    asked = resolve(replace(asked, loss=replace(asked.loss, tv_density=0.5)), backend)
+    assert asked.dataset.kind == kind and asked.dataset.background == "random" and asked.loss.tv_density == 0.5
+
+
+def test_the_frustum_holds_all_that_the_cameras_see() -> None:
+    images = front("train")
+    box = scene_kinds.make_box(images.scene, images.cameras, None, 0.0, CPU)
+    lower, upper = box.aabb
+    assert box.space.near_plane == pytest.approx(1.5)
+    for index in range(len(images)):
+        rays = images.cameras.image_rays(index)
+        for distance in (2.0, 20.0, 2e4):
+            points = box.space.to_scene(rays.origins + distance * rays.directions)
+            assert (points >= lower - 1e-4).all() and (points <= upper + 1e-4).all()
+    assert (upper - lower)[2] < (upper - lower)[0]  # more cells across than in depth
+
+
+def test_the_inner_box_is_the_middle_of_all_space() -> None:
+    images = ring("train")
+    described = replace(images.scene, aabb=torch.tensor([[-1.0, -2, -3], [3, 2, 1]]))
+    box = scene_kinds.make_box(described, images.cameras, None, 0.0, CPU)
+    whole = (1 + scene_kinds.SHELL) * torch.tensor([2.0, 2, 2])
+    center = torch.tensor([1.0, 0, -1])
+    torch.testing.assert_close(box.aabb, torch.stack([center - whole, center + whole]))
+    assert torch.equal(box.space.to_scene(described.aabb), described.aabb)
+    cameras_alone = scene_kinds.make_box(SceneDescription("unbounded"), images.cameras, None, 0.0, CPU)
+    torch.testing.assert_close(cameras_alone.aabb.mean(0), torch.zeros(3), atol=0.05, rtol=0)
+
+
+def test_near_is_the_users_then_the_captures() -> None:
+    images = ring("train")
+    assert scene_kinds.make_box(images.scene, images.cameras, None, 0.3, CPU).space.near == 0.3
+    assert scene_kinds.make_box(images.scene, images.cameras, None, 0.0, CPU).space.near == 1.0
+    unknown = scene_kinds.make_box(SceneDescription("unbounded"), images.cameras, None, 0.0, CPU).space.near
+    assert 0 < unknown < 0.5
+
+
+def test_cameras_that_do_not_suit_the_kind_are_answered() -> None:
+    images = ring("train")
+    with pytest.raises(UserError, match="more than 60 degrees .* Use dataset.kind=unbounded"):
+        scene_kinds.make_box(SceneDescription("forward", near=1.0), images.cameras, None, 0.0, CPU)
+    parallel = front("train")
+    with pytest.raises(UserError, match="the scene's extent cannot be found .* set sampler.near"):
+        scene_kinds.make_box(SceneDescription("forward"), parallel.cameras, None, 0.0, CPU)
+    with pytest.raises(UserError, match="the scene's extent cannot be found .* set dataset.aabb"):
+        scene_kinds.make_box(SceneDescription("unbounded", near=1.0), parallel.cameras, None, 0.0, CPU)
+    moved = parallel.cameras.c2w.clone()
+    moved[:, 2, 3] = torch.linspace(0, 5, len(moved))
+    walking = replace(parallel, cameras=replace(parallel.cameras, c2w=moved))
+    with pytest.raises(UserError, match="move into the scene. Use dataset.kind=unbounded"):
+        scene_kinds.make_box(SceneDescription("forward", near=1.0), walking.cameras, None, 0.0, CPU)
