@@ -86,7 +86,7 @@ def synthetic_scene() -> PosedImages:
     c2w = torch.stack([look_at(place, target, up) for place in places])
     cameras = Cameras(c2w, torch.tensor([[focal, focal, SIZE / 2, SIZE / 2]]).expand(VIEWS, 4), SIZE, SIZE)
     images = torch.stack([_sphere(cameras, view) for view in range(VIEWS)])
-    return PosedImages(images, cameras, [f"r_{view}" for view in range(VIEWS)], None, has_alpha=True)
+    return PosedImages(images.view(-1, 4), cameras, [f"r_{view}" for view in range(VIEWS)])
 
 
 def _sphere(cameras: Cameras, view: int) -> Tensor:
