@@ -13,13 +13,7 @@ from nerf.config import FIELDS, Config
 
 DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 38.0
-BUDGETS = (
-    2.0,
-    5.0,
-    15.0,
-    60.0,
-    300.0,
-)  # seconds: those of the curve, and of configs/experiment/seconds_*.yaml
+BUDGETS = (2.0, 5.0, 15.0, 60.0, 300.0)  # seconds: those of the curve, and of configs/experiment/seconds_*.yaml
 
 
 @dataclass(frozen=True)
