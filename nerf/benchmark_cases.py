@@ -222,7 +222,7 @@ def march(size: Size, device: torch.device) -> Problem:
 
 
 def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Floor]:
-    """The rays of march through random density: arguments up to min_weight, midpoints [M,3], and what finding them takes."""
+    """The rays of march through random density: arguments to min_weight, midpoints [M,3], what finding them takes."""
     arguments = dict(march(size, device).arguments)
     del arguments["capacity"]
     arguments |= {

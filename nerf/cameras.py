@@ -128,9 +128,10 @@ class Cameras:
         width, _ = self.size(index)
         fx, fy, cx, cy = self.intrinsics[index].unbind(-1)
         x, y = (pixels % width + 0.5 - cx) / fx, (pixels // width + 0.5 - cy) / fy
-        right, up, backward, center = self.c2w[index].unbind(-1)
-        directions = x[:, None] * right + (-y)[:, None] * up - backward
-        return Rays(center.expand_as(directions), torch.nn.functional.normalize(directions, dim=-1))
+        in_camera = torch.stack([x, -y, -torch.ones_like(x)], dim=-1)
+        directions = (self.c2w[index, :, :3] * in_camera[:, None, :]).sum(-1)
+        center = self.c2w[index, :, 3].expand_as(directions)
+        return Rays(center, torch.nn.functional.normalize(directions, dim=-1))
 
     def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
         """The same cameras with pictures of another size.

@@ -67,8 +67,7 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
     ("device", "seconds", "field", "rays"),
     [
         ("cuda", 15.0, "voxel_deferred", 16384),
-        ("cuda", 60.0, "voxel_mlp", 8192),
-        ("cuda", None, "voxel_mlp", 8192),
+        ("cuda", None, "voxel_deferred", 16384),
         ("cpu", 15.0, "voxel_sh", 4096),
     ],
 )

@@ -61,7 +61,7 @@ def test_enough_memory_is_enough() -> None:
 
 
 @pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
-@pytest.mark.parametrize("gibibytes", [0.5, 1.5, 4.0])
+@pytest.mark.parametrize("gibibytes", [0.5, 1.5, 2.5])
 def test_what_is_proposed_fits_and_is_not_far_too_small(name: str, gibibytes: float) -> None:
     config, finest, images = on_a_gpu(name)
     free = int(gibibytes * GIB)
@@ -84,8 +84,8 @@ def test_fewer_rays_and_images_on_the_host_are_proposed_where_they_suffice() -> 
     assert "nothing smaller would fit; use device=cpu" in refusal(arguments, 1000)
 
 
-def test_a_run_on_a_gpu_is_refused_before_its_images_are_uploaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device only says that it is one: everything up to the plan runs on the CPU."""
+def test_a_run_on_a_gpu_is_refused_before_its_grids_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device only says that it is one: everything up to the plan runs on the CPU. The box needs the images there."""
     config, _ = tiny_state(tiny_config())
     backend = select("native", "cpu")
 
@@ -93,7 +93,7 @@ def test_a_run_on_a_gpu_is_refused_before_its_images_are_uploaded(monkeypatch: p
         type = "cuda"
 
     monkeypatch.setattr(training, "free_bytes", lambda _: 1000)
-    monkeypatch.setattr(training, "RayBatches", lambda *_: pytest.fail("the images were uploaded"))
+    monkeypatch.setattr(training, "build_field", lambda *_: pytest.fail("the grids were made"))
     with pytest.raises(UserError, match="this GPU has 0.00 GiB free"):
         prepare(config, tiny_images(), replace(backend, device=Cuda("cpu")))
 

@@ -40,7 +40,7 @@ def test_batches_keep_their_size_so_that_the_same_kernels_are_loaded() -> None:
 
 def test_the_scene_has_a_ball_in_the_middle_of_every_view() -> None:
     scene = warm_up.synthetic_scene()
-    alpha = scene.images[..., 3]
+    alpha = scene.pixels[:, 3].view(-1, warm_up.SIZE, warm_up.SIZE)
     assert (alpha[:, warm_up.SIZE // 2, warm_up.SIZE // 2] == 255).all() and not alpha[:, 0].any()
     assert 0.1 < (alpha > 0).double().mean() < 0.6
 

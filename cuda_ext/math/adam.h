@@ -14,8 +14,9 @@ namespace nerf {
 
 template <class T>
 struct AdamArgs {
-  T *param, *grad;                         // [V,C]
+  T* param;                                // [V,C]
   T *exp_avg, *exp_avg_sq;                 // [num_rows,C]: moments of the rows that are visited, in their order
+  T* grad;                                 // [V,C]
   int64_t channels;                        // C
   int64_t all_rows;                        // V
   const int64_t* rows;                     // [num_rows] those to visit, each once; null: all

@@ -74,7 +74,11 @@ def load_photos(
     names = _names([frame.image for frame in frames])
     counted = _counted(photos, cameras, downscale)
     notes = _notes(capture, photos, missing, split)
-    return PosedImages(pixels, cameras, names, counted=counted, notes=notes, scene=_scene(capture, channels == 4))
+    try:
+        scene = _scene(capture, channels == 4)
+    except UserError as error:  # settings may tell; whoever trains on the images hears of it
+        scene, notes = None, (*notes, f"kind and extent of the scene are not known: {error}")
+    return PosedImages(pixels, cameras, names, counted=counted, notes=notes, scene=scene)
 
 
 def _scene(capture: Capture, has_alpha: bool) -> SceneDescription:

@@ -12,7 +12,7 @@ from nerf.ops.torch_variants import EAGER, GATHER_ONCE, Variant, compiled
 from nerf.ops.unfused import unfused
 
 # Fields have two vertices per axis at least, training one ray; a sum over all rays cannot hold a density of 1e10.
-BEYOND = {"one_axis_single", "all_axes_single", "empty", "huge_density"}
+BEYOND = {"one_axis_single", "all_axes_single", "empty", "empty_tail", "huge_density"}
 LABELS = [variant.label for variant in EAGER]
 
 
