@@ -130,7 +130,7 @@ class Cameras:
         x, y = (pixels % width + 0.5 - cx) / fx, (pixels // width + 0.5 - cy) / fy
         in_camera = torch.stack([x, -y, -torch.ones_like(x)], dim=-1)
         directions = (self.c2w[index, :, :3] * in_camera[:, None, :]).sum(-1)
-        center = self.c2w[index, :, 3].expand_as(directions)
+        center = self.c2w[index, :, 3].expand_as(directions).contiguous()
         return Rays(center, torch.nn.functional.normalize(directions, dim=-1))
 
     def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":

@@ -77,7 +77,7 @@ def load_photos(
     try:
         scene = _scene(capture, channels == 4)
     except UserError as error:  # settings may tell; whoever trains on the images hears of it
-        scene, notes = None, (*notes, f"kind and extent of the scene are not known: {error}")
+        scene, notes = None, (f"kind and extent of the scene are not known: {error}", *notes)
     return PosedImages(pixels, cameras, names, counted=counted, notes=notes, scene=scene)
 
 
