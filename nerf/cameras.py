@@ -127,7 +127,8 @@ class Cameras:
         pixels = torch.arange(first, min(end, stop - start), device=self.c2w.device)
         width, _ = self.size(index)
         fx, fy, cx, cy = self.intrinsics[index].unbind(-1)
-        x, y = (pixels % width + 0.5 - cx) / fx, (pixels // width + 0.5 - cy) / fy
+        column, row = (pixels % width).to(fx.dtype), (pixels // width).to(fx.dtype)
+        x, y = (column + 0.5 - cx) / fx, (row + 0.5 - cy) / fy
         in_camera = torch.stack([x, -y, -torch.ones_like(x)], dim=-1)
         directions = (self.c2w[index, :, :3] * in_camera[:, None, :]).sum(-1)
         center = self.c2w[index, :, 3].expand_as(directions).contiguous()
