@@ -128,7 +128,7 @@ def start(config: Config) -> TrainingRun:
 
     Raises UserError for settings out of range, a scene that is not there or cannot be used.
     """
-    config, images, backend = _opened(build(Config, asdict(config)))  # attributes may have been set to anything
+    config, images, backend = open_images(build(Config, asdict(config)))  # attributes may have been set to anything
     return TrainingRun(config, images, prepare(config, images, backend))
 
 
@@ -139,11 +139,12 @@ def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved
     Raises UserError where there is no such run, it is damaged, or its images have changed.
     """
     content = checkpoint.load_resume(Path(folder))
-    config, images, backend = _opened(change(checkpoint.restore_config(content)))
+    config, images, backend = open_images(change(checkpoint.restore_config(content)))
     return TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
 
 
-def _opened(config: Config) -> tuple[Config, PosedImages, Backend]:
+def open_images(config: Config) -> tuple[Config, PosedImages, Backend]:
+    """What a run begins with: its settings resolved for the device, its training images, backend and device."""
     backend = select(config.backend, config.device)
     config, images = resolve(config, backend), load_split(config.dataset, "train")
     where = place_images(config.train.images, images, backend)

@@ -121,10 +121,10 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.start()
     if config.dataset.aabb is not None:
-        box = _given_box(config.dataset.aabb, backend.device)
+        box = given_box(config.dataset.aabb, backend.device)
     else:
         box = visual_hull.find_box(images, backend.device)
-    finest = box.resolution(_finest_voxels(config, images, box))
+    finest = box.resolution(finest_voxels(config, images, box))
     first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     occupancy = visual_hull.carve(images, box, first)
@@ -142,13 +142,13 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     return state
 
 
-def _given_box(aabb: list[float], device: torch.device) -> SceneBox:
+def given_box(aabb: list[float], device: torch.device) -> SceneBox:
     if len(aabb) != 6 or not all(-math.inf < low < high < math.inf for low, high in zip(aabb, aabb[3:])):
         raise UserError(f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1.")
     return SceneBox(torch.tensor(aabb, dtype=torch.float32, device=device).view(2, 3))
 
 
-def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
+def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
     """Voxels of the finest grid: as many as allowed, but none much smaller than a pixel."""
     cameras = images.cameras
     center = box.aabb.mean(0).cpu()

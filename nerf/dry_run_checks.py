@@ -1,0 +1,259 @@
+"""The checks of a dry run: each one's thresholds, words and remedy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nerf.cameras import Cameras
+from nerf.config import SamplerConfig
+from nerf.consistency import CONVENTIONS, GIVEN, Agreement, Convention, PlaneSweep, shuffled
+from nerf.datasets.posed_images import PosedImages
+from nerf.run_plan import MemoryPlan
+from nerf.scene_box import SceneBox
+
+COMPARED_IMAGES = 32  # for which every other convention is tried
+# The share of the way from chance to perfect agreement. Right poses reach 0.45 and more on renders with gloss and thin
+# parts, 0.7 and more on photos; every wrong convention stays below 0.4 (tests/test_consistency.py).
+AGREES, HARDLY_AGREES = 0.35, 0.15
+BETTER, BETTER_ERRORS = 0.06, 3.0  # by how much another convention wins: of the score, and of its standard error
+FEW_PATCHES = 40  # tell nothing
+ODD = 0.1  # an image that comes no further from chance towards the others does not belong to them
+SAME = 2.0  # largest mean difference of the copies of one picture, in steps of 8 bits
+THUMBNAIL = 16  # pixels at which copies are looked for
+MIN_POINTS = 30  # tell something about the box
+INSIDE, HARDLY_INSIDE = 0.9, 0.1  # shares of the points
+ROOMY = 50  # volumes of what the points fill
+CLIPPED = 0.01  # share of the surface that near or far may cut off
+MARGIN = 0.05  # of the box's edges, added to what the points fill
+TIGHT, TOO_MUCH = 0.7, 0.95  # shares of the free memory
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question about a scene, and its answer."""
+
+    name: str
+    verdict: str  # green, yellow or red
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class ConventionScore:
+    """How well the images agree under one way to read the poses."""
+
+    name: str
+    score: float
+    standard_error: float
+
+
+def check_poses(sweep: PlaneSweep, agreement: Agreement) -> tuple[Check, list[ConventionScore], bool]:
+    """Whether the images agree under the given poses, and better than under every other convention.
+
+    agreement: of the given poses. Returns the check, the scores (given, chance, others), and whether to trust the poses.
+    """
+    count = len(sweep.cameras)
+    if count < 3:
+        return Check("poses", "yellow", f"{count} images are too few to tell", "look at the cameras below"), [], False
+    indices = sorted(agreement.by_image())
+    if len(agreement.scores) < FEW_PATCHES:
+        found = f"the images show too little to tell: {len(agreement.scores)} textured patches"
+        return Check("poses", "yellow", found, "look at the cameras below"), [], False
+    indices = [indices[i] for i in torch.linspace(0, len(indices) - 1, min(len(indices), COMPARED_IMAGES)).long()]
+    given = _of_images(agreement, indices)
+    chance = sweep.score(indices, order=shuffled(count))
+    scores = [_score("as given", given), _score("chance: the same images in another order", chance)]
+    best: Convention | None = None
+    best_score = given.score + BETTER
+    rivals = []
+    for convention in CONVENTIONS:
+        other = sweep.score(indices, convention.convert(sweep.cameras.c2w))
+        scores.append(_score(convention.name, other))
+        gain, error = _paired_gain(other, given)
+        if other.score > best_score and gain > BETTER_ERRORS * error:
+            best, best_score = convention, other.score
+        elif abs(gain) < BETTER_ERRORS * error:
+            rivals.append(convention.name)
+    share = _lift(given.score, chance.score)
+    figures = f"neighbouring images agree to {given.score:.2f} (1 = perfectly, {chance.score:.2f} = by chance)"
+    if best is not None and _lift(best_score, chance.score) >= AGREES:
+        found = (
+            f"the poses look as if they were in another convention: {best.name}. Read that way, neighbouring images "
+            f"agree to {best_score:.2f}; as given ({GIVEN.name}), to {given.score:.2f}; by chance, to {chance.score:.2f}"
+        )
+        return Check("poses", "red", found, best.remedy), scores, False
+    if share >= AGREES and rivals:
+        remedy = "look at the cameras below: do they stand where the photos were taken?"
+        return Check("poses", "yellow", f"{figures}, but no better than with {rivals[0]}", remedy), scores, True
+    if share >= AGREES:
+        return Check("poses", "green", f"{figures}, better than under every usual mistake"), scores, True
+    if share >= HARDLY_AGREES:
+        remedy = (
+            "give the lens distortion if there is any, look for the images that do not fit, or find the poses anew with "
+            "data/prepare.py"
+        )
+        return Check("poses", "yellow", f"{figures}: the poses are rough", remedy), scores, True
+    remedy = (
+        "see that every pose stands beside the name of its own image (sorted differently? r_10 before r_2?), or find "
+        "the poses anew with data/prepare.py"
+    )
+    found = f"{figures}: the poses do not belong to these images, and no usual convention makes them fit"
+    return Check("poses", "red", found, remedy), scores, False
+
+
+def check_odd_images(agreement: Agreement, scores: Sequence[ConventionScore], names: Sequence[str]) -> Check:
+    """Single images whose poses are wrong, or that show something else."""
+    given, chance = scores[0].score, scores[1].score
+    limit = chance + ODD * (given - chance)
+    by_image = agreement.by_image()
+    odd = [names[image] for image, score in by_image.items() if score < limit]
+    if not odd:
+        return Check("single images", "green", f"each of {len(by_image)} images agrees with its neighbours")
+    found = f"{len(odd)} of {len(by_image)} images agree with their neighbours no better than chance: {_listed(odd)}"
+    remedy = "look at their pictures and poses; leave out those that are blurred, show something else, or stand alone"
+    return Check("single images", "red" if len(odd) > 0.1 * len(by_image) else "yellow", found, remedy)
+
+
+def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
+    """Frames that show the same picture, stored twice or saved again."""
+    small = functional.adaptive_avg_pool2d(sweep.pictures, THUMBNAIL).flatten(1)
+    near = (torch.cdist(small, small, p=1) / small.shape[1] < SAME / 255).triu(1).nonzero().tolist()
+    flat = sweep.pictures.flatten(1).std(1) < SAME / 255  # blank images are another check's
+    pairs = [(a, b) for a, b in near if not flat[a] and _difference(sweep.pictures, a, b) < SAME / 255]
+    if not pairs:
+        return Check("duplicates", "green", f"{len(images)} different pictures")
+    poses = images.cameras.c2w
+    scale = (poses[:, :, 3] - poses[:, :, 3].mean(0)).norm(dim=-1).mean()
+    elsewhere = [(a, b) for a, b in pairs if (poses[a, :, 3] - poses[b, :, 3]).norm() > 0.01 * scale]
+    shown = _listed([f"{images.names[a]} and {images.names[b]}" for a, b in elsewhere or pairs])
+    if elsewhere:
+        found = f"{len(elsewhere)} pairs of frames show the same picture from different places: {shown}"
+        return Check("duplicates", "red", found, "one pose of each pair is wrong: leave that frame out")
+    found = f"{len(pairs)} pairs of frames show the same picture: {shown}"
+    return Check("duplicates", "yellow", found, "leave one of each pair out: it counts twice in training")
+
+
+def check_blank(sweep: PlaneSweep, names: Sequence[str]) -> Check:
+    """Images that show nothing."""
+    flat = (sweep.pictures.flatten(1).std(1) < SAME / 255).nonzero()[:, 0].tolist()
+    if not flat:
+        return Check("pictures", "green", "every image shows something")
+    found = f"{len(flat)} of {len(names)} images show one colour: {_listed([names[i] for i in flat])}"
+    return Check("pictures", "yellow" if len(flat) < len(names) / 2 else "red", found, "leave them out, or copy them again")
+
+
+def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
+    """Whether the box holds what the images show. points [P,3]: of the surface, none if there are none to trust."""
+    described = f"box {_numbers(box.aabb[0])} to {_numbers(box.aabb[1])}"
+    blind = [i for i in range(len(cameras)) if not _sees(cameras, i, box)]
+    if blind:
+        found = f"{described}: {len(blind)} of {len(cameras)} cameras look past it"
+        verdict = "red" if len(blind) > len(cameras) / 2 else "yellow"
+        return Check("box", verdict, found, "set dataset.aabb=[x0,y0,z0,x1,y1,z1] to what they see, or mend the poses")
+    if len(points) < MIN_POINTS:
+        return Check("box", "yellow", f"{described}; nothing is known of the surface", "look at the box below")
+    inside = ((points >= box.aabb[0]) & (points <= box.aabb[1])).all(-1).float().mean().item()
+    low, high = (points.quantile(q, dim=0) for q in (0.01, 0.99))
+    margin = MARGIN * (high - low)
+    tight = f"dataset.aabb=[{_numbers(low - margin)},{_numbers(high + margin)}]"
+    found = f"{described}: {inside:.0%} of {len(points)} surface points lie inside"
+    if inside < INSIDE:
+        remedy = f"if the scene has no background that should be shown, {tight} holds 98% of the points along each axis"
+        return Check("box", "red" if inside < HARDLY_INSIDE else "yellow", found, remedy)
+    filled = (high - low + 2 * margin).prod().item()
+    if box.size.prod().item() > ROOMY * filled:
+        found += f", which fill {filled / box.size.prod().item():.1%} of it: voxels will be coarse"
+        return Check("box", "yellow", found, f"set {tight}")
+    return Check("box", "green", found)
+
+
+def check_near_far(config: SamplerConfig, box: SceneBox, cameras: Cameras, distances: Tensor | None) -> Check:
+    """Whether near and far let every ray see the surface. distances [P]: from a camera to a point that it sees."""
+    inside = ((cameras.centers >= box.aabb[0]) & (cameras.centers <= box.aabb[1])).all(-1)
+    stand = f"{int(inside.sum())} of {len(cameras)} cameras stand inside the box"
+    described = f"near {config.near:g}, far {config.far:g}; {stand}"
+    if config.near >= config.far:
+        return Check("near and far", "red", f"{described}: nothing lies between", "set sampler.near below sampler.far")
+    if distances is None or len(distances) < MIN_POINTS:
+        if inside.any() and config.near == 0:
+            remedy = "set sampler.near to less than the distance of the nearest thing"
+            return Check("near and far", "yellow", f"{described}, where density can grow before the lens", remedy)
+        return Check("near and far", "green", f"{described}; nothing is known of the surface")
+    nearest, farthest = (distances.quantile(q).item() for q in (0.005, 0.995))
+    described += f"; the surface is seen at {nearest:.3g} to {farthest:.3g}"
+    before, behind = ((distances < config.near).float().mean().item(), (distances > config.far).float().mean().item())
+    if before > CLIPPED:
+        found = f"{described}: near clips {before:.0%} of it"
+        return Check("near and far", "red", found, f"set sampler.near={0.5 * nearest:.3g}")
+    if behind > CLIPPED:
+        found = f"{described}: far clips {behind:.0%} of it"
+        return Check("near and far", "red", found, f"set sampler.far={1.5 * farthest:.3g}")
+    if inside.any() and config.near == 0:
+        found = f"{described}. Inside the box, density can grow before the lens and be fog elsewhere"
+        return Check("near and far", "yellow", found, f"set sampler.near={0.5 * nearest:.3g}")
+    return Check("near and far", "green", described)
+
+
+def check_memory(plan: MemoryPlan) -> Check:
+    """Whether the run fits its device."""
+    share = plan.total / plan.free
+    found = f"{plan.total / 2**30:.2f} GiB of {plan.free / 2**30:.2f} GiB that are free on {plan.device}"
+    if share < TIGHT:
+        return Check("memory", "green", found)
+    remedy = "lower field.num_voxels or train.rays_per_step, raise dataset.downscale, or set train.images=host on a GPU"
+    return Check("memory", "red" if share > TOO_MUCH else "yellow", found, remedy)
+
+
+def seen_distances(cameras: Cameras, points: Tensor) -> Tensor:
+    """Distances [S] from each camera to the points [P,3] that fall into its image; whether they are hidden is unknown."""
+    seen = []
+    for index in range(len(cameras)):
+        pixels, z = cameras.project(index, points)
+        size = pixels.new_tensor([cameras.width, cameras.height])
+        visible = ((pixels >= 0) & (pixels <= size)).all(-1) & (z > 0)
+        seen.append((points[visible] - cameras.centers[index]).norm(dim=-1))
+    return torch.cat(seen)
+
+
+def _sees(cameras: Cameras, index: int, box: SceneBox) -> bool:
+    """Whether any point of a lattice in the box falls into an image."""
+    steps = torch.linspace(0, 1, 9)
+    lattice = torch.cartesian_prod(steps, steps, steps) * box.size + box.aabb[0]
+    return len(seen_distances(cameras[index], lattice)) > 0
+
+
+def _of_images(agreement: Agreement, indices: Sequence[int]) -> Agreement:
+    chosen = torch.isin(agreement.images, torch.tensor(indices))
+    return Agreement(
+        *(getattr(agreement, name)[chosen] for name in ("scores", "images", "points", "colors", "distances"))
+    )
+
+
+def _score(name: str, agreement: Agreement) -> ConventionScore:
+    return ConventionScore(name, agreement.score, agreement.standard_error)
+
+
+def _paired_gain(a: Agreement, b: Agreement) -> tuple[float, float]:
+    """By how much a is ahead of b, image by image: mean and standard error."""
+    first, second = a.by_image(), b.by_image()
+    gains = torch.stack([first[image] - second[image] for image in second])
+    return gains.mean().item(), (gains.std() / len(gains) ** 0.5).item() if len(gains) > 1 else float("inf")
+
+
+def _lift(score: float, chance: float) -> float:
+    return (score - chance) / max(1 - chance, 1e-6)
+
+
+def _difference(pictures: Tensor, a: int, b: int) -> float:
+    return (pictures[a] - pictures[b]).abs().mean().item()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _numbers(vector: Tensor) -> str:
+    return ",".join(f"{x:.4g}" for x in vector.tolist())
