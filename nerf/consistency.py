@@ -143,8 +143,8 @@ class PlaneSweep:
         inside = ((pixels >= 0) & (pixels <= size)).all(-1) & (z > 0)
         where = (2 * pixels / size - 1).view(1, -1, points.shape[2], 2)
         colors = functional.grid_sample(self.pictures[shown, None, :3], where, align_corners=False)[0]
-        colors = colors.view(3, *points.shape[:3]).permute(1, 3, 2, 0)  # [P,D,Q,3]
-        return _correlation(patches[:, None], colors), inside.view(points.shape[:3]).all(1)
+        correlation = _correlation(patches, colors.view(3, *points.shape[:3]))
+        return correlation, inside.view(points.shape[:3]).all(1)
 
 
 def neighbors(cameras: Cameras, index: int) -> Tensor:
@@ -191,12 +191,17 @@ def _textured_patches(picture: Tensor) -> Tensor:
     return torch.stack([places[chosen] // width, places[chosen] % width], dim=-1)
 
 
-def _correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Normalised cross-correlation of patches [...,Q,3] over pixels and colours; 0 where one is flat."""
-    a, b = a - a.mean(-2, keepdim=True), b - b.mean(-2, keepdim=True)
-    product = (a * b).sum((-1, -2))
-    energy = a.square().sum((-1, -2)) * b.square().sum((-1, -2))
-    return torch.where(energy > (3 * PATCH**2 * FLAT**2 / 4) ** 2, product / energy.clamp(min=1e-12).sqrt(), 0.0)
+def _correlation(patches: Tensor, colors: Tensor) -> Tensor:
+    """Normalised cross-correlation [P,D] of patches [P,Q,3] with colors [3,P,Q,D], over pixels and colours.
+
+    Each colour's mean is taken off; 0 where one of the two is flat.
+    """
+    count = patches.shape[1]
+    patches = patches - patches.mean(1, keepdim=True)
+    product = torch.einsum("pqc,cpqd->pd", patches, colors)
+    energy = (colors.square().sum(2) - colors.sum(2).square() / count).sum(0).clamp(min=0)
+    both = patches.square().sum((1, 2))[:, None] * energy
+    return torch.where(both > (3 * count * FLAT**2 / 4) ** 2, product / both.clamp(min=1e-12).sqrt(), 0.0)
 
 
 def _turned(*columns: tuple[int, int]) -> Callable[[Tensor], Tensor]:

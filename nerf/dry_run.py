@@ -57,7 +57,7 @@ def inspect(
     poses, conventions, trusted = checks.check_poses(sweep, agreement)
     found = [poses]
     if trusted:
-        found.append(checks.check_odd_images(agreement, conventions, images.names))
+        found.append(checks.check_odd_images(agreement, conventions, images.cameras, images.names))
     found.append(checks.check_duplicates(sweep, images))
     found.append(checks.check_blank(sweep, images.names))
     surface = agreement.surface()

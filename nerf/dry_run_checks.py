@@ -9,19 +9,21 @@ from torch.nn import functional
 
 from nerf.cameras import Cameras
 from nerf.config import SamplerConfig
-from nerf.consistency import CONVENTIONS, GIVEN, Agreement, Convention, PlaneSweep, shuffled
+from nerf.consistency import CONVENTIONS, GIVEN, Agreement, Convention, PlaneSweep, neighbors, shuffled
 from nerf.datasets.posed_images import PosedImages
 from nerf.run_plan import MemoryPlan
 from nerf.scene_box import SceneBox
 
-COMPARED_IMAGES = 32  # for which every other convention is tried
+COMPARED_IMAGES = 20  # for which every other convention is tried
 # The share of the way from chance to perfect agreement. Right poses reach 0.45 and more on renders with gloss and thin
 # parts, 0.7 and more on photos; every wrong convention stays below 0.4 (tests/test_consistency.py).
 AGREES, HARDLY_AGREES = 0.35, 0.15
 BETTER, BETTER_ERRORS = 0.06, 3.0  # by how much another convention wins: of the score, and of its standard error
 FEW_PATCHES = 40  # tell nothing
 ODD = 0.1  # an image that comes no further from chance towards the others does not belong to them
-SAME = 2.0  # largest mean difference of the copies of one picture, in steps of 8 bits
+ALONE = 1.3  # times the usual distance to its neighbours: of an image that far off, they can tell nothing
+SAME = 0.6  # largest mean difference of the copies of one picture at working size, in steps of 8 bits
+ELSEWHERE = 0.05  # of the cameras' distance from their middle: copies of one picture cannot be that far apart
 THUMBNAIL = 16  # pixels at which copies are looked for
 MIN_POINTS = 30  # tell something about the box
 INSIDE, HARDLY_INSIDE = 0.9, 0.1  # shares of the points
@@ -104,17 +106,24 @@ def check_poses(sweep: PlaneSweep, agreement: Agreement) -> tuple[Check, list[Co
     return Check("poses", "red", found, remedy), scores, False
 
 
-def check_odd_images(agreement: Agreement, scores: Sequence[ConventionScore], names: Sequence[str]) -> Check:
+def check_odd_images(
+    agreement: Agreement, scores: Sequence[ConventionScore], cameras: Cameras, names: Sequence[str]
+) -> Check:
     """Single images whose poses are wrong, or that show something else."""
     given, chance = scores[0].score, scores[1].score
     limit = chance + ODD * (given - chance)
     by_image = agreement.by_image()
-    odd = [names[image] for image, score in by_image.items() if score < limit]
+    low = [image for image, score in by_image.items() if score < limit]
+    reach = {image: _reach(cameras, image) for image in by_image}
+    usual = torch.tensor(list(reach.values())).median().item()
+    alone = [names[image] for image in low if reach[image] > ALONE * usual]
+    odd = [names[image] for image in low if reach[image] <= ALONE * usual]
+    aside = f" ({_listed(alone)}: too far from the others to tell)" if alone else ""
     if not odd:
-        return Check("single images", "green", f"each of {len(by_image)} images agrees with its neighbours")
+        return Check("single images", "green", f"none of {len(by_image)} images disagrees with its neighbours{aside}")
     found = f"{len(odd)} of {len(by_image)} images agree with their neighbours no better than chance: {_listed(odd)}"
-    remedy = "look at their pictures and poses; leave out those that are blurred, show something else, or stand alone"
-    return Check("single images", "red" if len(odd) > 0.1 * len(by_image) else "yellow", found, remedy)
+    remedy = "look at their pictures and poses; leave out those that are blurred, show something else or are posed wrong"
+    return Check("single images", "red" if len(odd) > 0.1 * len(by_image) else "yellow", found + aside, remedy)
 
 
 def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
@@ -127,7 +136,7 @@ def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
         return Check("duplicates", "green", f"{len(images)} different pictures")
     poses = images.cameras.c2w
     scale = (poses[:, :, 3] - poses[:, :, 3].mean(0)).norm(dim=-1).mean()
-    elsewhere = [(a, b) for a, b in pairs if (poses[a, :, 3] - poses[b, :, 3]).norm() > 0.01 * scale]
+    elsewhere = [(a, b) for a, b in pairs if (poses[a, :, 3] - poses[b, :, 3]).norm() > ELSEWHERE * scale]
     shown = _listed([f"{images.names[a]} and {images.names[b]}" for a, b in elsewhere or pairs])
     if elsewhere:
         found = f"{len(elsewhere)} pairs of frames show the same picture from different places: {shown}"
@@ -223,6 +232,14 @@ def _sees(cameras: Cameras, index: int, box: SceneBox) -> bool:
     steps = torch.linspace(0, 1, 9)
     lattice = torch.cartesian_prod(steps, steps, steps) * box.size + box.aabb[0]
     return len(seen_distances(cameras[index], lattice)) > 0
+
+
+def _reach(cameras: Cameras, index: int) -> float:
+    """Mean distance to the images that one is compared with; infinite where there are none."""
+    beside = neighbors(cameras, index)
+    if len(beside) == 0:
+        return float("inf")
+    return (cameras.centers[beside] - cameras.centers[index]).norm(dim=-1).mean().item()
 
 
 def _of_images(agreement: Agreement, indices: Sequence[int]) -> Agreement:
