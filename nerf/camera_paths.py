@@ -64,8 +64,8 @@ def orbit(cameras: Cameras, views: int) -> Cameras:
     elevation are the medians over the cameras, the elevation clamped to 10..60 degrees. The views are evenly
     spaced and counterclockwise seen from above; view 0 follows the last without a jump or a repeated frame.
 
-    views: number of views. Returns views cameras with the size, dtype and device of cameras and the intrinsics of
-    camera 0. Raises ValueError for views below 1, and if the cameras do not surround a target: only one
+    views: number of views. Returns views cameras of the dtype and device of cameras with the size and the
+    intrinsics of camera 0, without its lens. Raises ValueError for views below 1, and if the cameras do not surround a target: only one
     camera, parallel optical axes, or cameras that look outwards.
     """
     ring = _viewpoints(cameras, views)
@@ -138,10 +138,10 @@ def _mean_direction(ring: _Viewpoints) -> Tensor:
 
 
 def _looking_inwards(cameras: Cameras, ring: _Viewpoints, offsets: Tensor) -> Cameras:
-    """Upright cameras at offsets [views,3] from the target that look at it, otherwise as the first of cameras."""
+    """Upright pinholes at offsets [views,3] from the target that look at it, otherwise as the first of cameras."""
     poses = torch.stack([look_at(ring.target + offset, ring.target, ring.up) for offset in offsets])
     intrinsics = cameras.intrinsics[:1].repeat(len(offsets), 1)
-    return Cameras(poses.to(cameras.c2w), intrinsics, cameras.width, cameras.height)
+    return Cameras(poses.to(cameras.c2w), intrinsics, *cameras.size(0))
 
 
 def tour(cameras: Cameras, count: int) -> list[int]:

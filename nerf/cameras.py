@@ -1,92 +1,149 @@
-"""Pinhole cameras: from a pixel to a ray.
+"""Cameras: from a pixel to a ray, through a lens that may distort.
 
 Axes are OpenGL's: x right, y up, the camera looks along -z. Pixel (column u, row v) has its centre at
 (u + 0.5, v + 0.5), rows run downwards. Loaders of data with other axes convert before they come here.
+
+The pixels of all images are counted in one row: image by image, row by row.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from nerf.lenses import Lenses
 from nerf.rays import Rays
 
 
 @dataclass(frozen=True)
 class Cameras:
-    """I cameras that share one image size.
+    """I cameras, each with intrinsics, a lens and an image size of its own.
 
     c2w maps camera to world: columns are the camera's right, up and backward axes, then its centre.
     """
 
     c2w: Tensor  # [I,3,4]
     intrinsics: Tensor  # [I,4]: fx, fy, cx, cy in pixels
-    width: int
-    height: int
+    width: int  # of all images, or of the widest where sizes differ
+    height: int  # of all images, or of the highest
+    sizes: Tensor | None = None  # [I,2] int64, width and height of each image; None: all have one size
+    lenses: Lenses | None = None  # None: pinholes
+    _first_pixels: Tensor | None = field(init=False, repr=False, compare=False)  # [I+1] int64 where sizes differ
+
+    def __post_init__(self) -> None:
+        first = None if self.sizes is None else torch.nn.functional.pad(self.sizes.prod(1).cumsum(0), (1, 0))
+        object.__setattr__(self, "_first_pixels", first)
+
+    @staticmethod
+    def of_sizes(
+        c2w: Tensor, intrinsics: Tensor, sizes: Sequence[tuple[int, int]] | Tensor, lenses: Lenses | None = None
+    ) -> "Cameras":
+        """Cameras by the width and height of each of their I images, at least one."""
+        sizes = torch.as_tensor(sizes, dtype=torch.int64).view(-1, 2)
+        width, height = sizes.amax(0).tolist()
+        different = None if (sizes == sizes[0]).all() else sizes.to(c2w.device)
+        return Cameras(c2w, intrinsics, width, height, different, lenses)
 
     def __len__(self) -> int:
         return self.c2w.shape[0]
 
-    def __getitem__(self, index: slice | int) -> "Cameras":
+    def __getitem__(self, index: slice | int | Sequence[int]) -> "Cameras":
+        """Some of the cameras; one size again where theirs is one."""
         rows = slice(index, index + 1) if isinstance(index, int) else index
-        return Cameras(self.c2w[rows], self.intrinsics[rows], self.width, self.height)
+        lenses = None if self.lenses is None else self.lenses[rows]
+        chosen = self.c2w[rows], self.intrinsics[rows]
+        if self.sizes is None or len(chosen[0]) == 0:
+            return Cameras(*chosen, self.width, self.height, None, lenses)
+        return Cameras.of_sizes(*chosen, self.sizes[rows], lenses)
 
     def to(self, device: torch.device | str) -> "Cameras":
-        return Cameras(self.c2w.to(device), self.intrinsics.to(device), self.width, self.height)
+        sizes, lenses = (None if part is None else part.to(device) for part in (self.sizes, self.lenses))
+        return Cameras(self.c2w.to(device), self.intrinsics.to(device), self.width, self.height, sizes, lenses)
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Width and height of one image."""
+        return (self.width, self.height) if self.sizes is None else tuple(self.sizes[index].tolist())
+
+    def first_pixel(self, index: int) -> int:
+        """Number of the first pixel of an image; of the image after the last: how many pixels there are."""
+        if self._first_pixels is None:
+            return index * self.width * self.height
+        return int(self._first_pixels[index])
+
+    @property
+    def image_sizes(self) -> Tensor:
+        """Width and height of each image, [I,2] int64."""
+        if self.sizes is not None:
+            return self.sizes
+        size = torch.tensor([self.width, self.height], device=self.c2w.device)
+        return size.expand(len(self), 2)
 
     @property
     def centers(self) -> Tensor:
         """Camera centres in world space, [I,3]."""
         return self.c2w[:, :, 3]
 
+    def locate(self, pixel_indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Image, column and row [R] int64 of pixels [R], which are counted image by image, row by row."""
+        if self.sizes is None:
+            column = pixel_indices % self.width
+            row = (pixel_indices // self.width) % self.height
+            return pixel_indices // (self.width * self.height), column, row
+        image = torch.searchsorted(self._first_pixels, pixel_indices, right=True) - 1
+        within = pixel_indices - self._first_pixels.index_select(0, image)
+        width = self.sizes[:, 0].index_select(0, image)
+        return image, within % width, within // width
+
     def rays_through(self, pixel_indices: Tensor) -> Rays:
         """Rays through pixel centres.
 
-        pixel_indices [R] counts pixels image by image, row by row: (image * height + v) * width + u.
+        pixel_indices [R] int64 counts pixels image by image, row by row: where all images have one size,
+        (image * height + v) * width + u.
         """
-        column = pixel_indices % self.width
-        row = (pixel_indices // self.width) % self.height
-        image = pixel_indices // (self.width * self.height)
+        image, column, row = self.locate(pixel_indices)
         fx, fy, cx, cy = self.intrinsics.index_select(0, image).unbind(-1)
-        in_camera = torch.stack(
-            [(column + 0.5 - cx) / fx, -(row + 0.5 - cy) / fy, -torch.ones_like(fx)], dim=-1
-        )
+        x, y = (column + 0.5 - cx) / fx, (row + 0.5 - cy) / fy
+        z = torch.ones_like(fx)
+        if self.lenses is not None:
+            x, y, z = self.lenses.undistort(image, torch.stack([x, y], dim=-1)).unbind(-1)
+        in_camera = torch.stack([x, -y, -z], dim=-1)
         c2w = self.c2w.index_select(0, image)
         directions = (c2w[:, :, :3] * in_camera[:, None, :]).sum(-1)
         return Rays(c2w[:, :, 3].contiguous(), torch.nn.functional.normalize(directions, dim=-1))
 
     def image_rays(self, index: int) -> Rays:
         """All rays of one image, row by row: R = height * width."""
-        return self.pixel_range_rays(index, 0, self.width * self.height)
+        width, height = self.size(index)
+        return self.pixel_range_rays(index, 0, width * height)
 
     def pixel_range_rays(self, index: int, first: int, end: int) -> Rays:
         """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels."""
-        pixels = self.width * self.height
-        bounds = (index * pixels + first, index * pixels + min(end, pixels))
-        return self.rays_through(torch.arange(*bounds, device=self.c2w.device))
+        start, stop = self.first_pixel(index), self.first_pixel(index + 1)
+        return self.rays_through(torch.arange(start + first, min(start + end, stop), device=self.c2w.device))
 
     def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
         """The same cameras with pictures of another size.
 
-        width, height: in pixels; one alone keeps the proportions, none keeps the size. scale: a factor on both instead.
-        The vertical field of view stays and so does the shape of a pixel: where the proportions change, more or less is
-        seen at the sides, and nothing is stretched. Raises ValueError for sizes below 1, and for scale beside a size.
+        width, height: in pixels; one alone keeps the proportions of each picture, none keeps its size. scale: a factor
+        on both instead. The vertical field of view stays and so does the shape of a pixel: where the proportions
+        change, more or less is seen at the sides, and nothing is stretched. Raises ValueError for sizes below 1, and
+        for scale beside a size.
         """
-        if scale is not None:
-            if width is not None or height is not None:
-                raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone")
-            width, height = max(1, round(scale * self.width)), max(1, round(scale * self.height))
-        elif height is None:
-            height = self.height if width is None else max(1, round(width * self.height / self.width))
-        width = max(1, round(height * self.width / self.height)) if width is None else width
-        for name, size in (("width", width), ("height", height)):
+        if scale is not None and (width is not None or height is not None):
+            raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone")
+        before = self.image_sizes
+        sizes = [_resized(*size, width, height, scale) for size in before.tolist()]
+        for name, size in zip(("width", "height"), sizes[0]):
             if size < 1:
                 raise ValueError(f"{name}: found {size}, expected at least 1")
-        factor = height / self.height
+        after = torch.tensor(sizes, device=before.device)
+        factor = after[:, 1].to(self.intrinsics) / before[:, 1]
         fx, fy, cx, cy = self.intrinsics.unbind(-1)
-        center = 0.5 * width + factor * (cx - 0.5 * self.width)
-        return Cameras(self.c2w, torch.stack([factor * fx, factor * fy, center, factor * cy], dim=-1), width, height)
+        center = 0.5 * after[:, 0] + factor * (cx - 0.5 * before[:, 0])
+        intrinsics = torch.stack([factor * fx, factor * fy, center, factor * cy], dim=-1)
+        return Cameras.of_sizes(self.c2w, intrinsics, after, self.lenses)
 
     def project(self, image: int, points: Tensor) -> tuple[Tensor, Tensor]:
         """World points [N,3] to pixel coordinates [N,2] (u, v) and camera z [N], positive in front."""
@@ -94,8 +151,23 @@ class Cameras:
         right, up, backward = ((points - center) @ rotation).unbind(-1)
         fx, fy, cx, cy = self.intrinsics[image].unbind(-1)
         z = -backward
+        if self.lenses is not None:
+            owner = torch.full((len(points),), image, device=points.device)
+            x, y = self.lenses.distort(owner, torch.stack([right, -up, z], dim=-1)).unbind(-1)
+            return torch.stack([cx + fx * x, cy + fy * y], dim=-1), z
         safe_z = torch.where(z > 0, z, torch.ones_like(z))
         return torch.stack([cx + fx * right / safe_z, cy - fy * up / safe_z], dim=-1), z
+
+
+def _resized(
+    width: int, height: int, new_width: int | None, new_height: int | None, scale: float | None
+) -> tuple[int, int]:
+    """The size of one picture that is asked for other ones; see Cameras.resized."""
+    if scale is not None:
+        return max(1, round(scale * width)), max(1, round(scale * height))
+    if new_height is None:
+        new_height = height if new_width is None else max(1, round(new_width * height / width))
+    return max(1, round(new_height * width / height)) if new_width is None else new_width, new_height
 
 
 def focal_from_fov(size: int, fov: float) -> float:

@@ -23,11 +23,13 @@ import torch
 from nerf import config as configuration
 from nerf.cameras import Cameras
 from nerf.config import Config
+from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
+from nerf.lenses import COEFFICIENTS, Lenses
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
@@ -40,7 +42,7 @@ MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
 SINGLE_FILE = "checkpoint.pt"  # what version 1 wrote in place of the two
 FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
-VERSION = 2
+VERSION = 3
 # What reading a file that somebody else wrote, or half a file, can raise.
 UNREADABLE = (
     OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
@@ -61,7 +63,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "aabb": state.field.box.aabb,
         "resolution": list(state.field.resolution),
         "finest_voxel": state.finest_voxel,
-        "cameras": {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "size": [cameras.width, cameras.height]},
+        "cameras": _packed_cameras(cameras),
         "step": state.clock.step,
         "elapsed": state.clock.elapsed,
     }
@@ -73,7 +75,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "occupied": state.occupancy.occupied,
         "optimizer": state.optimizer.state_dict(),
         "generator": state.batches.generator.get_state(),
-        "pool": state.batches.pool,
+        "pool": state.batches.pool.bounds,
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
@@ -208,7 +210,22 @@ def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> 
 
 def restore_cameras(content: dict[str, Any]) -> Cameras:
     """The training cameras."""
-    return Cameras(content["cameras"]["c2w"], content["cameras"]["intrinsics"], *content["cameras"]["size"])
+    saved = content["cameras"]
+    lenses = None
+    if saved["lenses"] is not None:
+        lenses = Lenses.of(saved["lenses"]["models"], saved["lenses"]["coefficients"])
+    return Cameras.of_sizes(saved["c2w"], saved["intrinsics"], saved["sizes"], lenses)
+
+
+def _packed_cameras(cameras: Cameras) -> dict[str, Any]:
+    """Cameras as plain containers and tensors, in host memory."""
+    lenses = None
+    if cameras.lenses is not None:
+        models = cameras.lenses.models
+        rows = zip(models, cameras.lenses.coefficients.tolist())
+        lenses = {"models": models, "coefficients": [row[: len(COEFFICIENTS[model])] for model, row in rows]}
+    tensors = {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "sizes": cameras.image_sizes.contiguous()}
+    return {name: tensor.cpu() for name, tensor in tensors.items()} | {"lenses": lenses}
 
 
 def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:
@@ -217,8 +234,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     Raises UserError where the images are not those that the run was trained on.
     """
     trained, cameras = restore_cameras(content), images.cameras
-    same_size = (trained.width, trained.height, len(trained)) == (cameras.width, cameras.height, len(cameras))
-    if not (same_size and torch.equal(trained.c2w, cameras.c2w)):
+    if not (torch.equal(trained.image_sizes, cameras.image_sizes) and torch.equal(trained.c2w, cameras.c2w)):
         raise UserError(
             f"the run was trained on {len(trained)} views {trained.width}x{trained.height}; found {len(cameras)} views "
             f"{cameras.width}x{cameras.height} or other poses. Set dataset.root to the folder of its scene."
@@ -228,7 +244,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     optimizer.load_state_dict(content["optimizer"])
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
     batches.generator.set_state(content["generator"])
-    batches.pool = content["pool"]
+    batches.pool = PixelRuns.of_bounds(content["pool"])
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
     counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity", "visible_capacity")}

@@ -76,7 +76,8 @@ class PlaneSweep:
     def __init__(self, images: PosedImages) -> None:
         self.cameras = images.cameras.to("cpu")
         self.stride = max(1, round(max(images.cameras.width, images.cameras.height) / WORKING_SIZE))
-        self.pictures = torch.stack([_reduced(image, self.stride) for image in images.images])  # [I,4,h,w] in [0,1]
+        # Of each image [4,h,w] in [0,1]: colours and opacity, which is 0 where pixels do not count
+        self.pictures = [_reduced(images, index, self.stride) for index in range(len(images))]
 
     def score(
         self, image_indices: Sequence[int], poses: Tensor | None = None, order: Tensor | None = None
@@ -104,7 +105,7 @@ class PlaneSweep:
         offsets = torch.arange(PATCH)
         rows = (corners[:, 0, None, None] + offsets[:, None]).expand(-1, PATCH, PATCH).flatten(1)  # [P,Q] pixels
         columns = (corners[:, 1, None, None] + offsets).expand(-1, PATCH, PATCH).flatten(1)
-        patches = self.pictures[index, :3, rows, columns].permute(1, 2, 0)  # [P,Q,3]
+        patches = self.pictures[index][:3, rows, columns].permute(1, 2, 0)  # [P,Q,3]
         colors = patches.mean(1)
         if len(beside) < min(MIN_NEIGHBORS, len(cameras) - 1) or len(corners) == 0:  # nothing agrees with nobody
             return zeros, labels, torch.zeros(len(corners), 3), colors, zeros
@@ -123,12 +124,12 @@ class PlaneSweep:
     def _sweep(self, cameras: Cameras, index: int, beside: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         """World points [P,Q,D,3] of the patches' pixels at every depth; a patch faces its camera."""
         stride, middle = self.stride, self.stride // 2
-        u = (columns * stride + middle).clamp(max=cameras.width - 1)
-        v = (rows * stride + middle).clamp(max=cameras.height - 1)
-        rays = cameras.rays_through(((index * cameras.height + v) * cameras.width + u).flatten())
+        width, height = cameras.size(index)
+        u, v = (columns * stride + middle).clamp(max=width - 1), (rows * stride + middle).clamp(max=height - 1)
+        rays = cameras.rays_through((cameras.first_pixel(index) + v * width + u).flatten())
         baseline = (cameras.centers[beside] - cameras.centers[index]).norm(dim=-1).mean()
         focal = cameras.intrinsics[index, 0]
-        nearest = focal * baseline / (MAX_DISPARITY * max(cameras.width, cameras.height))
+        nearest = focal * baseline / (MAX_DISPARITY * max(width, height))
         depth = nearest * DEPTHS / (torch.arange(DEPTHS) + 0.5)  # camera z
         cosine = (rays.directions @ -cameras.c2w[index, :, 2]).clamp(min=0.1)
         points = rays.origins[:, None] + rays.directions[:, None] * (depth / cosine[:, None])[..., None]
@@ -139,10 +140,10 @@ class PlaneSweep:
     ) -> tuple[Tensor, Tensor]:
         """Correlation [P,D] of patches with what a view shows at their points, and whether it sees all of them."""
         pixels, z = cameras.project(view, points.reshape(-1, 3))
-        size = pixels.new_tensor([cameras.width, cameras.height])
+        size = pixels.new_tensor(cameras.size(view))
         inside = ((pixels >= 0) & (pixels <= size)).all(-1) & (z > 0)
         where = (2 * pixels / size - 1).view(1, -1, points.shape[2], 2)
-        colors = functional.grid_sample(self.pictures[shown, None, :3], where, align_corners=False)[0]
+        colors = functional.grid_sample(self.pictures[shown][None, :3], where, align_corners=False)[0]
         correlation = _correlation(patches, colors.view(3, *points.shape[:3]))
         return correlation, inside.view(points.shape[:3]).all(1)
 
@@ -167,10 +168,13 @@ def shuffled(count: int) -> Tensor:
     return torch.arange(count).roll(max(1, count // 2))
 
 
-def _reduced(image: Tensor, stride: int) -> Tensor:
-    """RGBA [H,W,4] uint8 to [4,h,w] in [0,1], area averages; the transparent is grey."""
-    pixels = image.permute(2, 0, 1).float() / 255
-    alpha = pixels[3:]
+def _reduced(images: PosedImages, index: int, stride: int) -> Tensor:
+    """One image to [4,h,w] in [0,1], area averages; what is transparent or does not count is grey."""
+    pixels = images.image(index).permute(2, 0, 1).float() / 255
+    alpha = pixels[3:] if images.has_alpha else torch.ones_like(pixels[:1])
+    counted = images.counts(index)
+    if counted is not None:
+        alpha = alpha * counted
     pixels = torch.cat([alpha * pixels[:3] + (1 - alpha) * 0.5, alpha])
     return functional.avg_pool2d(pixels[None], stride, ceil_mode=True)[0]
 

@@ -128,10 +128,11 @@ def check_odd_images(
 
 def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
     """Frames that show the same picture, stored twice or saved again."""
-    small = functional.adaptive_avg_pool2d(sweep.pictures, THUMBNAIL).flatten(1)
+    small = torch.stack([functional.adaptive_avg_pool2d(picture, THUMBNAIL).flatten() for picture in sweep.pictures])
     near = (torch.cdist(small, small, p=1) / small.shape[1] < SAME / 255).triu(1).nonzero().tolist()
-    flat = sweep.pictures.flatten(1).std(1) < SAME / 255  # blank images are another check's
-    pairs = [(a, b) for a, b in near if not flat[a] and _difference(sweep.pictures, a, b) < SAME / 255]
+    pictures = sweep.pictures
+    near = [(a, b) for a, b in near if pictures[a].shape == pictures[b].shape and not _is_flat(pictures[a])]
+    pairs = [(a, b) for a, b in near if (pictures[a] - pictures[b]).abs().mean() < SAME / 255]
     if not pairs:
         return Check("duplicates", "green", f"{len(images)} different pictures")
     poses = images.cameras.c2w
@@ -147,7 +148,7 @@ def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
 
 def check_blank(sweep: PlaneSweep, names: Sequence[str]) -> Check:
     """Images that show nothing."""
-    flat = (sweep.pictures.flatten(1).std(1) < SAME / 255).nonzero()[:, 0].tolist()
+    flat = [index for index, picture in enumerate(sweep.pictures) if _is_flat(picture)]
     if not flat:
         return Check("pictures", "green", "every image shows something")
     found = f"{len(flat)} of {len(names)} images show one colour: {_listed([names[i] for i in flat])}"
@@ -221,7 +222,7 @@ def seen_distances(cameras: Cameras, points: Tensor) -> Tensor:
     seen = []
     for index in range(len(cameras)):
         pixels, z = cameras.project(index, points)
-        size = pixels.new_tensor([cameras.width, cameras.height])
+        size = pixels.new_tensor(cameras.size(index))
         visible = ((pixels >= 0) & (pixels <= size)).all(-1) & (z > 0)
         seen.append((points[visible] - cameras.centers[index]).norm(dim=-1))
     return torch.cat(seen)
@@ -264,8 +265,8 @@ def _lift(score: float, chance: float) -> float:
     return (score - chance) / max(1 - chance, 1e-6)
 
 
-def _difference(pictures: Tensor, a: int, b: int) -> float:
-    return (pictures[a] - pictures[b]).abs().mean().item()
+def _is_flat(picture: Tensor) -> bool:
+    return bool(picture[:3].std() < SAME / 255)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,4 +1,8 @@
-"""Scores a field on the views of a split: PSNR, SSIM and LPIPS of float images, geometry error where depth is known."""
+"""Scores a field on the views of a split: PSNR, SSIM and LPIPS of float images, geometry error where depth is known.
+
+Pixels that do not count (masks) are left out of all of them; LPIPS, whose network sees the whole image, is shown the
+truth there.
+"""
 
 import time
 from collections.abc import Callable
@@ -65,12 +69,16 @@ def evaluate(
         _synchronize(device)
         seconds += time.perf_counter() - started
         truth = images.image_over(index, background.cpu()).to(device)
-        psnr.append(metrics.psnr(rendering.rgb, truth))
-        ssim.append(metrics.ssim(rendering.rgb, truth))
+        counts = images.counts(index)
+        counts = None if counts is None else counts.to(device)
+        psnr.append(metrics.psnr(rendering.rgb, truth, counts))
+        ssim.append(metrics.ssim(rendering.rgb, truth, counts))
         if perceptual is not None:
-            lpips.append(perceptual(rendering.rgb, truth))
-        if images.depths is not None:
-            known = images.depths[index].to(device)
+            seen = rendering.rgb if counts is None else torch.where(counts[..., None], rendering.rgb, truth)
+            lpips.append(perceptual(seen, truth))
+        known = images.depth(index)
+        if known is not None:
+            known = known.to(device) if counts is None else known.to(device) * counts
             depth_error.append(metrics.median_depth_error(rendering.depth, known, rendering.opacity))
         on_view(index, rendering, truth)
     return Scores(psnr, ssim, depth_error, seconds / len(psnr), lpips, no_lpips)

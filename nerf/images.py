@@ -130,6 +130,13 @@ def contact_sheet(
     return torch.cat([strip, _join(bands, dim=0)], dim=0)
 
 
+def framed(image: Tensor, width: int, height: int) -> Tensor:
+    """An image, float [H,W,3], in the middle of a white one [height,width,3] at least as large."""
+    left, top = (width - image.shape[1]) // 2, (height - image.shape[0]) // 2
+    margins = (0, 0, left, width - image.shape[1] - left, top, height - image.shape[0] - top)
+    return torch.nn.functional.pad(image, margins, value=1.0)
+
+
 def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> None:
     """Write frames, float [H,W,3] of one size, as H.264 video (MP4 for a path that ends in .mp4).
 

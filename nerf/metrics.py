@@ -11,7 +11,7 @@ from typing import TypedDict
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d
+from torch.nn.functional import conv2d, max_pool2d
 
 Shape = tuple[int | None, ...]  # None stands for any size
 
@@ -43,23 +43,27 @@ def mse_to_psnr(mse: float) -> float:
     return math.inf if mse == 0 else -10 * math.log10(mse)
 
 
-def psnr(image: Tensor, truth: Tensor) -> float:
+def psnr(image: Tensor, truth: Tensor, counts: Tensor | None = None) -> float:
     """PSNR in dB of image against truth, both float [H,W,3].
 
+    counts: [H,W] bool, the pixels that enter the mean; None: all. NaN where none does.
     Raises ValueError if the shapes differ or either is not a float image.
     """
     image, truth = _as_shown(image, truth)
-    return mse_to_psnr((image - truth).square().mean().item())
+    squares = (image - truth).square()
+    return mse_to_psnr((squares if counts is None else squares[counts]).mean().item())
 
 
 @torch.no_grad()
-def ssim(image: Tensor, truth: Tensor) -> float:
+def ssim(image: Tensor, truth: Tensor, counts: Tensor | None = None) -> float:
     """Mean structural similarity of image and truth, both float [H,W,3]; 1 for identical images.
 
     Equation 13 of Wang et al., "Image Quality Assessment: From Error Visibility to Structural Similarity"
     (2004), per colour channel, with their 11x11 Gaussian window (sigma 1.5), k1 = 0.01 and k2 = 0.03. As
     there, only windows that lie wholly inside the image count, so no padding enters the score.
 
+    counts: [H,W] bool, the pixels that count; None: all. Only windows without any other pixel enter the mean then; NaN
+    where there is no such window.
     Raises ValueError if the shapes differ, if either is not a float image, or if the window does not fit.
     """
     image, truth = _as_shown(image, truth)
@@ -74,7 +78,11 @@ def ssim(image: Tensor, truth: Tensor) -> float:
     covariance = mean_xy - mean_x * mean_y
     luminance = (2 * mean_x * mean_y + SSIM_C1) / (mean_x.square() + mean_y.square() + SSIM_C1)
     contrast_structure = (2 * covariance + SSIM_C2) / (variance_x + variance_y + SSIM_C2)
-    return (luminance * contrast_structure).mean().item()
+    similarity = luminance * contrast_structure
+    if counts is not None:
+        spoilt = max_pool2d((~counts).to(similarity)[None], SSIM_WINDOW, stride=1)[0] > 0
+        similarity = similarity[:, ~spoilt]
+    return similarity.mean().item()
 
 
 def median_depth_error(depth: Tensor, truth: Tensor, opacity: Tensor) -> float:

@@ -20,12 +20,13 @@ TURNING_SHARE = 0.25
 def interpolate(cameras: Cameras, views: int) -> Cameras:
     """A path of views cameras through all given ones, in their order, at an even speed; it ends on the first and last.
 
-    Intrinsics change in proportion between the key cameras. Returns views cameras with the size, dtype and device of
-    cameras. Raises ValueError for views below 2 and fewer than 2 cameras.
+    Intrinsics change in proportion between the key cameras. Returns views pinholes of the dtype and device of cameras,
+    of the size of the first, without lenses. Raises ValueError for views below 2 and fewer than 2 cameras.
     """
     for name, count in (("views", views), ("cameras", len(cameras))):
         if count < 2:
             raise ValueError(f"{name}: found {count}, expected at least 2")
+    cameras = cameras.resized(*cameras.size(0))
     c2w = cameras.c2w.double().cpu()
     u = even_speed(c2w, views)
     first, share = _segment(u, len(cameras))

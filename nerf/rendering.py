@@ -75,13 +75,14 @@ def render_image(
 
     Rays are made and marched RAYS_PER_CHUNK at a time: beyond the finished pixels, memory does not grow with the image.
     """
-    pixels, size = cameras.height * cameras.width, RAYS_PER_CHUNK[sampler.backend.device.type]
+    width, height = cameras.size(index)
+    pixels, size = height * width, RAYS_PER_CHUNK[sampler.backend.device.type]
     chunks = []
     for first in range(0, pixels, size):
         rays = cameras.pixel_range_rays(index, first, first + size)
         samples = visible_samples(field, sampler, sampler.sample(rays))
         chunks.append(render_samples(field, sampler, samples, background, with_normals))
-    shape = (cameras.height, cameras.width)
+    shape = (height, width)
     return Rendering(
         torch.cat([chunk.rgb for chunk in chunks]).view(*shape, 3),
         torch.cat([chunk.opacity for chunk in chunks]).view(shape),

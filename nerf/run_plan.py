@@ -53,7 +53,7 @@ def plan_memory(config: Config, images: PosedImages, box: SceneBox, backend: Bac
         "samples of a step (estimate)": round(samples * (SAMPLE_BYTES + WEIGHING_SHARE * bytes_with_color)),
     }
     if config.train.images == "device":
-        parts["training images"] = images.images.nbytes
+        parts["training images"] = images.pixels.nbytes
     return MemoryPlan(parts, _free_bytes(backend.device, images), device_name(backend.device))
 
 
@@ -82,4 +82,4 @@ def _free_bytes(device: torch.device, images: PosedImages) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    return int(available[1]) * 1024 + images.images.nbytes
+    return int(available[1]) * 1024 + images.pixels.nbytes

@@ -54,17 +54,34 @@ def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> Occupan
     remaining = grid.occupied.nonzero()
     half_diagonal = 0.5 * (1 / grid_map.scale).norm().item()
     for view in range(len(cameras)):
-        pixels, depth = cameras.project(view, grid_map.to_world(remaining + 0.5))
+        width, height = cameras.size(view)
+        points = grid_map.to_world(remaining + 0.5)
+        pixels, depth = cameras.project(view, points)
         column, row = pixels.floor().long().unbind(-1)
-        seen = (depth > 0) & (column >= 0) & (column < cameras.width) & (row >= 0) & (row < cameras.height)
-        nearest = depth[seen].min().item() if seen.any() else 1.0
-        radius = int(cameras.intrinsics[view, :2].max().item() * half_diagonal / max(nearest, half_diagonal)) + 1
-        silhouette = _widen(images.images[view, ..., 3].to(device) > 0, radius)
-        inside = silhouette[row.clamp(0, cameras.height - 1), column.clamp(0, cameras.width - 1)]
+        seen = (depth > 0) & (column >= 0) & (column < width) & (row >= 0) & (row < height)
+        radius = _image_radius(cameras, view, points[seen], depth[seen], half_diagonal)
+        opaque = images.image(view)[..., 3].to(device) > 0
+        counts = images.counts(view)
+        if counts is not None:  # what does not count says nothing about what is empty
+            opaque |= ~counts.to(device)
+        inside = _widen(opaque, radius)[row.clamp(0, height - 1), column.clamp(0, width - 1)]
         remaining = remaining[inside | ~seen]
     occupied = torch.zeros_like(grid.occupied)
     occupied[remaining.unbind(-1)] = True
     return OccupancyGrid(occupied)
+
+
+def _image_radius(cameras: Cameras, view: int, points: Tensor, depth: Tensor, radius: float) -> int:
+    """Pixels by which a ball around any of the points [N,3] is seen to spread, at least 1. depth [N], radius: world."""
+    if len(points) == 0:
+        return 1
+    if cameras.lenses is None:
+        return int(cameras.intrinsics[view, :2].max().item() * radius / max(depth.min().item(), radius)) + 1
+    # A lens magnifies here more and there less: so each ball is looked at.
+    middle, _ = cameras.project(view, points)
+    axes = cameras.c2w[view, :, :2].T
+    spread = torch.stack([cameras.project(view, points + radius * axis)[0] - middle for axis in axes])
+    return int(spread.norm(dim=(0, 2)).max().item()) + 1
 
 
 def _widen(mask: Tensor, radius: int) -> Tensor:
@@ -80,7 +97,6 @@ def _viewed_cube(cameras: Cameras) -> SceneBox:
         target = estimate_target(cameras.c2w)
     except ValueError as error:
         raise UserError(f"the scene box cannot be found from the cameras: {error}; set dataset.aabb.") from error
-    fx, fy, _, _ = cameras.intrinsics.unbind(-1)
-    slope = torch.maximum(0.5 * cameras.width / fx, 0.5 * cameras.height / fy)
+    slope = (0.5 * cameras.image_sizes / cameras.intrinsics[:, :2]).amax(-1)
     half = ((cameras.centers - target).norm(dim=-1) * slope).max()
     return SceneBox(torch.stack([target - half, target + half]))

@@ -119,8 +119,9 @@ def _scene(cameras: Cameras, images: PosedImages, found: DryRun) -> dict:
     size = FRUSTUM_SIZE * (cameras.centers - cameras.centers.mean(0)).norm(dim=-1).mean()
     frusta = []
     for index in shown:
-        corners = [(0, 0), (cameras.width - 1, 0), (cameras.width - 1, cameras.height - 1), (0, cameras.height - 1)]
-        pixels = torch.tensor([(index * cameras.height + v) * cameras.width + u for u, v in corners])
+        width, height = cameras.size(index)
+        corners = [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]
+        pixels = torch.tensor([cameras.first_pixel(index) + v * width + u for u, v in corners])
         rays = cameras.rays_through(pixels)
         frusta.append(torch.cat([cameras.centers[index : index + 1], rays.origins + size * rays.directions]))
     return {

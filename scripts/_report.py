@@ -52,6 +52,12 @@ def commit() -> str:
     return result.stdout.strip() if result.returncode == 0 else elsewhere
 
 
+def image_size(cameras: Cameras) -> str:
+    """The size of the cameras' images in words."""
+    sizes = f"{cameras.width}x{cameras.height}"
+    return sizes if cameras.sizes is None else f"of several sizes, up to {sizes}"
+
+
 class progress_bar:  # noqa: N801 - used like a function
     """Step, PSNR, rays per second and time left of a run."""
 
@@ -162,7 +168,9 @@ def score_views(
         with_lpips=True,
     )
     path = folder / "contact_sheet.png"
-    pictures.save_png(path, pictures.contact_sheet([[p.cpu() for p in row] for row in rows]))
+    height, width = (max(row[0].shape[axis] for row in rows) for axis in range(2))
+    rows = [[pictures.framed(picture.cpu(), width, height) for picture in row] for row in rows]
+    pictures.save_png(path, pictures.contact_sheet(rows))
     return scores, path
 
 

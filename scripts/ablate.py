@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from _hydra import run  # before torch
 from _plot import plot_ablation
-from _report import commit
+from _report import commit, image_size
 from _tables import ablation_table
 
 from nerf.ablation import AblationConfig, equal_trainings, make_start, measure_rows, speedups
@@ -51,7 +51,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         natives.append(select("native", "cpu"))
     images = load_split(config.dataset, "train")
     _say(
-        f"{len(images)} views {images.cameras.width}x{images.cameras.height}; training the start of all rows"
+        f"{len(images)} views {image_size(images.cameras)}; training the start of all rows"
     )
     start = make_start(config, settings, images, native)
     rows = []

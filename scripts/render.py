@@ -30,6 +30,7 @@ from pathlib import Path
 
 import torch
 from _hydra import run  # before torch
+from _report import image_size
 from _runs import OpenRun, RunConfig, open_run
 from torch import Tensor
 from tqdm import tqdm
@@ -95,12 +96,13 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
                 pictures.save_png(folder / kind / f"{index:0{digits}d}.png", picture.cpu())
             for kind, values in exact.items() if config.floats else ():
                 pictures.save_floats(folder / kind / f"{index:0{digits}d}.npy", values)
-            yield torch.cat([_in_color(shown[kind]) for kind in config.video], dim=1).cpu()
+            side_by_side = [_in_color(shown[kind]).cpu() for kind in config.video]
+            yield torch.cat([pictures.framed(p, cameras.width, cameras.height) for p in side_by_side], dim=1)
 
     write_camera_path(folder / "camera_path.json", cameras, fps)
     video = folder / f"{Path(config.path).stem}.mp4"
     pictures.write_video(video, frames(), fps)
-    size = f"{cameras.width}x{cameras.height}"
+    size = image_size(cameras)
     print(f"{len(cameras)} frames {size} of {opened.folder} in {folder}: {', '.join(f'{kind}/' for kind in SHOWN)}")
     print(folder / "camera_path.json", video, sep="\n")
 
@@ -148,7 +150,7 @@ def _key_cameras(config: RenderConfig, cameras: Cameras) -> Cameras:
             f"cameras={chosen} are not at least two numbers from 0 to {len(cameras) - 1}, the training cameras of this "
             "run; choose others, for example cameras=[0,1]."
         )
-    return Cameras(cameras.c2w[chosen], cameras.intrinsics[chosen], cameras.width, cameras.height)
+    return cameras[chosen]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from _hydra import CONFIGS, run  # before torch
 from _dry_run import look_before
-from _report import RunReport, progress_bar, save_config
+from _report import RunReport, image_size, progress_bar, save_config
 from omegaconf import OmegaConf
 
 from nerf import checkpoint
@@ -54,7 +54,9 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
         begun = resume(folder, lambda saved: _resumed_config(given, saved, overrides))
     config, images, state, backend = begun.config, begun.images, begun.state, begun.state.field.backend
     save_config(folder, config)
-    size = f"{images.cameras.width}x{images.cameras.height}"
+    for note in images.notes:
+        print(note, file=sys.stderr)
+    size = image_size(images.cameras)
     print(f"{len(images)} training views {size} on the {config.train.images}; {backend}", file=sys.stderr)
 
     report = RunReport(folder, config, backend)

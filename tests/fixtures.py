@@ -129,3 +129,12 @@ def official_scene(name: str) -> Path:
     if not (folder / "transforms_train.json").is_file():
         pytest.skip(f"official scene {name} is not in {folder.parent}; set NERF_DATA to the folder with it")
     return folder
+
+
+def real_capture(name: str) -> Path:
+    """Folder of a real capture in $NERF_DATA or ../shared/scenes; skips the test where absent."""
+    shared = Path(__file__).resolve().parents[2] / "shared" / "scenes"
+    folder = Path(os.environ.get("NERF_DATA") or shared) / name
+    if not folder.is_dir():
+        pytest.skip(f"real capture {name} is not in {folder.parent}; set NERF_DATA to the folder with it")
+    return folder

@@ -32,8 +32,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_pixels_names_and_cameras_are_those_stored(folder: Path) -> None:
     posed = load_blender(folder, "train")
-    assert posed.images.dtype == torch.uint8
-    assert np.array_equal(posed.images.numpy(), random_images(2, 4, 6, 4))
+    assert posed.pixels.dtype == torch.uint8
+    assert np.array_equal(posed.pixels.numpy(), random_images(2, 4, 6, 4).reshape(-1, 4))
     assert posed.names == ["r_0", "r_1"]
     assert len(posed) == 2 and posed.has_alpha and posed.depths is None
     assert (posed.cameras.width, posed.cameras.height) == (6, 4)
@@ -69,8 +69,7 @@ def test_rgb_images_are_opaque(tmp_path: Path) -> None:
     write_split(tmp_path, "train", random_images(2, 4, 6, 3), POSES)
     posed = load_blender(tmp_path, "train")
     assert not posed.has_alpha
-    assert np.array_equal(posed.images[..., :3].numpy(), random_images(2, 4, 6, 3))
-    assert (posed.images[..., 3] == 255).all()
+    assert np.array_equal(posed.pixels.numpy(), random_images(2, 4, 6, 3).reshape(-1, 3))
 
 
 def test_palette_and_16_bit_grey_images_are_converted(folder: Path) -> None:
@@ -78,9 +77,9 @@ def test_palette_and_16_bit_grey_images_are_converted(folder: Path) -> None:
     palette.putpalette([0, 0, 0, 10, 20, 30])
     palette.save(folder / "train" / "r_0.png", transparency=0)
     Image.fromarray(np.full((4, 6), 0x80FF, np.uint16)).save(folder / "train" / "r_1.png")
-    images = load_blender(folder, "train").images
-    assert (images[0] == torch.tensor([10, 20, 30, 255])).all()
-    assert (images[1] == torch.tensor([0x80, 0x80, 0x80, 255])).all()
+    posed = load_blender(folder, "train")
+    assert (posed.image(0) == torch.tensor([10, 20, 30, 255])).all()
+    assert (posed.image(1) == torch.tensor([0x80, 0x80, 0x80, 255])).all()
 
 
 def test_file_path_may_have_an_extension(folder: Path) -> None:
@@ -89,7 +88,7 @@ def test_file_path_may_have_an_extension(folder: Path) -> None:
     edit_transforms(folder, lambda transforms: transforms["frames"][1].update(file_path="train/r_1.png"))
     posed = load_blender(folder, "train")
     assert posed.names == ["red", "r_1"]
-    assert np.array_equal(posed.images[1].numpy(), random_images(2, 4, 6, 4)[1])
+    assert np.array_equal(posed.image(1).numpy(), random_images(2, 4, 6, 4)[1])
 
 
 def test_image_over_blends_straight_alpha(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_downscaling_averages_premultiplied_colour(tmp_path: Path) -> None:
     write_split(tmp_path, "train", image[None], POSES[:1])
     full, half = load_blender(tmp_path, "train"), load_blender(tmp_path, "train", downscale=2)
     # Alpha (255 + 255 + 85) / 4; red 200 * 510 / 595, blue 100 * 85 / 595; no green from clear pixels.
-    assert half.images.tolist() == [[[[171, 0, 14, 149], [0, 0, 0, 0]]]]
+    assert half.image(0).tolist() == [[[171, 0, 14, 149], [0, 0, 0, 0]]]
     assert (half.cameras.width, half.cameras.height) == (2, 1)
     torch.testing.assert_close(half.cameras.intrinsics, full.cameras.intrinsics / 2)
 
@@ -123,21 +122,21 @@ def test_depth_is_distance_along_the_ray(tmp_path: Path) -> None:
     posed = load_blender(tmp_path, "train")
     for view in range(2):
         expected = sphere_depth(posed.cameras.image_rays(view)).reshape(9, 9)
-        torch.testing.assert_close(posed.depths[view], expected, atol=DEPTH_SCALE, rtol=0)
-    assert posed.depths[0, 4, 4].item() == pytest.approx(3, abs=DEPTH_SCALE)
-    assert torch.equal(posed.depths > 0, posed.images[..., 3] == 255)
+        torch.testing.assert_close(posed.depth(view), expected, atol=DEPTH_SCALE, rtol=0)
+    assert posed.depth(0)[4, 4].item() == pytest.approx(3, abs=DEPTH_SCALE)
+    assert torch.equal(posed.depths > 0, posed.pixels[:, 3] == 255)
 
 
 def test_depth_downscales_over_hits_only(tmp_path: Path) -> None:
     depths = np.array([[[0, 2, 0, 0], [3, 4, 0, 0]]], np.float32)
     write_split(tmp_path, "train", random_images(1, 2, 4, 3), POSES[:1], depths)
-    half = load_blender(tmp_path, "train", downscale=2).depths
-    torch.testing.assert_close(half, torch.tensor([[[3.0, 0.0]]]))
+    half = load_blender(tmp_path, "train", downscale=2).depth(0)
+    torch.testing.assert_close(half, torch.tensor([[3.0, 0.0]]))
 
 
 def test_official_lego() -> None:
     posed = load_blender(official_scene("lego"), "train", downscale=8)
-    assert posed.images.shape == (100, 100, 100, 4) and posed.has_alpha
+    assert posed.pixels.shape == (1_000_000, 4) and posed.has_alpha
     assert posed.names[:2] == ["r_0", "r_1"]
     torch.testing.assert_close(posed.cameras.intrinsics[0], torch.tensor([1111.1111 / 8] * 2 + [50, 50]))
     radii = posed.cameras.centers.norm(dim=-1)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import nerf
 from nerf.datasets.pixel_feed import NUM_SLOTS
+from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.ray_batches import RayBatches, place_images
 from nerf.ops.backend import select
 from nerf.training import TrainState
@@ -24,7 +25,7 @@ BATCHES = 3 * NUM_SLOTS  # round the ring and round again
 def ray_batches(device: str = "cpu", on_host: bool = False) -> RayBatches:
     """Of the tiny scene, every pixel in the pool."""
     batches = RayBatches(tiny_images(), select("native", device), 5, on_host)
-    batches.pool = torch.arange(tiny_images().images[..., 0].numel(), dtype=torch.int32)
+    batches.pool = PixelRuns.of_bounds(torch.tensor([[0, len(tiny_images().pixels)]]))
     return batches
 
 
@@ -86,7 +87,7 @@ def test_a_step_reads_the_same_memory_every_time() -> None:
 def test_an_error_of_the_thread_reaches_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = ray_batches()
     fed.feed_ahead()
-    fed.pool = torch.empty(0, dtype=torch.int32)
+    fed.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
     with pytest.raises(RuntimeError, match="random_"):
         fed.advance(COUNT, "random")
 
@@ -138,7 +139,7 @@ def test_on_a_cpu_host_is_where_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("free", "expected"), [(4.1, "device"), (3.9, "host")])
 def test_auto_leaves_the_grids_their_room(monkeypatch: pytest.MonkeyPatch, free: float, expected: str) -> None:
     images = tiny_images()
-    memory = int(free * images.images.nbytes)
+    memory = int(free * images.pixels.nbytes)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, 10 * memory))
     on_gpu = replace(select("native", "cpu"), device=torch.device("cuda"))
     assert place_images("auto", images, on_gpu) == expected
@@ -152,7 +153,7 @@ def test_auto_leaves_the_grids_their_room(monkeypatch: pytest.MonkeyPatch, free:
 def test_batches_on_the_gpu_are_the_cpus_while_steps_are_queued(cuda: str) -> None:
     """Each step is slow, so that a copy that did not wait for it would overwrite its batch."""
     plain, fed = ray_batches(), ray_batches(cuda, on_host=True)
-    assert fed.images.device.type == fed.pool.device.type == "cpu"
+    assert fed.images.device.type == fed.pool.starts.device.type == "cpu"
     seen = []
     for number in range(BATCHES):
         fed.advance(COUNT, "random")

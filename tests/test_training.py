@@ -267,7 +267,7 @@ def test_a_box_that_no_camera_sees_is_refused() -> None:
 
 
 def test_truth_is_the_image_over_the_background_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = tiny_images().images[..., 3].eq(0).double().mean().item()
+    empty = tiny_images().pixels[:, 3].eq(0).double().mean().item()
     for background, color, share in (("white", 1, empty), ("black", 0, empty), ("random", 1, 0), ("random", 0, 0)):
         seen: list[torch.Tensor] = []
         monkeypatch.setattr(losses, "photometric", lambda rgb, truth, seen=seen: seen.append(truth) or rgb.sum())

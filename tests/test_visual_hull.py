@@ -96,7 +96,7 @@ def test_the_hull_of_a_sphere_contains_the_sphere_and_what_no_camera_can_tell_fr
 
 
 def test_images_without_alpha_leave_everything_in_doubt() -> None:
-    images = replace(tiny_images(), has_alpha=False)
+    images = replace(tiny_images(), pixels=tiny_images().pixels[:, :3])
     box = visual_hull.find_box(images, CPU)
     assert visual_hull.carve(images, box, (9, 9, 9)).occupied.all()
     # What the cameras look at: the origin, from a distance of 4 with slope tan(0.4).
@@ -111,7 +111,7 @@ def test_a_cell_that_no_view_contains_stays() -> None:
 
 
 def test_empty_images_are_answered() -> None:
-    empty = replace(bricks(8), images=torch.zeros_like(bricks(8).images))
+    empty = replace(bricks(8), pixels=torch.zeros_like(bricks(8).pixels))
     with pytest.raises(UserError, match="no part of space is inside every training image's silhouette"):
         visual_hull.find_box(empty, CPU)
 

@@ -83,7 +83,7 @@ def facts(state: TrainState) -> dict[str, torch.Tensor]:
         **{name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()},
         "box": state.field.box.aabb,
         "occupied": state.occupancy.occupied.clone(),
-        "pool": state.batches.pool,
+        "pool": state.batches.pool.bounds,
         "generator": state.batches.generator.get_state(),
     }
 

@@ -5,8 +5,6 @@ Optional keys beyond Synthetic-NeRF's: fl_x, fl_y, cx, cy, w, h (pixels) and, fo
 a depth_file_path in every frame.
 """
 
-import itertools
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -17,11 +15,11 @@ import numpy as np
 import torch
 
 from nerf.cameras import Cameras, focal_from_fov
-from nerf.datasets.posed_images import PosedImages, image_size, read_depths, read_images
+from nerf.datasets.decoding import image_info, read_all, read_depth, read_images, read_pixels
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, read_json, rigid_pose, shown, with_extension
 from nerf.errors import UserError
 
-IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path
-RIGID_TOLERANCE = 1e-3  # largest entry of |R^T R - I|
 SYNTHETIC_NERF = ("chair", "drums", "ficus", "hotdog", "lego", "materials", "mic", "ship")
 DISTORTION_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
 
@@ -63,21 +61,30 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
     transforms = _read_transforms(folder, split)
     poses = transforms.poses()
     paths = transforms.files("file_path")
-    width, height = image_size(paths[0])
-    intrinsics = transforms.intrinsics(width, height)
+    infos = [image_info(path) for path in paths]
+    width, height = infos[0].width, infos[0].height
+    for path, info in zip(paths, infos):
+        if (info.width, info.height) != (width, height):
+            raise UserError(
+                f"{path} is {info.width}x{info.height} but {paths[0]} is {width}x{height}. All images of a split must "
+                "have one size: resize them, or leave the odd ones out of the transforms file."
+            )
+    intrinsics = torch.tensor([transforms.intrinsics(width, height)] * len(paths), dtype=torch.float32)
+    if downscale < 1 or width % downscale or height % downscale:
+        raise UserError(
+            f"dataset.downscale={downscale} does not divide the image size {width}x{height}; "
+            f"use one of {_smallest_divisors(math.gcd(width, height))}."
+        )
+    c2w = torch.tensor(poses, dtype=torch.float32)[:, :3]
+    cameras = Cameras(c2w, intrinsics / downscale, width // downscale, height // downscale)
     depths = None
     if any("depth_file_path" in frame for frame in transforms.frames):
-        scale = transforms.positive("depth_scale")
-        depths = read_depths(transforms.files("depth_file_path"), scale, paths[0])
-    images, has_alpha = read_images(paths)
-    cameras = Cameras(
-        torch.tensor(poses, dtype=torch.float32)[:, :3],
-        torch.tensor([intrinsics] * len(paths), dtype=torch.float32),
-        width,
-        height,
-    )
-    names = [path.stem for path in paths]
-    return PosedImages(images, cameras, names, depths, has_alpha).downscaled(downscale)
+        scale, files = transforms.positive("depth_scale"), transforms.files("depth_file_path")
+        maps = read_all(lambda i: read_depth(files[i], scale, (width, height), downscale), len(files), "depth maps")
+        depths = torch.from_numpy(np.concatenate(maps, axis=None))
+    channels = 4 if any(info.has_alpha for info in infos) else 3
+    pixels = read_images(cameras, channels, lambda i: read_pixels(paths[i], channels, downscale))
+    return PosedImages(pixels, cameras, [path.stem for path in paths], depths)
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class _Transforms:
         if value is None:
             raise UserError(f"{self.path}: key '{key}' is missing, expected a positive number; add it.")
         if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
-            raise UserError(f"{self.path}: {key} is {_shown(value)}, expected a positive number; correct it.")
+            raise UserError(f"{self.path}: {key} is {shown(value)}, expected a positive number; correct it.")
         return value
 
     def intrinsics(self, width: int, height: int) -> list[float]:
@@ -143,16 +150,16 @@ class _Transforms:
         value = self.frames[index].get(key)
         if not isinstance(value, str):
             raise UserError(
-                f"{self.path}: {key} of frame {index} is {_shown(value)}, expected the path of a file "
+                f"{self.path}: {key} of frame {index} is {shown(value)}, expected the path of a file "
                 "relative to the scene folder; add it."
             )
-        return _with_extension(self.path.parent / value)
+        return with_extension(self.path.parent / value)
 
     def poses(self) -> np.ndarray:
         """Camera-to-world matrices [I,4,4] float64, each a rotation and a translation."""
         place = f"{self.path}: transform_matrix of frame"
         matrices = [frame.get("transform_matrix") for frame in self.frames]
-        return np.stack([_rigid_pose(matrix, f"{place} {index}") for index, matrix in enumerate(matrices)])
+        return np.stack([rigid_pose(matrix, f"{place} {index}") for index, matrix in enumerate(matrices)])
 
 
 def _read_transforms(folder: Path, split: str) -> _Transforms:
@@ -166,80 +173,11 @@ def _read_transforms(folder: Path, split: str) -> _Transforms:
         raise UserError(
             f"{path}: no such file; splits found in its folder: {splits}. Ask for one of these or add it."
         )
-    try:
-        # parse_int: so that one test for float covers every number.
-        header = json.loads(path.read_text(encoding="utf-8"), parse_int=float)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}: not valid JSON at line {error.lineno}, column {error.colno} ({error.msg}). "
-            "Correct it there or export the file again."
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read ({reason}), expected JSON in UTF-8; replace it.") from error
-    frames = header.get("frames") if isinstance(header, dict) else None
-    if not isinstance(frames, list) or not frames or not all(isinstance(frame, dict) for frame in frames):
-        raise UserError(
-            f"{path}: key 'frames' is {_shown(frames)}, expected a list of at least one frame, each an "
-            "object with file_path and transform_matrix; add them or export the file again."
-        )
-    return _Transforms(path, header, frames)
+    header = read_json(path)
+    return _Transforms(path, header, frames_of(header, path))
 
 
-def _rigid_pose(matrix: object, where: str) -> np.ndarray:
-    """The matrix [4,4] float64 if it is a rotation and a translation; where begins the error messages."""
-    rows = matrix if isinstance(matrix, list) else []
-    if [len(row) if isinstance(row, list) else 0 for row in rows] != [4, 4, 4, 4]:
-        raise UserError(
-            f"{where} is {_shown(matrix)}, expected 4 rows of 4 numbers. Write the whole camera-to-world "
-            "matrix."
-        )
-    for entry in itertools.chain(*rows):
-        if not isinstance(entry, float) or not math.isfinite(entry):
-            raise UserError(
-                f"{where} holds {_shown(entry)}, expected finite numbers. Correct the pose or drop the frame."
-            )
-    pose = np.array(rows)
-    rotation = pose[:3, :3]
-    gram = rotation.T @ rotation
-    scale = math.sqrt(np.trace(gram) / 3)
-    if scale > 0 and not _is_identity(gram) and _is_identity(gram / scale**2):
-        raise UserError(
-            f"{where} scales uniformly by {scale:.6g}, expected a rotation of scale 1. "
-            "Divide its upper left 3x3 block by the scale."
-        )
-    if not _is_identity(gram):
-        raise UserError(
-            f"{where} is not rigid: R^T R differs from I by {np.abs(gram - np.eye(3)).max():.3g}, expected "
-            f"at most {RIGID_TOLERANCE:g}. Remove shear and unequal scales from the pose."
-        )
-    if np.linalg.det(rotation) < 0:
-        raise UserError(
-            f"{where} is a reflection (determinant -1), expected a rotation. Negate the axis that is flipped."
-        )
-    if np.abs(pose[3] - [0, 0, 0, 1]).max() > RIGID_TOLERANCE:
-        raise UserError(
-            f"{where} has the last row {pose[3].tolist()}, expected 0, 0, 0, 1. Transpose it if it is stored "
-            "column by column."
-        )
-    return pose
-
-
-def _is_identity(gram: np.ndarray) -> bool:
-    return bool(np.abs(gram - np.eye(3)).max() <= RIGID_TOLERANCE)
-
-
-def _with_extension(stem: Path) -> Path:
-    """The first existing file that stem names, with or without an extension; stem itself if there is none."""
-    candidates = [Path(f"{stem}{extension}") for extension in IMAGE_EXTENSIONS]
-    existing = [path for path in candidates if path.exists()]
-    # Files first: a folder r_0 beside r_0.png is not the image.
-    return min(existing, key=Path.is_dir, default=stem)
-
-
-def _shown(value: object) -> str:
-    """What was found, short enough for an error message."""
-    if value is None:  # an absent key, or null
-        return "missing"
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _smallest_divisors(number: int) -> str:
+    """For error messages: the first divisors are the ones that a user may want."""
+    divisors = [str(divisor) for divisor in range(1, number + 1) if number % divisor == 0]
+    return ", ".join(divisors[:8])

@@ -7,11 +7,13 @@ from torch import Tensor
 
 from nerf.cameras import Cameras
 from nerf.datasets.pixel_feed import PixelBatch, PixelFeed
+from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import Backend
 from nerf.rays import Rays
 from nerf.sampler import RaySampler
 
+POOL_CHUNK = 1 << 20  # pixels whose rays are marched at a time to find the pool
 DEVICE_SHARE = 0.25  # of a GPU's free memory that images may take; grids, moments and samples need the rest
 
 
@@ -37,30 +39,35 @@ class RayBatches:
     def __init__(self, images: PosedImages, backend: Backend, seed: int, on_host: bool = False) -> None:
         self.backend = backend
         home = torch.device("cpu") if on_host else backend.device
-        self.images = images.images.to(home, non_blocking=True)
+        self.images = images.pixels.to(home, non_blocking=True)
         self.cameras: Cameras = images.cameras.to(backend.device)
         self.generator = torch.Generator(home).manual_seed(seed)
-        self.pool = torch.empty(0, dtype=torch.int32)
+        self._counted = images.counted
+        self.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
         self._feeds_ahead = home != backend.device
         self._feed: PixelFeed | None = None
 
     @property
-    def pool(self) -> Tensor:
-        """Pixels [P] int32 to draw from, where the images are."""
+    def pool(self) -> PixelRuns:
+        """The pixels to draw from, where the images are."""
         return self._pool
 
     @pool.setter
-    def pool(self, pixels: Tensor) -> None:
+    def pool(self, pixels: PixelRuns) -> None:
         self._pool = pixels.to(self.images.device)
 
     def find_pool(self, sampler: RaySampler) -> None:
-        """Keeps the pixels whose rays have at least one sample."""
+        """Keeps the pixels that count and whose rays have at least one sample."""
         found = []
         for image in range(len(self.cameras)):
-            rays = self.cameras.image_rays(image)
-            hits = sampler.sample(rays).ray_offsets.diff() > 0
-            found.append((hits.nonzero()[:, 0] + image * len(rays)).int().to(self.images.device))
-        self.pool = torch.cat(found)
+            start, stop = self.cameras.first_pixel(image), self.cameras.first_pixel(image + 1)
+            for first in range(0, stop - start, POOL_CHUNK):
+                rays = self.cameras.pixel_range_rays(image, first, first + POOL_CHUNK)
+                hits = sampler.sample(rays).ray_offsets.diff() > 0
+                if self._counted is not None:
+                    hits &= self._counted.mask(start + first, start + first + len(rays)).to(hits.device)
+                found.append(PixelRuns.of_mask(hits, start + first))
+        self.pool = PixelRuns.join(found)
 
     def draw(self, count: int) -> RayBatch:
         """count rays, each pixel of the pool equally likely."""
@@ -72,9 +79,12 @@ class RayBatches:
         """Pixels [R], rgba [R,4] and jitter [R], where the images are."""
         device = self.images.device
         chosen = torch.randint(len(self.pool), (count,), generator=generator, device=device)
-        pixels = self.pool.index_select(0, chosen).long()
+        pixels = self.pool.pixels(chosen)
         jitter = torch.rand(count, generator=generator, device=device) - 0.5
-        return pixels, self.backend.ops.sample_images(self.images, pixels), jitter
+        rgba = self.backend.ops.sample_images(self.images[None, None], pixels)
+        if rgba.shape[1] == 3:
+            rgba = torch.cat([rgba, torch.ones_like(rgba[:, :1])], dim=-1)
+        return pixels, rgba, jitter
 
     def feed_ahead(self) -> None:
         """Gathers the batches of steps ahead, by a thread; they are the same batches."""
@@ -124,4 +134,4 @@ def place_images(where: str, images: PosedImages, backend: Backend) -> str:
     if backend.device.type == "cpu":
         return "device"
     free, _ = torch.cuda.mem_get_info(backend.device)
-    return "device" if images.images.nbytes <= DEVICE_SHARE * free else "host"
+    return "device" if images.pixels.nbytes <= DEVICE_SHARE * free else "host"

@@ -1,0 +1,196 @@
+"""Image files to bytes: PNG, JPEG and WebP, in parallel, straight to where they belong, at a fraction of the size.
+
+At any time only as many images are decoded as there are threads: beyond the result, memory does not grow with their
+number. Averaging works on the stored (sRGB) values, as is the custom.
+"""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+from tqdm import tqdm
+
+from nerf.cameras import Cameras
+from nerf.errors import UserError
+
+FORMATS = ("PNG", "JPEG", "WEBP")
+GREY_16_BIT = ("I;16", "I")  # Pillow's modes for it; older releases used the second
+MAX_THREADS = 8  # of 12 megapixels each takes some 150 MB while it is decoded
+BAND_ROWS = 64  # rows of the result that are averaged at a time
+TURNING = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """What the head of an image file says; no pixel is decoded for it."""
+
+    width: int  # pixels, as stored
+    height: int
+    has_alpha: bool
+    turns: bool  # its EXIF orientation exchanges width and height when it is shown
+
+
+def image_info(path: Path) -> ImageInfo:
+    """Raises UserError, naming the file, where it is no image."""
+    with _answering(path), Image.open(path, formats=FORMATS) as image:
+        # PNG's own getexif() decodes all pixels, in case there is some behind them.
+        turns = Image.Image.getexif(image).get(ExifTags.Base.Orientation) in TURNING
+        return ImageInfo(*image.size, image.has_transparency_data, turns)
+
+
+def read_pixels(path: Path, channels: int, downscale: int = 1, upright: bool = False) -> np.ndarray:
+    """One image, [H // downscale, W // downscale, channels] uint8: RGB or RGBA with straight alpha.
+
+    Grey, palette and 16-bit files are converted; 16-bit values keep their high byte. downscale: averages over blocks of
+    so many pixels squared; what is left over at the right and at the bottom is cut off. upright: turned as its EXIF
+    orientation says. Raises UserError, naming the file, where it is damaged.
+    """
+    image = _decode(path, upright)
+    if image.mode in GREY_16_BIT:  # convert() would clip it at 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    mode = {3: "RGB", 4: "RGBA"}[channels]
+    image = image if image.mode == mode else image.convert(mode)
+    if downscale == 1:
+        return np.asarray(image)
+    width, height = image.width // downscale, image.height // downscale
+    if channels == 3:
+        return np.asarray(image.reduce(downscale, (0, 0, width * downscale, height * downscale)))
+    return _average_rgba(np.asarray(image)[: height * downscale, : width * downscale], downscale)
+
+
+def read_mask(path: Path, size: tuple[int, int], downscale: int = 1) -> np.ndarray:
+    """Where a mask is not black, [H // downscale, W // downscale] bool; a block counts where all of it does.
+
+    Black: red, green and blue are all below half; or transparent, where the mask stores transparency. size: width and
+    height of its image; a mask of another size is stretched to it. Raises UserError where the proportions differ.
+    """
+    image = _decode(path)
+    if image.size != size:
+        if abs(image.width * size[1] - image.height * size[0]) > max(image.width, image.height, *size):
+            raise UserError(
+                f"{path}: the mask is {image.width}x{image.height}, but its image is {size[0]}x{size[1]}, which has "
+                "other proportions; make it again for this image."
+            )
+        image = image.resize(size, Image.Resampling.NEAREST)
+    if image.mode in GREY_16_BIT:
+        counts = np.asarray(image) >= 1 << 15
+    elif image.mode in ("1", "L"):
+        counts = np.asarray(image.convert("L")) >= 128
+    else:
+        pixels = np.asarray(image.convert("RGBA"))
+        counts = (pixels[..., :3].max(-1) >= 128) & (pixels[..., 3] >= 128)
+    height, width = (size // downscale for size in counts.shape)
+    counts = counts[: height * downscale, : width * downscale]
+    return counts.reshape(height, downscale, width, downscale).all((1, 3))
+
+
+def read_depth(path: Path, scale: float, size: tuple[int, int], downscale: int = 1) -> np.ndarray:
+    """A 16-bit grey depth map, [H // downscale, W // downscale] float32: stored value * scale in world units.
+
+    Blocks get the mean of their depths that are not 0. Raises UserError, naming the file, where it is damaged, not
+    16-bit grey or not of the size (width, height).
+    """
+    image = _decode(path)
+    if image.size != size:
+        raise UserError(
+            f"{path} is {image.width}x{image.height} but its image is {size[0]}x{size[1]}. "
+            "Render the depth map again at the size of the image."
+        )
+    if image.mode not in GREY_16_BIT:
+        raise UserError(
+            f"{path}: depth map with pixels of type {image.mode}, expected 16-bit grey. Save it as a "
+            "one-channel 16-bit PNG of distance / depth_scale, 0 where the ray hits nothing."
+        )
+    depth = np.asarray(image, np.float32) * np.float32(scale)
+    hits = _block_sums((depth > 0).astype(np.float32), downscale)
+    return _block_sums(depth, downscale) / np.maximum(hits, 1)
+
+
+def read_all(read: Callable[[int], Result], count: int, what: str) -> list[Result]:
+    """read(0) to read(count - 1), in parallel, with a progress bar on a terminal. what: what is read, for the bar."""
+    # Pillow decodes without holding the interpreter's lock.
+    threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            return list(tqdm(pool.map(read, range(count)), what, count, leave=False, disable=None, unit="image"))
+        except BaseException:  # an interrupt as well: the rest need not be read
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def read_images(cameras: Cameras, channels: int, read: Callable[[int], np.ndarray]) -> Tensor:
+    """The images that read(0), read(1), ... return, as PosedImages keeps them, [P,channels] uint8."""
+    pixels = torch.empty(cameras.first_pixel(len(cameras)), channels, dtype=torch.uint8)
+    rows = pixels.numpy()
+
+    def keep(index: int) -> None:
+        rows[cameras.first_pixel(index) : cameras.first_pixel(index + 1)] = read(index).reshape(-1, channels)
+
+    read_all(keep, len(cameras), "images")
+    return pixels
+
+
+@contextlib.contextmanager
+def _answering(path: Path) -> Iterator[None]:
+    """Answers what reading a damaged file raises."""
+    try:
+        yield
+    except UnidentifiedImageError as error:
+        raise UserError(
+            f"{path}: found no PNG, JPEG or WebP image{_size_of(path)}. Save it in one of these formats, or copy it "
+            "again."
+        ) from error
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{path}: cannot be read as an image{_size_of(path)} ({reason}). Expected an undamaged PNG, JPEG or WebP "
+            "file; copy or render it again."
+        ) from error
+
+
+def _size_of(path: Path) -> str:
+    return f" in {path.stat().st_size} bytes" if path.is_file() else ""
+
+
+def _decode(path: Path, upright: bool = False) -> Image.Image:
+    with _answering(path):
+        data = path.read_bytes()
+        # Decoding alone lets some flipped bits of a PNG pass; its checksums do not.
+        Image.open(BytesIO(data), formats=FORMATS).verify()
+        image = Image.open(BytesIO(data), formats=FORMATS)
+        image.load()
+        return ImageOps.exif_transpose(image) if upright else image
+
+
+def _average_rgba(image: np.ndarray, factor: int) -> np.ndarray:
+    """[H,W,4] uint8 to [H/factor,W/factor,4] uint8: area averages, where all pixels are transparent, black.
+
+    Colours are averaged premultiplied, so that transparent pixels do not bleed into edges.
+    """
+    result = np.empty((image.shape[0] // factor, image.shape[1] // factor, 4), np.uint8)
+    for first in range(0, len(result), BAND_ROWS):
+        band = image[first * factor : (first + BAND_ROWS) * factor].astype(np.float32)
+        band[..., :3] *= band[..., 3:]
+        sums = _block_sums(band, factor)
+        colour, alpha = sums[..., :3], sums[..., 3:]
+        mean = np.concatenate([colour / np.maximum(alpha, 1), alpha / factor**2], axis=-1)
+        result[first : first + BAND_ROWS] = mean.round()
+    return result
+
+
+def _block_sums(image: np.ndarray, factor: int) -> np.ndarray:
+    """[H,W,...] to [H/factor,W/factor,...]: sums over blocks of factor x factor pixels."""
+    corners = itertools.product(range(factor), repeat=2)
+    return sum(image[row::factor, column::factor] for row, column in corners)

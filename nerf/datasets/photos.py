@@ -1,0 +1,232 @@
+"""From a capture to posed images: which photos, whether they can be used, and their pixels.
+
+Cameras take the size of the file as it is: where it is a scaled copy of what the intrinsics were found for (images_4 and
+the like), they are scaled; where EXIF says that a photo is shown turned and the intrinsics are for the turned picture,
+it is turned. Lenses stay as they are: pixels are averaged where a smaller size is asked for, and never warped.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from nerf.cameras import Cameras
+from nerf.datasets.capture import Capture, Frame
+from nerf.datasets.decoding import ImageInfo, image_info, read_all, read_images, read_mask, read_pixels
+from nerf.datasets.pixel_runs import PixelRuns
+from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
+from nerf.lenses import Lenses
+
+ORTHONORMAL_TOLERANCE = 1e-3  # largest entry of |R^T R - 1|
+SIZE_TOLERANCE = 1.0  # pixels by which rounding may change the proportions of a scaled copy
+NAMED = 5  # files that a message names before it only counts
+
+
+@dataclass(frozen=True)
+class _Photo:
+    """A frame whose file is there, and how it is read."""
+
+    frame: Frame
+    info: ImageInfo
+    upright: bool  # turned as EXIF says
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the picture before any downscaling."""
+        stored = self.info.width, self.info.height
+        return stored[::-1] if self.upright else stored
+
+
+def load_photos(
+    capture: Capture, split: str, downscale: int = 1, hold_out: int = 8, skip_missing: bool = False
+) -> PosedImages:
+    """The photos of one split (see split_frames), at 1/downscale of the stored size; on the CPU.
+
+    Blocks of downscale x downscale pixels are averaged; up to downscale - 1 columns at the right and rows at the bottom
+    are cut off. hold_out: every so-manieth photo is a test view where the format names none. skip_missing: goes on
+    without the files that are not there.
+
+    At any time only a few photos are decoded; beyond the pixels that are returned, memory does not grow with their
+    number. Raises UserError, naming the file, for poses and intrinsics that are none, frames that are there twice,
+    missing and damaged files, photos and masks that do not fit their intrinsics, and a split without a view.
+    """
+    _check_frames(capture)
+    frames = split_frames(capture, split, hold_out)
+    missing = _missing(capture, skip_missing)
+    frames = [frame for frame in frames if frame.image not in missing]
+    if not frames:
+        raise UserError(f"{capture.root}: every photo of the split {split} is missing; restore them.")
+    infos = read_all(lambda index: image_info(frames[index].image), len(frames), "photos found")
+    photos = [_photo(frame, info) for frame, info in zip(frames, infos)]
+    cameras = _cameras(photos, downscale)
+    channels = 4 if any(info.has_alpha for info in infos) else 3
+    pixels = read_images(
+        cameras, channels, lambda i: read_pixels(photos[i].frame.image, channels, downscale, photos[i].upright)
+    )
+    names = _names([frame.image for frame in frames])
+    counted = _counted(photos, cameras, downscale)
+    return PosedImages(pixels, cameras, names, counted=counted, notes=_notes(capture, photos, missing, split))
+
+
+def split_frames(capture: Capture, split: str, hold_out: int = 8) -> list[Frame]:
+    """The frames of train, val or test.
+
+    The format's own split, where it has one: a frame without a word about it is for training. Else every hold_out-th
+    of the frames, sorted by the name of their files, from the first on, is a test view and the others are for training;
+    0 holds none out. Raises UserError where there is no such view.
+    """
+    if any(frame.split is not None for frame in capture.frames):
+        chosen = [frame for frame in capture.frames if (frame.split or "train") == split]
+        counts = Counter(frame.split or "train" for frame in capture.frames)
+        remedy = f"its own split has {', '.join(f'{counts[name]} {name}' for name in sorted(counts))} views"
+    else:
+        frames = sorted(capture.frames, key=lambda frame: str(frame.image))
+        held_out = frames[::hold_out] if hold_out else []
+        rest = [frame for frame in frames if frame not in held_out] if held_out else frames
+        chosen = {"test": held_out, "train": rest}.get(split, [])
+        remedy = f"dataset.hold_out={hold_out} makes {len(held_out)} test and {len(rest)} train views"
+    if not chosen:
+        raise UserError(
+            f"{capture.root}: there is no {split} view among {len(capture.frames)} photos; {remedy}. Score another "
+            "split (evaluation.split=train), or set dataset.hold_out=8 where the format has no split."
+        )
+    return chosen
+
+
+def _check_frames(capture: Capture) -> None:
+    if not capture.frames:
+        raise UserError(f"{capture.root}: {capture.format} without a single photo; export it again.")
+    seen = Counter(os.path.normpath(frame.image) for frame in capture.frames)
+    twice = [path for path, count in seen.items() if count > 1]
+    if twice:
+        raise UserError(f"{_some(twice)} named by more than one frame of {capture.root}; remove the duplicates.")
+    for frame in capture.frames:
+        _check_pose(frame)
+        fx, fy, cx, cy = frame.intrinsics
+        if not (np.isfinite([fx, fy, cx, cy]).all() and fx > 0 and fy > 0 and frame.width > 0 and frame.height > 0):
+            raise UserError(
+                f"{frame.image}: its intrinsics are fx={fx:g}, fy={fy:g}, cx={cx:g}, cy={cy:g} for "
+                f"{frame.width}x{frame.height} pixels, expected finite numbers and positive focal lengths; correct them."
+            )
+
+
+def _check_pose(frame: Frame) -> None:
+    where, rotation = f"{frame.image}: its pose", frame.c2w[:, :3]
+    if not np.isfinite(frame.c2w).all():
+        raise UserError(f"{where} holds numbers that are not finite; correct it or drop the frame.")
+    gram = rotation.T @ rotation
+    scale = float(np.sqrt(np.trace(gram) / 3))
+    if np.abs(gram - np.eye(3)).max() > ORTHONORMAL_TOLERANCE:
+        if scale > 0 and np.abs(gram / scale**2 - np.eye(3)).max() <= ORTHONORMAL_TOLERANCE:
+            raise UserError(f"{where} scales by {scale:.6g}, expected a rotation; divide its 3x3 block by the scale.")
+        raise UserError(f"{where} is not a rotation and a shift; remove shear and unequal scales, or drop the frame.")
+    if np.linalg.det(rotation) < 0:
+        raise UserError(f"{where} is a reflection, expected a rotation; negate the axis that is flipped.")
+
+
+def _missing(capture: Capture, skip: bool) -> set[Path]:
+    """Photos that are not there. Raises UserError where there are any, unless they are to be skipped."""
+    missing = {frame.image for frame in capture.frames if not frame.image.exists()}
+    if missing and not skip:
+        raise UserError(
+            f"{len(missing)} of the {len(capture.frames)} photos of {capture.root} are missing: "
+            f"{_some(sorted(map(str, missing)))}. Restore them, or go on without them: dataset.skip_missing=true."
+        )
+    return missing
+
+
+def _photo(frame: Frame, info: ImageInfo) -> _Photo:
+    stored, wanted = (info.width, info.height), (frame.width, frame.height)
+    if _is_scaled(stored, wanted):
+        return _Photo(frame, info, upright=False)
+    if info.turns and _is_scaled(stored[::-1], wanted):
+        return _Photo(frame, info, upright=True)
+    turned = " (EXIF turns it)" if info.turns else ""
+    raise UserError(
+        f"{frame.image} is {info.width}x{info.height}{turned}, but its intrinsics are for {frame.width}x{frame.height}, "
+        "which has other proportions: it was cropped or turned, or belongs to another camera. Bring back the original."
+    )
+
+
+def _is_scaled(size: tuple[int, int], original: tuple[int, int]) -> bool:
+    """Whether a picture of this size can be a scaled copy of the original, its sides rounded to whole pixels."""
+    (width, height), (full_width, full_height) = size, original
+    off = min(abs(width * full_height / full_width - height), abs(height * full_width / full_height - width))
+    return off <= SIZE_TOLERANCE
+
+
+def _cameras(photos: Sequence[_Photo], downscale: int) -> Cameras:
+    """Cameras for the pictures as they will be, float32."""
+    sizes = [(photo.size[0] // downscale, photo.size[1] // downscale) for photo in photos]
+    for photo, size in zip(photos, sizes):
+        if min(size) < 1:
+            width, height = photo.size
+            raise UserError(f"dataset.downscale={downscale} leaves nothing of {photo.frame.image}, {width}x{height}.")
+    frames = [photo.frame for photo in photos]
+    full = np.array([(frame.width, frame.height) for frame in frames], np.float64)
+    scale = np.array([photo.size for photo in photos]) / full / downscale
+    intrinsics = np.array([frame.intrinsics for frame in frames], np.float64) * np.tile(scale, 2)
+    c2w = torch.from_numpy(np.stack([frame.c2w for frame in frames])).float()
+    try:
+        lenses = Lenses.of([frame.lens for frame in frames], [frame.distortion for frame in frames])
+    except ValueError as error:
+        raise UserError(f"{frames[0].image.parent}: a lens cannot be used, {error}; correct its camera.") from error
+    return Cameras.of_sizes(c2w, torch.from_numpy(intrinsics).float(), sizes, lenses)
+
+
+def _counted(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> PixelRuns | None:
+    """The pixels that no mask excludes, or None where there are no masks."""
+    if all(photo.frame.mask is None for photo in photos):
+        return None
+
+    def read(index: int) -> PixelRuns:
+        first, end = cameras.first_pixel(index), cameras.first_pixel(index + 1)
+        path = photos[index].frame.mask
+        if path is None:
+            return PixelRuns.of_bounds(torch.tensor([[first, end]]))
+        runs = PixelRuns.of_mask(torch.from_numpy(read_mask(path, photos[index].size, downscale)).reshape(-1), first)
+        if len(runs) == 0:
+            raise UserError(f"{path}: the mask excludes every pixel; white is what counts. Invert it or drop the frame.")
+        return runs
+
+    return PixelRuns.join(read_all(read, len(photos), "masks"))
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """A name for each path, fit for a file name and no two alike: as much of the path as that takes."""
+    stems = [path.stem for path in paths]
+    if len(set(stems)) == len(stems):
+        return stems
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    return [str(path.relative_to(folder)).replace(os.sep, "_") for path in paths]
+
+
+def _notes(capture: Capture, photos: Sequence[_Photo], missing: set[Path], split: str) -> tuple[str, ...]:
+    """What to tell about how the photos were read, a sentence each."""
+    notes = [f"{capture.root}: {capture.format}, {len(capture.frames)} photos, {len(photos)} of them for {split}."]
+    if missing:
+        notes.append(f"{len(missing)} photos are missing and left out: {_some(sorted(map(str, missing)))}.")
+    scaled = [photo for photo in photos if photo.size != (photo.frame.width, photo.frame.height)]
+    if scaled:
+        (width, height), frame = scaled[0].size, scaled[0].frame
+        notes.append(
+            f"{len(scaled)} photos are scaled copies ({width}x{height}) of what their intrinsics are for "
+            f"({frame.width}x{frame.height}); the intrinsics are scaled with them."
+        )
+    turned = sum(photo.upright for photo in photos)
+    if turned:
+        notes.append(f"{turned} photos are turned as their EXIF orientation says: their intrinsics are for that.")
+    unturned = sum(photo.info.turns and not photo.upright for photo in photos)
+    if unturned:
+        notes.append(f"{unturned} photos are read as stored, though EXIF turns them: their intrinsics are for that.")
+    return tuple(notes)
+
+
+def _some(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+    return ", ".join(paths[:NAMED]) + more

@@ -1,0 +1,122 @@
+"""COLMAP: sparse/0 with cameras, images and points3D, binary or text, and the photos in images or images_N."""
+
+from pathlib import Path
+
+import numpy as np
+
+from nerf.datasets.capture import Capture, Frame
+from nerf.datasets.readers import colmap_binary, colmap_text
+from nerf.datasets.readers.colmap_model import NO_POINT, ColmapModel
+from nerf.datasets.readers.frames import FLIP_YZ, make_frame
+from nerf.datasets.readers.photos import choose_folder, find_photo, match_photos
+from nerf.errors import UserError
+
+READERS = {".bin": colmap_binary, ".txt": colmap_text}  # in this order where a folder has both
+PLACES = ("sparse", ".", "colmap/sparse")  # nerfstudio uses the last; models lie there or in folders 0, 1, ... in it
+DEPTH_QUANTILES = (0.001, 0.999)  # as LLFF's poses_bounds.npy has them
+
+
+def find_models(root: Path) -> list[Path]:
+    """The folders that hold cameras and images, of the first of PLACES that has any."""
+    for place in PLACES:
+        numbered = sorted(path for path in (root / place).glob("[0-9]*") if path.is_dir())
+        models = [folder for folder in (root / place, *numbered) if _suffix(folder)]
+        if models:
+            return models
+    return []
+
+
+def recognise(root: Path) -> str | None:
+    """What shows that this is a COLMAP capture, in words; None if nothing does."""
+    models = find_models(root)
+    if not models:
+        return None
+    suffix = _suffix(models[0])
+    return f"{models[0].relative_to(root) / f'cameras{suffix}'} and images{suffix}"
+
+
+def read(root: Path, images: str | None = None) -> Capture:
+    """The capture of the model with the most images.
+
+    images: folder of the photos, else the choice of photos.choose_folder. Raises UserError, naming the file, for
+    truncated files, unknown camera models, poses that are not rigid, cameras and photos that are not there.
+    """
+    models = find_models(root)
+    if not models:
+        raise UserError(f"{root}: no sparse/0 with cameras and images, .bin or .txt; export COLMAP's model into it.")
+    sizes = {folder: READERS[_suffix(folder)].count_images(_file(folder, "images")) for folder in models}
+    folder = max(models, key=sizes.__getitem__)
+    model = read_model(folder)
+    names = [image.name for image in model.images]
+    if not names:
+        raise UserError(f"{_file(folder, 'images')}: no registered images, expected at least one; reconstruct again.")
+    photos, said = choose_folder(root, images)
+    paths = match_photos(photos, names, root / "images")
+    order = sorted(range(len(names)), key=names.__getitem__)  # COLMAP's own order is that of registration
+    masks = root / "masks"
+    frames = [_frame(model, index, paths[index], masks) for index in order]
+    points = None if model.points is None else np.array(list(model.points.values()), np.float64).reshape(-1, 3)
+    notes = [said]
+    if len(models) > 1:
+        others = ", ".join(f"{other.name} has {size}" for other, size in sizes.items() if other != folder)
+        notes.insert(0, f"model {folder.name} with {len(frames)} images is the largest ({others})")
+    notes.append("no points3D file, so no sparse points" if points is None else f"{len(points)} points")
+    if masks.is_dir():
+        notes.append(f"{sum(frame.mask is not None for frame in frames)} masks in masks")
+    bounds = None if model.points is None else _depth_bounds(model, order)
+    return Capture("; ".join(notes), root, frames, points, bounds)
+
+
+def read_model(folder: Path) -> ColmapModel:
+    """The model in a folder, as it is stored. Raises UserError, naming the file, for damaged ones."""
+    reader = READERS[_suffix(folder)]
+    points = _file(folder, "points3D")
+    return ColmapModel(
+        folder,
+        reader.read_cameras(_file(folder, "cameras")),
+        reader.read_images(_file(folder, "images")),
+        reader.read_points(points) if points.is_file() else None,
+    )
+
+
+def _frame(model: ColmapModel, index: int, path: Path, masks: Path) -> Frame:
+    image = model.images[index]
+    source = _file(model.folder, "images")
+    if image.camera_id not in model.cameras:
+        raise UserError(
+            f"{source}: {image.name} was taken with camera {image.camera_id}, which {_file(model.folder, 'cameras')} "
+            f"lacks; it has {', '.join(map(str, sorted(model.cameras))) or 'none'}. Export both files together again."
+        )
+    pose = np.linalg.inv(image.world_to_camera(str(source))) @ FLIP_YZ
+    mask = find_photo(masks, f"{image.name}.png")  # COLMAP's own naming
+    if not mask.is_file():
+        mask = find_photo(masks, image.name)
+    where = f"{source}: pose of {image.name}"
+    return make_frame(path, pose.tolist(), model.cameras[image.camera_id], where, mask if mask.is_file() else None)
+
+
+def _depth_bounds(model: ColmapModel, order: list[int]) -> np.ndarray | None:
+    """Nearest and farthest depth [I,2] of the points that each image saw, those of all where it saw none."""
+    depths = []
+    for index in order:
+        image = model.images[index]
+        seen = [model.points[point] for point in image.point_ids.tolist() if point != NO_POINT and point in model.points]
+        row = image.world_to_camera(str(model.folder))[2]
+        depth = np.array(seen, np.float64).reshape(-1, 3) @ row[:3] + row[3]
+        depths.append(depth[depth > 0])
+    seen_by_any = np.concatenate(depths)
+    if not len(seen_by_any):
+        return None
+    return np.stack([np.quantile(depth if len(depth) else seen_by_any, DEPTH_QUANTILES) for depth in depths])
+
+
+def _suffix(folder: Path) -> str | None:
+    """Of the files in a folder that holds a model; None where it does not."""
+    for suffix in READERS:
+        if all((folder / f"{name}{suffix}").is_file() for name in ("cameras", "images")):
+            return suffix
+    return None
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}{_suffix(folder)}"

@@ -1,0 +1,98 @@
+"""The camera models of COLMAP and nerfstudio in terms of OpenCV's two lenses, perspective and fisheye.
+
+Sources: COLMAP, src/colmap/sensor/models.h (order of the parameters); OpenCV, calib3d (both distortions). COLMAP's
+pixel centres lie at +0.5, as ours do, so a principal point is taken as it stands.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nerf.errors import UserError
+
+# Model: its lens, its parameters in COLMAP's order. f stands for fx = fy.
+COLMAP_MODELS = {
+    "SIMPLE_PINHOLE": ("perspective", "f cx cy"),
+    "PINHOLE": ("perspective", "fx fy cx cy"),
+    "SIMPLE_RADIAL": ("perspective", "f cx cy k1"),
+    "RADIAL": ("perspective", "f cx cy k1 k2"),
+    "OPENCV": ("perspective", "fx fy cx cy k1 k2 p1 p2"),
+    "OPENCV_FISHEYE": ("fisheye", "fx fy cx cy k1 k2 k3 k4"),
+    "SIMPLE_RADIAL_FISHEYE": ("fisheye", "f cx cy k1"),
+    "RADIAL_FISHEYE": ("fisheye", "f cx cy k1 k2"),
+}
+# Frame.distortion's order.
+COEFFICIENTS = {"perspective": ("k1", "k2", "p1", "p2", "k3", "k4"), "fisheye": ("k1", "k2", "k3", "k4")}
+# Sides may be rounded to whole pixels when photos are made smaller, no more.
+SHAPE_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Lens:
+    """How a camera maps directions to pixels, for images of one size."""
+
+    width: int  # pixels
+    height: int
+    intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy in pixels
+    model: str = "perspective"  # or "fisheye"
+    distortion: tuple[float, ...] = ()  # in the order of COEFFICIENTS; empty: none
+
+    def fitted(self, width: int, height: int, where: str) -> "Lens":
+        """The lens for the same picture stored at another size. Raises UserError where the shape differs."""
+        if (width, height) == (self.width, self.height):
+            return self
+        across, down = width / self.width, height / self.height
+        if abs(across / down - 1) > SHAPE_TOLERANCE:
+            turned = abs(width * self.width / (height * self.height) - 1) <= SHAPE_TOLERANCE
+            remedy = "Turn the image back to how it was when the poses were made" if turned else "Restore the image"
+            raise UserError(
+                f"{where} is {width}x{height} but its camera is for {self.width}x{self.height}, which is no other size "
+                f"of the same picture. {remedy}, or make the poses again."
+            )
+        fx, fy, cx, cy = self.intrinsics
+        return Lens(width, height, (fx * across, fy * down, cx * across, cy * down), self.model, self.distortion)
+
+
+def make_lens(
+    width: float, height: float, intrinsics: Sequence[float], model: str, coefficients: dict[str, float], where: str
+) -> Lens:
+    """A lens from named coefficients, absent ones being 0. where begins the messages.
+
+    width, height: pixels; intrinsics: fx, fy, cx, cy. Raises UserError for sizes and focal lengths that are not
+    positive, for numbers that are not finite, and for coefficients that the model does not have, unless they are 0.
+    """
+    fx, fy, cx, cy = intrinsics
+    for name, value in (("width", width), ("height", height), ("fx", fx), ("fy", fy)):
+        if not (math.isfinite(value) and value > 0):
+            raise UserError(f"{where}: {name} is {value:g}, expected a positive number of pixels; correct it.")
+    for name, value in (("cx", cx), ("cy", cy), *coefficients.items()):
+        if not math.isfinite(value):
+            raise UserError(f"{where}: {name} is {value:g}, expected a finite number; correct it.")
+    alien = [name for name, value in coefficients.items() if value and name not in COEFFICIENTS[model]]
+    if alien:
+        raise UserError(
+            f"{where}: {', '.join(alien)} are no coefficients of the {model} lens, expected "
+            f"{', '.join(COEFFICIENTS[model])}; correct camera_model, or remove them."
+        )
+    distortion = [float(coefficients.get(name, 0.0)) for name in COEFFICIENTS[model]]
+    while distortion and distortion[-1] == 0:
+        distortion.pop()
+    return Lens(round(width), round(height), (float(fx), float(fy), float(cx), float(cy)), model, tuple(distortion))
+
+
+def colmap_lens(model: str, parameters: Sequence[float], width: int, height: int, where: str) -> Lens:
+    """The lens of one of COLMAP's cameras. Raises UserError for other models and another number of parameters."""
+    if model not in COLMAP_MODELS:
+        raise UserError(
+            f"{where} has the model {model}, expected one of {', '.join(COLMAP_MODELS)}. Undistort the images with "
+            "'colmap image_undistorter', or reconstruct again with --ImageReader.camera_model OPENCV."
+        )
+    kind, order = COLMAP_MODELS[model]
+    names = order.split()
+    if len(parameters) != len(names):
+        raise UserError(f"{where}: {model} with {len(parameters)} parameters, expected {order}; export the model again.")
+    values = dict(zip(names, map(float, parameters)))
+    fx = values.get("f", values.get("fx"))
+    coefficients = {name: value for name, value in values.items() if name[0] in "kp"}
+    intrinsics = (fx, values.get("fy", fx), values["cx"], values["cy"])
+    return make_lens(width, height, intrinsics, kind, coefficients, where)

@@ -1,0 +1,135 @@
+"""Finding the photos that a capture names, and their sizes. Headers are read, pixels are not."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from nerf.errors import UserError
+
+PHOTO_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
+# The largest folder of images up to this size is taken: images_4 of LLFF, and of Mip-NeRF 360 images_4 outdoors and
+# images_2 indoors, which is what the published figures are for.
+LONGEST_SIDE = 1600
+# Where photos lie that have no folder images or images_N; the last is the scene's folder itself.
+OTHER_FOLDERS = ("input", "rgb", "color", "frames", ".")
+IMAGES_FOLDER = re.compile(r"images(_\d+(x\d+)?)?")
+
+
+def list_photos(folder: Path) -> list[Path]:
+    """The photos in a folder and the folders in it, sorted by path; none where it does not exist."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES)
+    return sorted(path for path in found if not path.name.startswith(".") and path.is_file())
+
+
+def find_photo(folder: Path, name: str) -> Path:
+    """The photo that name stands for, which may lack its suffix or have that of another copy; else folder/name."""
+    path = folder / name
+    if path.is_file():
+        return path
+    if not path.parent.is_dir():
+        return path
+    # Letters with accents are one code point or two, and file systems do not keep the choice.
+    wanted = unicodedata.normalize("NFC", path.name)
+    photos = sorted(item for item in path.parent.iterdir() if item.suffix.lower() in PHOTO_SUFFIXES)
+    names = {unicodedata.normalize("NFC", item.name): item for item in reversed(photos)}
+    stems = {Path(found).stem: item for found, item in names.items()}
+    stem = Path(wanted).stem if Path(wanted).suffix.lower() in PHOTO_SUFFIXES else wanted
+    return names.get(wanted) or stems.get(stem) or path
+
+
+def photo_size(path: Path) -> tuple[int, int] | None:
+    """Width and height as stored, None where there is no such file. Raises UserError for what is no photo."""
+    if not path.exists():
+        return None
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except UnidentifiedImageError as error:
+        raise UserError(
+            f"{path}: found no image, expected one of {', '.join(PHOTO_SUFFIXES)}; restore or replace it."
+        ) from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read as an image ({reason}); restore or replace it.") from error
+
+
+def first_size(paths: Sequence[Path], where: str) -> tuple[int, int]:
+    """The size of the first photo that exists, for formats that do not state it. Raises UserError if none does."""
+    for path in paths:
+        size = photo_size(path)
+        if size is not None:
+            return size
+    raise UserError(
+        f"{where}: none of its {len(paths)} images exists, the first is {paths[0]}. Restore the images; "
+        "their size is needed to place the cameras."
+    )
+
+
+def choose_folder(root: Path, wanted: str | None) -> tuple[Path, str]:
+    """The folder of photos, and in words which one and why.
+
+    wanted: its name, else the largest of images and images_N with sides up to LONGEST_SIDE, or the smallest where
+    all are larger; else OTHER_FOLDERS. Raises UserError where there is no folder with photos.
+    """
+    if wanted is not None:
+        if not list_photos(root / wanted):
+            raise UserError(
+                f"{root / wanted}: no photos there, as dataset.images={wanted} asks; folders with photos: "
+                f"{', '.join(_folders_with_photos(root)) or 'none'}. Name one of these."
+            )
+        return root / wanted, f"photos in {wanted} as asked"
+    sizes = {folder: photo_size(list_photos(folder)[0]) for folder in _image_folders(root)}
+    if not sizes:
+        for name in OTHER_FOLDERS:
+            if any(path.suffix.lower() in PHOTO_SUFFIXES for path in (root / name).glob("*")):
+                return root / name, f"photos in {'its own folder' if name == '.' else name}"
+        raise UserError(
+            f"{root}: no photos found; looked for folders images, images_N, {', '.join(OTHER_FOLDERS[:-1])}. "
+            "Put the photos that the poses belong to into a folder images."
+        )
+    fitting = [folder for folder in sizes if max(sizes[folder]) <= LONGEST_SIDE]
+    if fitting:
+        folder = max(fitting, key=lambda found: max(sizes[found]))
+    else:
+        folder = min(sizes, key=lambda found: max(sizes[found]))
+    others = [f"{other.name} ({_by(sizes[other])})" for other in sizes if other != folder]
+    choice = f", chosen for its size; dataset.images= takes {', '.join(others)}" if others else ""
+    return folder, f"photos in {folder.name} ({_by(sizes[folder])}{choice})"
+
+
+def match_photos(folder: Path, names: Sequence[str], originals: Path) -> list[Path]:
+    """The photo in folder for each of the names that a reconstruction gave the photos in originals.
+
+    Copies at another size often have other names; then equal numbers of files are matched in sorted order, as LLFF
+    does. Raises UserError where neither works.
+    """
+    paths = [find_photo(folder, name) for name in names]
+    if any(path.is_file() for path in paths):
+        return paths
+    photos = list_photos(folder)
+    sources = [str(path.relative_to(originals)) for path in list_photos(originals)]
+    if not set(names) <= set(sources):  # the originals are not here: the reconstruction may have used them all
+        sources = sorted(names)
+    if len(sources) == len(photos):
+        by_name = dict(zip(sources, photos))
+        return [by_name[name] for name in names]
+    raise UserError(
+        f"{folder}: none of the {len(names)} images of the reconstruction is there (the first is {names[0]}), and its "
+        f"{len(photos)} photos are not as many. Restore the photos that were reconstructed, under their names."
+    )
+
+
+def _image_folders(root: Path) -> list[Path]:
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and IMAGES_FOLDER.fullmatch(path.name))
+    return [folder for folder in folders if list_photos(folder)]
+
+
+def _folders_with_photos(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.is_dir() and list_photos(path))
+
+
+def _by(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"

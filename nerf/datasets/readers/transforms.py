@@ -1,0 +1,165 @@
+"""transforms.json of instant-ngp and nerfstudio; also what Blender's transforms_<split>.json hold.
+
+A frame may override what the header says of the camera. Poses map camera to world in OpenGL axes. Sources:
+docs.nerf.studio, "Data conventions"; instant-ngp, scripts/colmap2nerf.py and src/nerf_loader.cu.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nerf.datasets.capture import Capture, Frame
+from nerf.datasets.readers.frames import make_frame
+from nerf.datasets.readers.lenses import COLMAP_MODELS, Lens, make_lens
+from nerf.datasets.readers.photos import find_photo, first_size, photo_size
+from nerf.datasets.readers.ply import read_points
+from nerf.datasets.transforms_file import frames_of, read_json, shown
+from nerf.errors import UserError
+
+FILE = "transforms.json"
+SPLITS = ("train", "val", "test")
+COEFFICIENT_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
+
+
+def recognise(root: Path) -> str | None:
+    """What shows that this is a capture of instant-ngp or nerfstudio, in words; None if nothing does."""
+    return FILE if (root / FILE).is_file() else None
+
+
+def read(root: Path, images: str | None = None) -> Capture:
+    """The capture, its frames in the order of the file.
+
+    images: folder to take the photos of the same names from, instead of the one that the file names. Raises UserError,
+    naming the file, for JSON that does not parse, keys that are missing, camera models other than OpenCV's two and
+    poses that are not rigid.
+    """
+    path = root / FILE
+    header = read_json(path)
+    frames = read_frames(path, header, images)
+    notes = [f"{len(frames)} frames"]
+    split_of = _split_lists(path, header)
+    if split_of:
+        named = [split_of.get(_key(frame["file_path"])) for frame in header["frames"]]
+        frames = [replace(frame, split=split) for frame, split in zip(frames, named) if split]
+        counts = [f"{named.count(split)} {split}" for split in SPLITS if split in named]
+        left = f", {named.count(None)} in none and left out" if None in named else ""
+        notes.append(f"splits by its lists of file names: {', '.join(counts)}{left}")
+    points = None
+    if isinstance(header.get("ply_file_path"), str):
+        ply = root / header["ply_file_path"]
+        points = read_points(ply) if ply.is_file() else None
+        notes.append(f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points")
+    if any(frame.mask for frame in frames):
+        notes.append(f"{sum(frame.mask is not None for frame in frames)} masks")
+    if "aabb_scale" in header:
+        notes.append(f"aabb_scale {shown(header['aabb_scale'])} is not used, the box is found from the data")
+    applied = [key for key in ("applied_transform", "applied_scale") if key in header]
+    if applied:
+        notes.append(f"{' and '.join(applied)} were applied to the poses already, they stay as they are")
+    return Capture("; ".join(notes), root, frames, points)
+
+
+def read_frames(path: Path, header: Any, images: str | None = None, split: str | None = None) -> list[Frame]:
+    """The frames of a parsed transforms file. images: see read; errors: see read."""
+    entries = frames_of(header, path)
+    cameras = [_CameraKeys(header, frame, f"{path}: frame {index}") for index, frame in enumerate(entries)]
+    photos = [_photo(path.parent, camera, images) for camera in cameras]
+    frames = []
+    fallback = None  # the size of photos that are missing, where the file states none
+    for camera, photo, entry in zip(cameras, photos, entries):
+        size = camera.size() or photo_size(photo)
+        if size is None:
+            fallback = fallback or first_size(photos, str(path))
+            size = fallback
+        mask = path.parent / camera.text("mask_path") if entry.get("mask_path") is not None else None
+        where = f"{camera.where}: transform_matrix"
+        frames.append(make_frame(photo, entry.get("transform_matrix"), camera.lens(*size), where, mask, split))
+    return frames
+
+
+@dataclass(frozen=True)
+class _CameraKeys:
+    """The camera that a frame and, for keys that it lacks, the header describe."""
+
+    header: dict[str, Any]
+    frame: dict[str, Any]
+    where: str  # begins the messages
+
+    def number(self, key: str, default: float | None = None) -> float | None:
+        value = self.frame.get(key, self.header.get(key, default))
+        if value is not None and not (isinstance(value, float) and math.isfinite(value)):
+            raise UserError(f"{self.where}: {key} is {shown(value)}, expected a finite number; correct it.")
+        return value
+
+    def text(self, key: str) -> str:
+        value = self.frame.get(key)
+        if not isinstance(value, str) or not value:
+            raise UserError(
+                f"{self.where}: {key} is {shown(value)}, expected the path of a file relative to the scene folder; "
+                "add it."
+            )
+        return value
+
+    def size(self) -> tuple[float, float] | None:
+        width, height = self.number("w"), self.number("h")
+        return None if width is None or height is None else (width, height)
+
+    def lens(self, width: float, height: float) -> Lens:
+        focal = self._focal("fl_x", "camera_angle_x", width)
+        if focal is None:
+            raise UserError(
+                f"{self.where}: neither fl_x nor camera_angle_x is given, expected one of them, in the frame or at the "
+                "top of the file; add it."
+            )
+        focal_y = self._focal("fl_y", "camera_angle_y", height) or focal
+        intrinsics = (focal, focal_y, self.number("cx", width / 2), self.number("cy", height / 2))
+        coefficients = {key: self.number(key, 0.0) for key in COEFFICIENT_KEYS}
+        return make_lens(width, height, intrinsics, self._model(), coefficients, self.where)
+
+    def _focal(self, length_key: str, angle_key: str, size: float) -> float | None:
+        """From a focal length or else an angle in radians; what the frame says goes before the header."""
+        for source in (self.frame, self.header):
+            if source.get(length_key) is not None:
+                return self.number(length_key)
+            if source.get(angle_key) is not None:
+                angle = self.number(angle_key)
+                if not 0 < angle < math.pi:
+                    raise UserError(
+                        f"{self.where}: {angle_key} is {angle:g}, expected radians between 0 and pi. "
+                        f"If these are degrees, write {math.radians(angle):.6g}."
+                    )
+                return 0.5 * size / math.tan(0.5 * angle)
+        return None
+
+    def _model(self) -> str:
+        fisheye = self.frame.get("is_fisheye", self.header.get("is_fisheye", False))
+        name = self.frame.get("camera_model", self.header.get("camera_model"))
+        if name is None:
+            return "fisheye" if fisheye else "perspective"
+        if name not in COLMAP_MODELS:
+            raise UserError(
+                f"{self.where}: camera_model is {shown(name)}, expected one of {', '.join(COLMAP_MODELS)}. Undistort the "
+                "images, or export them with the model OPENCV."
+            )
+        return COLMAP_MODELS[name][0]
+
+
+def _photo(root: Path, camera: _CameraKeys, images: str | None) -> Path:
+    name = camera.text("file_path").replace("\\", "/")  # as Windows writes it
+    return find_photo(root, name) if images is None else find_photo(root / images, Path(name).name)
+
+
+def _split_lists(path: Path, header: dict[str, Any]) -> dict[str, str]:
+    """The split of each file name that train_filenames, val_filenames or test_filenames list."""
+    split_of: dict[str, str] = {}
+    for split in SPLITS:
+        names = header.get(f"{split}_filenames", [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{path}: {split}_filenames is {shown(names)}, expected a list of file_path; correct it.")
+        split_of.update({_key(name): split for name in names})
+    return split_of
+
+
+def _key(name: str) -> str:
+    return Path(name.replace("\\", "/")).as_posix()

@@ -1,0 +1,102 @@
+"""Parsing and checks that all loaders of transforms*.json share: JSON, poses, the files that frames name.
+
+Used by the loader of Blender scenes and by the readers of captures.
+"""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nerf.errors import UserError
+
+IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path
+RIGID_TOLERANCE = 1e-3  # largest entry of |R^T R - I|
+
+
+def read_json(path: Path) -> Any:
+    """The parsed file, in which every number is a float. Raises UserError, naming the file, where it does not parse."""
+    try:
+        # parse_int: so that one test for float covers every number.
+        return json.loads(path.read_text(encoding="utf-8"), parse_int=float)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}: not valid JSON at line {error.lineno}, column {error.colno} ({error.msg}). "
+            "Correct it there or export the file again."
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read ({reason}), expected JSON in UTF-8; replace it.") from error
+
+
+def frames_of(header: Any, path: Path) -> list[dict[str, Any]]:
+    """The frames of a parsed transforms file, at least one. Raises UserError."""
+    frames = header.get("frames") if isinstance(header, dict) else None
+    if not isinstance(frames, list) or not frames or not all(isinstance(frame, dict) for frame in frames):
+        raise UserError(
+            f"{path}: key 'frames' is {shown(frames)}, expected a list of at least one frame, each an "
+            "object with file_path and transform_matrix; add them or export the file again."
+        )
+    return frames
+
+
+def rigid_pose(matrix: object, where: str) -> np.ndarray:
+    """The matrix [4,4] float64 if it is a rotation and a translation; where begins the error messages."""
+    rows = matrix if isinstance(matrix, list) else []
+    if [len(row) if isinstance(row, list) else 0 for row in rows] != [4, 4, 4, 4]:
+        raise UserError(
+            f"{where} is {shown(matrix)}, expected 4 rows of 4 numbers. Write the whole camera-to-world "
+            "matrix."
+        )
+    for entry in itertools.chain(*rows):
+        if not isinstance(entry, float) or not math.isfinite(entry):
+            raise UserError(
+                f"{where} holds {shown(entry)}, expected finite numbers. Correct the pose or drop the frame."
+            )
+    pose = np.array(rows)
+    rotation = pose[:3, :3]
+    gram = rotation.T @ rotation
+    scale = math.sqrt(np.trace(gram) / 3)
+    if scale > 0 and not _is_identity(gram) and _is_identity(gram / scale**2):
+        raise UserError(
+            f"{where} scales uniformly by {scale:.6g}, expected a rotation of scale 1. "
+            "Divide its upper left 3x3 block by the scale."
+        )
+    if not _is_identity(gram):
+        raise UserError(
+            f"{where} is not rigid: R^T R differs from I by {np.abs(gram - np.eye(3)).max():.3g}, expected "
+            f"at most {RIGID_TOLERANCE:g}. Remove shear and unequal scales from the pose."
+        )
+    if np.linalg.det(rotation) < 0:
+        raise UserError(
+            f"{where} is a reflection (determinant -1), expected a rotation. Negate the axis that is flipped."
+        )
+    if np.abs(pose[3] - [0, 0, 0, 1]).max() > RIGID_TOLERANCE:
+        raise UserError(
+            f"{where} has the last row {pose[3].tolist()}, expected 0, 0, 0, 1. Transpose it if it is stored "
+            "column by column."
+        )
+    return pose
+
+
+def _is_identity(gram: np.ndarray) -> bool:
+    return bool(np.abs(gram - np.eye(3)).max() <= RIGID_TOLERANCE)
+
+
+def with_extension(stem: Path) -> Path:
+    """The first existing file that stem names, with or without an extension; stem itself if there is none."""
+    candidates = [Path(f"{stem}{extension}") for extension in IMAGE_EXTENSIONS]
+    existing = [path for path in candidates if path.exists()]
+    # Files first: a folder r_0 beside r_0.png is not the image.
+    return min(existing, key=Path.is_dir, default=stem)
+
+
+def shown(value: object) -> str:
+    """What was found, short enough for an error message."""
+    if value is None:  # an absent key, or null
+        return "missing"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
