@@ -52,10 +52,12 @@ class ConventionScore:
     standard_error: float
 
 
-def check_poses(sweep: PlaneSweep, agreement: Agreement) -> tuple[Check, list[ConventionScore], bool]:
+def check_poses(
+    sweep: PlaneSweep, agreement: Agreement, compared: int = COMPARED_IMAGES
+) -> tuple[Check, list[ConventionScore], bool]:
     """Whether the images agree under the given poses, and better than under every other convention.
 
-    agreement: of the given poses. Returns the check, the scores (given, chance, others), and whether to trust the poses.
+    agreement: of the given poses. compared: images, of those in it, for which the conventions are tried. Returns the check, the scores (given, chance, others), and whether to trust the poses.
     """
     count = len(sweep.cameras)
     if count < 3:
@@ -64,7 +66,7 @@ def check_poses(sweep: PlaneSweep, agreement: Agreement) -> tuple[Check, list[Co
     if len(agreement.scores) < FEW_PATCHES:
         found = f"the images show too little to tell: {len(agreement.scores)} textured patches"
         return Check("poses", "yellow", found, "look at the cameras below"), [], False
-    indices = [indices[i] for i in torch.linspace(0, len(indices) - 1, min(len(indices), COMPARED_IMAGES)).long()]
+    indices = [indices[i] for i in torch.linspace(0, len(indices) - 1, min(len(indices), compared)).long()]
     given = _of_images(agreement, indices)
     chance = sweep.score(indices, order=shuffled(count))
     scores = [_score("as given", given), _score("chance: the same images in another order", chance)]
