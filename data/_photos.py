@@ -21,6 +21,7 @@ AS_JPEG = ("JPEG", "MPO", "HEIF", "WEBP")  # Pillow's formats that are stored as
 KEPT = {"JPEG": (".jpg", ".jpeg"), "MPO": (".jpg", ".jpeg"), "PNG": (".png",)}  # copied, if their names say so
 QUALITY = {"JPEG": {"quality": 97, "subsampling": 0}, "PNG": {}}
 ORIENTATION = 0x0112  # EXIF tag: how a viewer has to turn the picture; 1 = not at all
+NO_PICTURES = "matches no streams"  # what ffmpeg says of a file of sound alone
 SHARPNESS_WIDTH = 480  # pixels to which a frame is thinned before its sharpness is judged
 
 
@@ -138,7 +139,9 @@ def extract_frames(video: Path, folder: Path, count: int, size: int | None) -> N
     try:
         total, seconds = imageio_ffmpeg.count_frames_and_secs(str(video))
     except (RuntimeError, OSError) as error:
-        raise UserError(f"{unreadable % _last_line(error)}.") from error
+        if NO_PICTURES not in str(error):
+            raise UserError(f"{unreadable % _last_line(error)}.") from error
+        total = 0
     if total == 0:
         raise UserError(f"{video} has no frames, expected a video of a scene; record it again.")
     folder.mkdir()

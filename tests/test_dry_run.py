@@ -30,6 +30,15 @@ from nerf.run_plan import MemoryPlan, measure_step, plan_memory
 from nerf.scene_box import SceneBox
 from nerf.training import finest_voxels, resolve
 
+BROWSER = """
+const drawn = { rectangles: 0, lines: 0, outside: 0 };
+const at = (x, y) => { if (!(x > -50 && x < 1050 && y > -50 && y < 550)) drawn.outside++; };
+const brush = { fillRect: (x, y) => { drawn.rectangles++; at(x, y); }, beginPath() {}, moveTo: at, lineTo: at,
+                  stroke() { drawn.lines++; } };
+const view = { getContext: () => brush, clientWidth: 1000, clientHeight: 500, addEventListener() {} };
+const document = { getElementById: () => view, querySelectorAll: () => [] };
+const devicePixelRatio = 1, addEventListener = () => {};
+"""
 UNIT_BOX = SceneBox(torch.tensor([[-1.0, -1, -1], [1, 1, 1]]))
 
 
@@ -210,10 +219,13 @@ def test_the_page_of_a_right_scene(tmp_path: Path) -> None:
     assert str(tmp_path / "run" / "dry_run.html") in result.stdout and "green  poses" in result.stdout
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["dry_run.html"]  # nothing was trained
     node = shutil.which("node")
-    if node is not None:  # the script is one that a browser can read
+    if node is not None:  # stands for a browser that counts what is drawn
         script = re.search(r"<script>(.*)</script>", page, re.DOTALL)[1]
-        (tmp_path / "page.js").write_text(script, encoding="utf-8")
-        assert subprocess.run([node, "--check", tmp_path / "page.js"], check=False).returncode == 0
+        (tmp_path / "page.js").write_text(BROWSER + script + "\nconsole.log(JSON.stringify(drawn))", encoding="utf-8")
+        result = subprocess.run([node, tmp_path / "page.js"], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        drawn = json.loads(result.stdout)
+        assert drawn["rectangles"] > 100 and drawn["lines"] == 12 + 100 * 6 and drawn["outside"] == 0
 
 
 def test_the_page_of_a_scene_in_a_wrong_convention(tmp_path: Path) -> None:
