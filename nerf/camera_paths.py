@@ -65,8 +65,8 @@ def orbit(cameras: Cameras, views: int) -> Cameras:
     spaced and counterclockwise seen from above; view 0 follows the last without a jump or a repeated frame.
 
     views: number of views. Returns views cameras of the dtype and device of cameras with the size and the
-    intrinsics of camera 0, without its lens. Raises ValueError for views below 1, and if the cameras do not surround a target: only one
-    camera, parallel optical axes, or cameras that look outwards.
+    intrinsics of camera 0, without its lens. Raises ValueError for views below 1, and if the cameras do not surround a
+    target: only one camera, parallel optical axes, or cameras that look outwards.
     """
     ring = _viewpoints(cameras, views)
     elevation = ring.elevations.quantile(0.5).clamp(MIN_ELEVATION, MAX_ELEVATION)

@@ -28,6 +28,12 @@ FIELD_NAMES = ("auto", "voxel_deferred", "voxel_mlp", "voxel_sh")
 class DatasetConfig:
     scene: str = setting("bricks", "scene name: a folder in data/nerf_synthetic, in $NERF_DATA or in data")
     root: str | None = setting(None, "folder of the scene, or of the folder that holds it")
+    format: str = setting(
+        "auto", "of a capture: colmap, transforms, blender, nsvf or llff; auto = what its folder holds"
+    )
+    images: str | None = setting(None, "folder of a capture's photos, where it has several; none = sides up to 1600")
+    skip_missing: bool = setting(False, "go on without the photos of a capture that are missing")
+    hold_out: int = setting(8, "every so-manieth photo is a test view if the format names none; 0 = none is", low=0)
     downscale: int = setting(1, "integer factor by which images shrink, area average", low=1)
     background: str = setting("white", "colour behind the scene", choices=("white", "black", "random"))
     aabb: list[float] | None = setting(None, "scene box: x0,y0,z0,x1,y1,z1 in world units; none = from the data")

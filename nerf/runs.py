@@ -15,8 +15,11 @@ from nerf import checkpoint
 from nerf.cameras import Cameras
 from nerf.config import Config, DatasetConfig, build, unknown_setting
 from nerf.datasets.blender import find_scene, load_blender
+from nerf.datasets.capture import Capture
+from nerf.datasets.photos import load_photos, split_frames
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import place_images
+from nerf.datasets.readers import read_capture
 from nerf.errors import UserError
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
@@ -178,7 +181,34 @@ def newest_run() -> Path:
 
 def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
     """The images of one split, as the config names them."""
-    return load_blender(find_scene(dataset.root, dataset.scene, DATA), split, dataset.downscale)
+    if _is_blender(dataset):
+        return load_blender(find_scene(dataset.root, dataset.scene, DATA), split, dataset.downscale)
+    return load_photos(_capture(dataset), split, dataset.downscale, dataset.hold_out, dataset.skip_missing)
+
+
+def check_split(dataset: DatasetConfig, split: str) -> None:
+    """Raises UserError where a capture has no view in a split: better said before training than after it."""
+    if not _is_blender(dataset):
+        split_frames(_capture(dataset), split, dataset.hold_out)
+
+
+def sparse_points(dataset: DatasetConfig) -> Tensor | None:
+    """World points [P,3] float32 that the poses came with, None where the format has none."""
+    points = None if _is_blender(dataset) else _capture(dataset).points
+    return None if points is None else torch.from_numpy(points).float()
+
+
+def _is_blender(dataset: DatasetConfig) -> bool:
+    """Whether the scene is looked for by its name and loaded as Synthetic-NeRF's are, with depth where it has some."""
+    if dataset.format != "auto" or dataset.root is None:
+        return dataset.format in ("auto", "blender")
+    return (Path(dataset.root).expanduser() / "transforms_train.json").is_file()
+
+
+def _capture(dataset: DatasetConfig) -> Capture:
+    if dataset.root is None:
+        raise UserError(f"dataset.format={dataset.format} needs the folder of the capture; give dataset.root=FOLDER.")
+    return read_capture(Path(dataset.root).expanduser(), dataset.format, dataset.images)
 
 
 def background(config: Config, device: torch.device) -> Tensor:

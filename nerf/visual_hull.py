@@ -16,6 +16,7 @@ from nerf.occupancy import OccupancyGrid, uniform
 from nerf.scene_box import Resolution, SceneBox
 
 SEARCH_CELLS = 64**3
+SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
 
 
 def find_box(images: PosedImages, device: torch.device) -> SceneBox:
@@ -72,16 +73,16 @@ def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> Occupan
 
 
 def _image_radius(cameras: Cameras, view: int, points: Tensor, depth: Tensor, radius: float) -> int:
-    """Pixels by which a ball around any of the points [N,3] is seen to spread, at least 1. depth [N], radius: world."""
+    """Pixels by which a ball around any of the points [N,3] spreads along rows and columns, at least 1. depth [N], radius: world."""
     if len(points) == 0:
         return 1
     if cameras.lenses is None:
         return int(cameras.intrinsics[view, :2].max().item() * radius / max(depth.min().item(), radius)) + 1
-    # A lens magnifies here more and there less: so each ball is looked at.
+    # A lens magnifies here more and there less: so each ball is looked at, by a small step to the right and one up.
+    step = SMALL_STEP * radius
     middle, _ = cameras.project(view, points)
-    axes = cameras.c2w[view, :, :2].T
-    spread = torch.stack([cameras.project(view, points + radius * axis)[0] - middle for axis in axes])
-    return int(spread.norm(dim=(0, 2)).max().item()) + 1
+    moved = [cameras.project(view, points + step * axis)[0] - middle for axis in cameras.c2w[view, :, :2].T]
+    return int(torch.stack(moved).norm(dim=0).max().item() / SMALL_STEP) + 1
 
 
 def _widen(mask: Tensor, radius: int) -> Tensor:

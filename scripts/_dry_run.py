@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import torch
+from _report import image_size
 from PIL import Image
 from tqdm import tqdm
 
@@ -17,7 +18,7 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.dry_run import DryRun, inspect
 from nerf.dry_run_checks import Check
 from nerf.files import replacing
-from nerf.runs import open_images
+from nerf.runs import open_images, sparse_points
 
 TEMPLATE = Path(__file__).with_name("_dry_run.html")
 THUMBNAIL = 128  # pixels on the longer side
@@ -30,6 +31,7 @@ RED_STATUS = 1
 
 def look_before(config: Config, folder: Path) -> int:
     """Writes folder/dry_run.html, prints the verdicts, and returns the exit status: not 0 if one is red."""
+    points = sparse_points(config.dataset)
     config, images, backend = open_images(config)
     with tqdm(total=3, bar_format="{n}/{total} {desc}") as bar:
 
@@ -37,7 +39,7 @@ def look_before(config: Config, folder: Path) -> int:
             bar.set_description_str(line)
             bar.update()
 
-        found = inspect(config, images, backend, say=say)
+        found = inspect(config, images, backend, points, say)
     path = folder / "dry_run.html"
     with replacing(path) as partial:
         partial.write_text(page(config, images, found), encoding="utf-8")
@@ -55,9 +57,10 @@ def look_before(config: Config, folder: Path) -> int:
 def page(config: Config, images: PosedImages, found: DryRun) -> str:
     """The whole page."""
     cameras = images.cameras
-    title = f"{config.dataset.scene}: {len(images)} training views {cameras.width}x{cameras.height}"
+    title = f"{config.dataset.scene}: {len(images)} training views {image_size(cameras)}"
     parts = {
         "TITLE": html.escape(title),
+        "NOTES": "".join(f"<p>{html.escape(note)}</p>" for note in images.notes),
         "VERDICTS": "".join(_verdict_row(check) for check in found.checks),
         "PLAN": "".join(_row(name, value) for name, value in _plan(found)),
         "CONVENTIONS": "".join(

@@ -104,13 +104,15 @@ def none_as_null(cls: type, argument: str) -> str:
 
 
 def _build(cls: type, composed: Any) -> Any:
-    if "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene") and composed.dataset.root:
-        composed.dataset.scene = Path(composed.dataset.root).name
+    if "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene"):
+        if not OmegaConf.is_missing(composed.dataset, "root") and composed.dataset.root:
+            composed.dataset.scene = Path(composed.dataset.root).resolve().name
     try:
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         raise UserError(
-            f"{str(error).splitlines()[0]}; give it as name=value, for example dataset.scene=lego."
+            f"{str(error).splitlines()[0]}; give it as name=value, for example dataset.scene=lego or "
+            "dataset.root=FOLDER."
         ) from error
     values.pop("experiment", None)
     return settings.build(cls, values)

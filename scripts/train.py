@@ -3,6 +3,7 @@
     python scripts/train.py                                   the bundled scene
     python scripts/train.py dataset=lego                      Synthetic-NeRF lego
     python scripts/train.py dataset=blender dataset.scene=NAME
+    python scripts/train.py dataset=capture dataset.root=DIR  photos with poses: COLMAP, nerfstudio, LLFF, NSVF, ...
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
     python scripts/train.py dataset=lego dry_run=true         look before: poses, box, memory, time, as one HTML page
@@ -26,7 +27,7 @@ from nerf import checkpoint
 from nerf.config import Config, setting
 from nerf.errors import UserError
 from nerf.interrupts import StopOnInterrupt
-from nerf.runs import resume, start
+from nerf.runs import check_split, resume, start
 from nerf.training import TrainingStopped, train
 
 # Overrides that leave the result of a resumed run as it is.
@@ -40,13 +41,14 @@ class TrainScriptConfig(Config):
 
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
-    config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
-    if given.dry_run:
-        if given.resume is not None:
-            raise UserError("dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two.")
-        sys.exit(look_before(config, folder))
     if given.resume is None:
+        check_split(given.dataset, given.evaluation.split)
+        config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+        if given.dry_run:
+            sys.exit(look_before(config, folder))
         begun = start(config)
+    elif given.dry_run:
+        raise UserError("dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two.")
     else:
         folder = Path(given.resume)
         if folder.is_file():

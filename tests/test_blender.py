@@ -49,6 +49,13 @@ def test_stated_intrinsics_replace_the_field_of_view(folder: Path) -> None:
     torch.testing.assert_close(intrinsics, torch.tensor([[7, 8.5, 2.5, 2]] * 2))
 
 
+def test_a_lens_may_be_stated(folder: Path) -> None:
+    assert load_blender(folder, "train").cameras.lenses is None
+    edit_transforms(folder, lambda transforms: transforms.update(k1=0.125, k2=0, p2=0.5))
+    found = load_blender(folder, "train").cameras.lenses
+    assert found.models == ["perspective"] * 2 and found.coefficients.tolist() == [[0.125, 0, 0, 0.5, 0, 0]] * 2
+
+
 def test_centre_ray_passes_through_the_origin(tmp_path: Path) -> None:
     write_split(tmp_path, "train", random_images(2, 5, 7, 3), POSES)  # odd sizes have a central pixel
     cameras = load_blender(tmp_path, "train").cameras

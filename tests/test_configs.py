@@ -76,7 +76,8 @@ def test_every_script_composes_without_arguments(script: str) -> None:
 @pytest.mark.parametrize("group", ["dataset", "field", "experiment"])
 def test_every_option_of_every_group_composes_and_resolves(group: str) -> None:
     for option in options(group):
-        config = compose("train", f"{group}={option}", *(["dataset.scene=drums"] if option == "blender" else []))
+        needed = {"blender": ["dataset.scene=drums"], "capture": ["dataset.root=photos"]}.get(option, [])
+        config = compose("train", f"{group}={option}", *needed)
         resolved = resolve(config, select("native", "cpu"))
         assert isinstance(resolved.field, (VoxelShConfig, VoxelMlpConfig))
         assert resolved.train.rays_per_step and (resolved.train.steps or resolved.train.max_seconds)
@@ -85,7 +86,7 @@ def test_every_option_of_every_group_composes_and_resolves(group: str) -> None:
 def test_config_files_say_only_what_differs_from_the_dataclasses() -> None:
     """The defaults stand once, in nerf/config.py."""
     for path in CONFIGS.glob("dataset/*.yaml"):
-        assert yaml.safe_load(path.read_text()).keys() <= {"defaults", "scene"}, path
+        assert yaml.safe_load(path.read_text()).keys() <= {"defaults", "scene", "root", "format"}, path
     for path in CONFIGS.glob("field/*.yaml"):
         assert yaml.safe_load(path.read_text()).keys() == {"defaults"}, path
     defaults = dataclasses.asdict(Config())
@@ -101,6 +102,9 @@ def test_a_dataset_names_its_scene() -> None:
     assert compose("train", "dataset=blender", "dataset.scene=ship").dataset.scene == "ship"
     assert compose("train", "dataset=blender", "dataset.root=/data/ficus").dataset.scene == "ficus"
     assert "Missing mandatory value: scene; give it as name=value" in complaint("dataset=blender")
+    capture = compose("train", "dataset=capture", "dataset.root=/data/my photos").dataset
+    assert (capture.scene, capture.root, capture.format) == ("my photos", "/data/my photos", "auto")
+    assert "Missing mandatory value" in complaint("dataset=capture")
 
 
 def test_a_field_brings_its_own_settings() -> None:
@@ -132,7 +136,7 @@ def test_none_is_written_as_help_writes_it() -> None:
         ("zzz=1", "there is no setting 'zzz'; see --help"),
         ("train=3", "there is no setting 'train'"),
         ("field=voxel_mpl", "choose one of auto, voxel_deferred, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?"),
-        ("dataset=legoo", "choose one of blender, bricks, lego. Did you mean dataset=lego?"),
+        ("dataset=legoo", "choose one of blender, bricks, capture, lego. Did you mean dataset=lego?"),
         ("experiment=smok", "Did you mean experiment=smoke?"),
         ("backend=nativ", "backend=nativ is unknown; choose one of auto, native, torch. Did you mean 'native'?"),
         ("device=gpu", "choose one of auto, cuda, cpu"),

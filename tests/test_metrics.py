@@ -100,6 +100,17 @@ def test_scores_refuse_other_shapes_and_dtypes(score):
         score(planes, planes)
 
 
+def test_pixels_that_do_not_count_change_no_score():
+    image, truth, counts = torch.rand(30, 40, 3), torch.rand(30, 40, 3), torch.ones(30, 40, dtype=torch.bool)
+    for score in (psnr, ssim):
+        assert score(image, truth, counts) == pytest.approx(score(image, truth))
+    counts[:, 25:] = False
+    spoilt = torch.where(counts[..., None], image, torch.rand(30, 40, 3))
+    for score in (psnr, ssim):  # the windows and pixels of the part that counts are those of it alone
+        assert score(spoilt, truth, counts) == pytest.approx(score(image[:, :25], truth[:, :25]))
+        assert math.isnan(score(image, truth, torch.zeros_like(counts)))
+
+
 def test_median_depth_error_divides_by_opacity_where_there_is_truth():
     truth = torch.tensor([[2.0, 4.0, 3.0, 0.0]])
     opacity = torch.tensor([[0.5, 1.0, 0.8, 1.0]])

@@ -1,8 +1,8 @@
 """Scenes in the Blender format (transforms_<split>.json), which Synthetic-NeRF uses: find, check and load.
 
 Poses map camera to world in OpenGL axes, as Cameras does, so they are checked but not converted.
-Optional keys beyond Synthetic-NeRF's: fl_x, fl_y, cx, cy, w, h (pixels) and, for depth maps, depth_scale with
-a depth_file_path in every frame.
+Optional keys beyond Synthetic-NeRF's: fl_x, fl_y, cx, cy, w, h (pixels), k1 to k4, p1, p2 (a lens, see nerf/lenses.py)
+and, for depth maps, depth_scale with a depth_file_path in every frame.
 """
 
 import math
@@ -19,9 +19,9 @@ from nerf.datasets.decoding import image_info, read_all, read_depth, read_images
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, read_json, rigid_pose, shown, with_extension
 from nerf.errors import UserError
+from nerf.lenses import PERSPECTIVE, Lenses
 
 SYNTHETIC_NERF = ("chair", "drums", "ficus", "hotdog", "lego", "materials", "mic", "ship")
-DISTORTION_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
 
 
 def find_scene(root: str | None, scene: str, data_dir: Path) -> Path:
@@ -76,7 +76,8 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
             f"use one of {_smallest_divisors(math.gcd(width, height))}."
         )
     c2w = torch.tensor(poses, dtype=torch.float32)[:, :3]
-    cameras = Cameras(c2w, intrinsics / downscale, width // downscale, height // downscale)
+    lenses = Lenses.of(["perspective"] * len(paths), [transforms.distortion()] * len(paths))
+    cameras = Cameras(c2w, intrinsics / downscale, width // downscale, height // downscale, lenses=lenses)
     depths = None
     if any("depth_file_path" in frame for frame in transforms.frames):
         scale, files = transforms.positive("depth_scale"), transforms.files("depth_file_path")
@@ -112,18 +113,20 @@ class _Transforms:
                 f"{self.path}: w, h say {stated[0]:g}x{stated[1]:g} but the images are {width}x{height}. "
                 "Correct w and h, and with them fl_x, fl_y, cx and cy."
             )
-        for key in DISTORTION_KEYS:
-            if self.header.get(key):
-                raise UserError(
-                    f"{self.path}: {key}={self.header[key]} means lens distortion, but only pinhole "
-                    "cameras are supported. Undistort the images and remove the key."
-                )
         if "fl_x" in self.header:
             fx = self.positive("fl_x")
         else:
             fx = focal_from_fov(width, self._horizontal_fov())
         fy = self.positive("fl_y", fx)
         return [fx, fy, self.positive("cx", width / 2), self.positive("cy", height / 2)]
+
+    def distortion(self) -> list[float]:
+        """The coefficients of the lens as nerf.lenses.PERSPECTIVE lists them, 0 where the file is silent."""
+        values = [self.header.get(key, 0.0) for key in PERSPECTIVE]
+        for key, value in zip(PERSPECTIVE, values):
+            if not isinstance(value, float) or not math.isfinite(value):
+                raise UserError(f"{self.path}: {key} is {shown(value)}, expected a finite number; correct it.")
+        return values
 
     def _horizontal_fov(self) -> float:
         fov = self.positive("camera_angle_x")

@@ -1,13 +1,13 @@
 """From a capture to posed images: which photos, whether they can be used, and their pixels.
 
-Cameras take the size of the file as it is: where it is a scaled copy of what the intrinsics were found for (images_4 and
-the like), they are scaled; where EXIF says that a photo is shown turned and the intrinsics are for the turned picture,
-it is turned. Lenses stay as they are: pixels are averaged where a smaller size is asked for, and never warped.
+Cameras take the size of the file as it is: where it is a scaled copy of what the intrinsics were found for (images_4
+and the like), they are scaled; where EXIF says that a photo is shown turned and the intrinsics are for the turned
+picture, it is turned. Lenses stay as they are: pixels are averaged where a smaller size is asked for, and never warped.
 """
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +19,11 @@ from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.decoding import ImageInfo, image_info, read_all, read_images, read_mask, read_pixels
 from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.readers import missing_images
+from nerf.datasets.transforms_file import rigid_pose
 from nerf.errors import UserError
 from nerf.lenses import Lenses
 
-ORTHONORMAL_TOLERANCE = 1e-3  # largest entry of |R^T R - 1|
 SIZE_TOLERANCE = 1.0  # pixels by which rounding may change the proportions of a scaled copy
 NAMED = 5  # files that a message names before it only counts
 
@@ -55,12 +56,9 @@ def load_photos(
     number. Raises UserError, naming the file, for poses and intrinsics that are none, frames that are there twice,
     missing and damaged files, photos and masks that do not fit their intrinsics, and a split without a view.
     """
-    _check_frames(capture)
-    frames = split_frames(capture, split, hold_out)
     missing = _missing(capture, skip_missing)
-    frames = [frame for frame in frames if frame.image not in missing]
-    if not frames:
-        raise UserError(f"{capture.root}: every photo of the split {split} is missing; restore them.")
+    frames = split_frames(capture, split, hold_out)
+    _check_frames(frames, str(capture.root))
     infos = read_all(lambda index: image_info(frames[index].image), len(frames), "photos found")
     photos = [_photo(frame, info) for frame, info in zip(frames, infos)]
     cameras = _cameras(photos, downscale)
@@ -74,68 +72,53 @@ def load_photos(
 
 
 def split_frames(capture: Capture, split: str, hold_out: int = 8) -> list[Frame]:
-    """The frames of train, val or test.
+    """The frames of train, val or test whose photos are there.
 
     The format's own split, where it has one: a frame without a word about it is for training. Else every hold_out-th
-    of the frames, sorted by the name of their files, from the first on, is a test view and the others are for training;
-    0 holds none out. Raises UserError where there is no such view.
+    of the photos, sorted by the names of their files, from the first on, is a test view and the others are for
+    training; 0 holds none out. Raises UserError where there is no such view.
     """
-    if any(frame.split is not None for frame in capture.frames):
-        chosen = [frame for frame in capture.frames if (frame.split or "train") == split]
-        counts = Counter(frame.split or "train" for frame in capture.frames)
+    missing = set(missing_images(capture))
+    there = [frame for frame in capture.frames if frame.image not in missing]
+    if any(frame.split is not None for frame in there):
+        chosen = [frame for frame in there if (frame.split or "train") == split]
+        counts = Counter(frame.split or "train" for frame in there)
         remedy = f"its own split has {', '.join(f'{counts[name]} {name}' for name in sorted(counts))} views"
     else:
-        frames = sorted(capture.frames, key=lambda frame: str(frame.image))
-        held_out = frames[::hold_out] if hold_out else []
-        rest = [frame for frame in frames if frame not in held_out] if held_out else frames
-        chosen = {"test": held_out, "train": rest}.get(split, [])
-        remedy = f"dataset.hold_out={hold_out} makes {len(held_out)} test and {len(rest)} train views"
+        frames = sorted(there, key=lambda frame: str(frame.image))
+        splits = ["test" if hold_out and index % hold_out == 0 else "train" for index in range(len(frames))]
+        chosen = [frame for frame, held in zip(frames, splits) if held == split]
+        counts = {name: splits.count(name) for name in ("train", "test")}
+        remedy = f"dataset.hold_out={hold_out} makes {counts['train']} train and {counts['test']} test views"
     if not chosen:
         raise UserError(
-            f"{capture.root}: there is no {split} view among {len(capture.frames)} photos; {remedy}. Score another "
-            "split (evaluation.split=train), or set dataset.hold_out=8 where the format has no split."
+            f"{capture.root}: there is no {split} view among {len(there)} photos; {remedy}. Score another split "
+            "(evaluation.split=train), or set dataset.hold_out=8 where the format has no split."
         )
     return chosen
 
 
-def _check_frames(capture: Capture) -> None:
-    if not capture.frames:
-        raise UserError(f"{capture.root}: {capture.format} without a single photo; export it again.")
-    seen = Counter(os.path.normpath(frame.image) for frame in capture.frames)
-    twice = [path for path, count in seen.items() if count > 1]
+def _check_frames(frames: Sequence[Frame], where: str) -> None:
+    twice = [path for path, count in Counter(frame.image for frame in frames).items() if count > 1]
     if twice:
-        raise UserError(f"{_some(twice)} named by more than one frame of {capture.root}; remove the duplicates.")
-    for frame in capture.frames:
-        _check_pose(frame)
+        raise UserError(f"{where}: duplicate frames, {_some(twice)} are each named by several; remove all but one.")
+    for frame in frames:
+        rigid_pose([*frame.c2w.tolist(), [0.0, 0.0, 0.0, 1.0]], f"{frame.image}: its pose")
         fx, fy, cx, cy = frame.intrinsics
         if not (np.isfinite([fx, fy, cx, cy]).all() and fx > 0 and fy > 0 and frame.width > 0 and frame.height > 0):
             raise UserError(
-                f"{frame.image}: its intrinsics are fx={fx:g}, fy={fy:g}, cx={cx:g}, cy={cy:g} for "
-                f"{frame.width}x{frame.height} pixels, expected finite numbers and positive focal lengths; correct them."
+                f"{frame.image}: its intrinsics are fx={fx:g}, fy={fy:g}, cx={cx:g}, cy={cy:g} for {frame.width}x"
+                f"{frame.height} pixels, expected finite numbers, sizes and focal lengths above 0; correct them."
             )
-
-
-def _check_pose(frame: Frame) -> None:
-    where, rotation = f"{frame.image}: its pose", frame.c2w[:, :3]
-    if not np.isfinite(frame.c2w).all():
-        raise UserError(f"{where} holds numbers that are not finite; correct it or drop the frame.")
-    gram = rotation.T @ rotation
-    scale = float(np.sqrt(np.trace(gram) / 3))
-    if np.abs(gram - np.eye(3)).max() > ORTHONORMAL_TOLERANCE:
-        if scale > 0 and np.abs(gram / scale**2 - np.eye(3)).max() <= ORTHONORMAL_TOLERANCE:
-            raise UserError(f"{where} scales by {scale:.6g}, expected a rotation; divide its 3x3 block by the scale.")
-        raise UserError(f"{where} is not a rotation and a shift; remove shear and unequal scales, or drop the frame.")
-    if np.linalg.det(rotation) < 0:
-        raise UserError(f"{where} is a reflection, expected a rotation; negate the axis that is flipped.")
 
 
 def _missing(capture: Capture, skip: bool) -> set[Path]:
     """Photos that are not there. Raises UserError where there are any, unless they are to be skipped."""
-    missing = {frame.image for frame in capture.frames if not frame.image.exists()}
+    missing, named = set(missing_images(capture)), {frame.image for frame in capture.frames}
     if missing and not skip:
         raise UserError(
-            f"{len(missing)} of the {len(capture.frames)} photos of {capture.root} are missing: "
-            f"{_some(sorted(map(str, missing)))}. Restore them, or go on without them: dataset.skip_missing=true."
+            f"{len(missing)} of the {len(named)} photos of {capture.root} are missing: {_some(missing)}. Restore them, "
+            "or go on without them: dataset.skip_missing=true."
         )
     return missing
 
@@ -148,8 +131,9 @@ def _photo(frame: Frame, info: ImageInfo) -> _Photo:
         return _Photo(frame, info, upright=True)
     turned = " (EXIF turns it)" if info.turns else ""
     raise UserError(
-        f"{frame.image} is {info.width}x{info.height}{turned}, but its intrinsics are for {frame.width}x{frame.height}, "
-        "which has other proportions: it was cropped or turned, or belongs to another camera. Bring back the original."
+        f"{frame.image} is {info.width}x{info.height}{turned}, but its intrinsics are for "
+        f"{frame.width}x{frame.height}, which has other proportions: it was cropped or turned, or belongs to another "
+        "camera. Bring back the original."
     )
 
 
@@ -191,7 +175,7 @@ def _counted(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> Pixe
             return PixelRuns.of_bounds(torch.tensor([[first, end]]))
         runs = PixelRuns.of_mask(torch.from_numpy(read_mask(path, photos[index].size, downscale)).reshape(-1), first)
         if len(runs) == 0:
-            raise UserError(f"{path}: the mask excludes every pixel; white is what counts. Invert it or drop the frame.")
+            raise UserError(f"{path}: the mask excludes every pixel; white counts. Invert it, or drop the frame.")
         return runs
 
     return PixelRuns.join(read_all(read, len(photos), "masks"))
@@ -208,9 +192,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _notes(capture: Capture, photos: Sequence[_Photo], missing: set[Path], split: str) -> tuple[str, ...]:
     """What to tell about how the photos were read, a sentence each."""
-    notes = [f"{capture.root}: {capture.format}, {len(capture.frames)} photos, {len(photos)} of them for {split}."]
+    notes = [f"{capture.root}: {capture.format}; {len(photos)} photos for {split}."]
     if missing:
-        notes.append(f"{len(missing)} photos are missing and left out: {_some(sorted(map(str, missing)))}.")
+        notes.append(f"{len(missing)} photos are missing and left out.")
     scaled = [photo for photo in photos if photo.size != (photo.frame.width, photo.frame.height)]
     if scaled:
         (width, height), frame = scaled[0].size, scaled[0].frame
@@ -227,6 +211,7 @@ def _notes(capture: Capture, photos: Sequence[_Photo], missing: set[Path], split
     return tuple(notes)
 
 
-def _some(paths: Sequence[str]) -> str:
+def _some(paths: Collection[Path]) -> str:
+    paths = sorted(map(str, paths))
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
     return ", ".join(paths[:NAMED]) + more

@@ -1,0 +1,196 @@
+"""Images of different sizes, with lenses and masks, through all that a run does with them."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_images
+
+from nerf import checkpoint, visual_hull
+from nerf.camera_paths import orbit
+from nerf.cameras import Cameras
+from nerf.datasets.pixel_runs import PixelRuns
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.ray_batches import RayBatches
+from nerf.evaluation import evaluate
+from nerf.lenses import Lenses
+from nerf.ops.backend import select
+from nerf.pose_splines import interpolate
+from nerf.rendering import render_image
+from nerf.training import TrainState, make_sampler, prepare, resolve
+
+CPU = select("native", "cpu")
+CUT = [(0, 20, 0, 20), (2, 18, 0, 20), (0, 20, 3, 15)]  # first and last column and row of a view, in turn
+
+
+def cut_images(masked: bool = False) -> PosedImages:
+    """The tiny scene's views, some of them cut at the sides, which moves the principal point.
+
+    masked: what was cut off stays, in a colour of its own, and does not count.
+    """
+    whole = tiny_images()
+    pixels, depths, sizes, intrinsics, counted = [], [], [], [], []
+    for index in range(len(whole)):
+        left, right, top, bottom = CUT[index % len(CUT)]
+        inside = torch.zeros(20, 20, dtype=torch.bool)
+        inside[top:bottom, left:right] = True
+        keep = torch.ones_like(inside) if masked else inside
+        image = whole.image(index).clone()
+        image[~inside] = torch.tensor([255, 0, 255, 255], dtype=torch.uint8)
+        counted.append(inside[keep])
+        pixels.append(image[keep])
+        depths.append(whole.depth(index)[keep])
+        sizes.append((20, 20) if masked else (right - left, bottom - top))
+        shift = (0, 0, 0, 0) if masked else (0, 0, left, top)
+        intrinsics.append(whole.cameras.intrinsics[index] - torch.tensor(shift))
+    cameras = Cameras.of_sizes(whole.cameras.c2w, torch.stack(intrinsics), sizes)
+    runs = PixelRuns.of_mask(torch.cat(counted)) if masked else None
+    return PosedImages(torch.cat(pixels), cameras, whole.names, torch.cat(depths), runs)
+
+
+def state_of(images: PosedImages, **settings: object) -> tuple[object, TrainState]:
+    config = resolve(tiny_config(**settings), CPU)
+    return config, prepare(config, images, CPU)
+
+
+def test_pixels_are_counted_image_by_image(device: str) -> None:
+    cameras = cut_images().cameras.to(device)
+    assert [cameras.size(index) for index in range(3)] == [(20, 20), (16, 20), (20, 12)]
+    pixels = torch.arange(cameras.first_pixel(len(cameras)), device=device)
+    image, column, row = cameras.locate(pixels)
+    sizes = cameras.image_sizes[image]
+    assert (column >= 0).all() and (row >= 0).all() and (column < sizes[:, 0]).all() and (row < sizes[:, 1]).all()
+    first = torch.tensor([cameras.first_pixel(index) for index in range(len(cameras))], device=device)
+    assert torch.equal(first[image] + row * sizes[:, 0] + column, pixels)
+
+
+def test_rays_of_a_part_of_an_image_are_those_of_the_whole() -> None:
+    cut, whole = cut_images().cameras, tiny_images().cameras
+    for index in range(len(cut)):
+        left, right, top, bottom = CUT[index % len(CUT)]
+        expected = whole.image_rays(index).directions.view(20, 20, 3)[top:bottom, left:right].reshape(-1, 3)
+        torch.testing.assert_close(cut.image_rays(index).directions, expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_batches_hold_what_the_images_show(masked: bool) -> None:
+    """Each pixel that counts as often as any other, with its own ray and colour, and no other."""
+    images = cut_images(masked)
+    _, state = state_of(images)
+    batches = RayBatches(images, CPU, 0)
+    state.occupancy.occupied = torch.ones_like(state.occupancy.occupied)
+    batches.find_pool(make_sampler(tiny_config(), state))
+    batch = batches.draw(4000)
+    magenta = (batch.rgba == torch.tensor([1.0, 0.0, 1.0, 1.0])).all(-1)
+    assert not magenta.any()
+    reference = tiny_images()
+    for index in range(len(images)):
+        mine = (batch.rays.origins == reference.cameras.centers[index]).all(-1).nonzero()[:50, 0]
+        pixels, _ = reference.cameras.project(index, batch.rays.origins[mine] + batch.rays.directions[mine])
+        column, row = pixels.floor().long().unbind(-1)
+        assert len(mine) > 10
+        torch.testing.assert_close(batch.rgba[mine], reference.image(index)[row, column].float() / 255)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_run_learns_and_resumes(tmp_path: Path, masked: bool) -> None:
+    images = cut_images(masked)
+    config, plain = state_of(images)
+    reports = run_to(config, plain, STEPS)
+    assert reports[-1].psnr > 18 > reports[0].psnr
+    config, state = state_of(images)
+    run_to(config, state, 17)
+    checkpoint.save(tmp_path, config, state, images.cameras)
+    content = checkpoint.load_resume(tmp_path)
+    state = checkpoint.restore_run(content, config, images, CPU)
+    run_to(config, state, STEPS)
+    assert differing(facts(plain), facts(state)) == []
+
+
+def test_the_hull_of_cut_and_masked_views_holds_that_of_whole_ones() -> None:
+    """What a view does not show, or does not count, says nothing about what is empty."""
+    box = visual_hull.find_box(tiny_images(), torch.device("cpu"))
+    resolution = box.resolution(24**3)
+    whole = visual_hull.carve(tiny_images(), box, resolution).occupied
+    for masked in (False, True):
+        found = visual_hull.carve(cut_images(masked), box, resolution).occupied
+        assert (found | ~whole).all() and found.sum() < 2 * whole.sum()
+
+
+def test_the_hull_through_a_lens_holds_the_sphere() -> None:
+    """The tiny scene's rays, seen by a lens that magnifies the sides by a half: nothing of the sphere is carved off."""
+    generator = torch.Generator().manual_seed(0)
+    points = torch.nn.functional.normalize(torch.randn(2000, 3, generator=generator), dim=-1)
+    whole = tiny_images()
+    lenses = Lenses.of(["perspective"] * len(whole), [(0.5, 0.0, 0.0, 0.0)] * len(whole))
+    intrinsics = whole.cameras.intrinsics * torch.tensor([6.0, 6.0, 8.0, 8.0])
+    cameras = Cameras(whole.cameras.c2w, intrinsics, 160, 160, lenses=lenses)
+    alpha = []
+    for index in range(len(cameras)):
+        rays = cameras.image_rays(index)
+        nearest = -(rays.origins * rays.directions).sum(-1)
+        alpha.append((rays.origins + nearest[:, None] * rays.directions).norm(dim=-1) < 1)
+    pixels = (255 * torch.cat(alpha)[:, None]).to(torch.uint8).expand(-1, 4).contiguous()
+    images = PosedImages(pixels, cameras, whole.names)
+    box = visual_hull.find_box(images, torch.device("cpu"))
+    resolution = box.resolution(32**3)
+    grid_map, occupied = box.grid_map(resolution), visual_hull.carve(images, box, resolution).occupied
+    cells = grid_map.to_grid(0.999 * points).long().clamp(min=0)
+    cells = torch.minimum(cells, torch.tensor(occupied.shape) - 1)
+    assert occupied[cells.unbind(-1)].all() and occupied.float().mean() < 0.7
+
+
+def test_views_are_rendered_and_scored_at_their_own_sizes() -> None:
+    config, state = state_of(cut_images())
+    run_to(config, state, STEPS)
+    sampler, white, images = make_sampler(config, state), torch.ones(3), cut_images()
+    shapes = []
+    scores = evaluate(state.field, sampler, images, white, on_view=lambda i, r, t: shapes.append((r.rgb.shape, t.shape)))
+    assert shapes[:3] == [(torch.Size([h, w, 3]),) * 2 for w, h in ((20, 20), (16, 20), (20, 12))]
+    assert len(scores.psnr) == len(images) == len(scores.depth_error) and min(scores.psnr) > 10
+
+
+def test_what_does_not_count_is_not_scored() -> None:
+    """Where pixels are cut off or masked, the same others are scored."""
+    config, state = state_of(cut_images())
+    run_to(config, state, STEPS)
+    sampler, white = make_sampler(config, state), torch.ones(3)
+    cut, masked = (evaluate(state.field, sampler, cut_images(m), white) for m in (False, True))
+    torch.testing.assert_close(torch.tensor(masked.psnr), torch.tensor(cut.psnr), rtol=0, atol=1e-3)
+    torch.testing.assert_close(torch.tensor(masked.ssim), torch.tensor(cut.ssim), rtol=0, atol=1e-4)
+    assert masked.depth_error == pytest.approx(cut.depth_error, abs=1e-4)
+    assert all(map(math.isfinite, masked.ssim))
+
+
+def test_a_model_keeps_its_cameras(tmp_path: Path) -> None:
+    images = cut_images()
+    lenses = Lenses.of(["perspective", "fisheye"] * 4, [(0.1, 0.2, 0.0, 0.0, 0.3), (0.1, 0.2)] * 4)
+    cameras = replace(images.cameras, lenses=lenses)
+    config, state = state_of(images)
+    checkpoint.save(tmp_path, config, state, cameras)
+    found = checkpoint.restore_cameras(checkpoint.load(tmp_path))
+    assert torch.equal(found.image_sizes, cameras.image_sizes) and torch.equal(found.intrinsics, cameras.intrinsics)
+    assert found.lenses.models == lenses.models and torch.equal(found.lenses.coefficients, lenses.coefficients)
+    torch.testing.assert_close(found.lenses.reach, lenses.reach)
+
+
+def test_paths_through_cameras_of_different_sizes_have_one() -> None:
+    cameras = cut_images().cameras
+    for path in (orbit(cameras, 5), interpolate(cameras, 5), interpolate(cameras[[1, 0]], 5)):
+        assert path.sizes is None and path.lenses is None
+    assert (path.width, path.height) == (16, 20) and (orbit(cameras, 5).width, orbit(cameras, 5).height) == (20, 20)
+    half = cameras.resized(scale=0.5)
+    assert [half.size(index) for index in range(3)] == [(10, 10), (8, 10), (10, 6)]
+    same = cameras.resized(12, 10)
+    assert same.sizes is None and (same.width, same.height) == (12, 10)
+
+
+def test_a_camera_of_another_size_renders_alone_as_among_others() -> None:
+    config, state = state_of(cut_images())
+    cameras, sampler = cut_images().cameras, make_sampler(config, state)
+    for index in range(3):
+        alone = render_image(state.field, sampler, cameras[index], 0, torch.ones(3))
+        among = render_image(state.field, sampler, cameras, index, torch.ones(3))
+        assert torch.equal(alone.rgb, among.rgb)
