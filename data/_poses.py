@@ -20,8 +20,8 @@ from nerf.errors import UserError
 
 POLL = 0.25  # seconds between two looks at how far a stage is
 SEQUENTIAL_OVERLAP = 12  # neighbours in time on each side; further ones at distances 2, 4, 8, ... too
-FEW_PHOTOS = 10  # that share a camera; with fewer, a lens of one distortion coefficient is estimated, else OPENCV's four
-CENTRED_PHOTOS = 20  # with as many for each camera, the principal point is estimated too: on a phone it is a percent off
+FEW_PHOTOS = 10  # that share a camera: with fewer, its lens gets one coefficient of distortion, else OPENCV's four
+CENTRED_PHOTOS = 20  # with as many for each camera, the principal point is estimated too: a phone's is a percent off
 MAKE, MODEL, FOCAL, FOCAL_35MM = 0x010F, 0x0110, 0x920A, 0xA405  # EXIF tags
 EXIF_IFD = 0x8769
 SEED = 0  # of RANSAC: the same photos give the same poses
@@ -152,7 +152,8 @@ class Run:
         sparse.mkdir()
         (part / str(best)).replace(sparse / "0")
         shutil.rmtree(part)
-        kinds = Counter(f"{model.cameras[i].model.name} {model.cameras[i].width}x{model.cameras[i].height}" for i in used)
+        lenses = [model.cameras[index] for index in used]
+        kinds = Counter(f"{lens.model.name} {lens.width}x{lens.height}" for lens in lenses)
         cameras = f"{len(used)} camera{'s' if len(used) > 1 else ''}: " + ", ".join(
             f"{count} {kind}" if count > 1 else kind for kind, count in sorted(kinds.items())
         )

@@ -4,10 +4,10 @@
     python data/prepare.py VIDEO.mp4 OUT         its sharpest frames, evenly spread
     python data/prepare.py PHOTOS OUT --size 1600        photos shrink to that many pixels on their longer side
 
-OUT/images and OUT/sparse/0 are in COLMAP's layout, OUT/colmap keeps the features and matches. Photos are stored upright;
-those of one size and lens share one camera, portrait and landscape have one each (--camera each: every photo has its
-own, for zoom lenses). Photos are matched each with each, video frames with those near in time (--match). What broke off
-goes on when the command is run again. Needs the optional packages: pip install 'nerf-voxel[capture]'.
+OUT/images and OUT/sparse/0 are in COLMAP's layout, OUT/colmap keeps the features and matches. Photos are stored
+upright; those of one size and lens share one camera, portrait and landscape have one each (--camera each: every photo
+has its own, for zoom lenses). Photos are matched each with each, video frames with those near in time (--match). What
+broke off goes on when the command is run again. Needs the optional packages: pip install 'nerf-voxel[capture]'.
 """
 
 import argparse
@@ -164,7 +164,8 @@ def _report(found: "_poses.Found", how: str, arguments: argparse.Namespace, is_v
         f"{found.num_points} points; {found.cameras}"
     )
     if found.missing:
-        shown = ", ".join(found.missing[:10]) + (f" and {len(found.missing) - 10} more" if len(found.missing) > 10 else "")
+        more = f" and {len(found.missing) - 10} more" if len(found.missing) > 10 else ""
+        shown = ", ".join(found.missing[:10]) + more
         print(f"not registered, so not part of the scene: {shown}")
     if len(found.registered) < FEW * total:
         print(f"warning: that is few. {_remedies(how, arguments, is_video)}", file=sys.stderr)

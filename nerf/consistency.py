@@ -1,7 +1,7 @@
 """Do the poses belong to the images? A plane sweep tells, before anything is trained.
 
-A textured patch of one image is moved through depth (Collins 1996) and looked up in the views beside it. At the depth of
-the surface all of them show the same patch, if the poses are right; where images are shuffled or axes are mistaken,
+A textured patch of one image is moved through depth (Collins 1996) and looked up in the views beside it. At the depth
+of the surface all of them show the same patch, if the poses are right; where images are shuffled or axes are mistaken,
 no depth suits several neighbours at once. The score of a patch is its best agreement over all depths, where agreement
 is the normalised cross-correlation of the colours, averaged over the neighbours that see it.
 

@@ -99,8 +99,8 @@ def _time(
     except UserError as error:
         return None, str(error)
     return step * config.train.steps, (
-        f"{config.train.steps} steps as long as the first ones, {1e3 * step:.1f} ms each: grids grow later, and what is "
-        "empty is left out"
+        f"{config.train.steps} steps as long as the first ones, {1e3 * step:.1f} ms each: grids grow later, and what "
+        "is empty is left out"
     )
 
 

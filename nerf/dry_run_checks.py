@@ -15,8 +15,9 @@ from nerf.run_plan import MemoryPlan
 from nerf.scene_box import SceneBox
 
 COMPARED_IMAGES = 20  # for which every other convention is tried
-# The share of the way from chance to perfect agreement. Right poses reach 0.45 and more on renders with gloss and thin
-# parts, 0.7 and more on photos; every wrong convention stays below 0.4 (tests/test_consistency.py).
+# The share of the way from chance to perfect agreement. Right poses reach 0.5 and more on renders with gloss and thin
+# parts, 0.75 and more on photos; images in another order 0; a mistake that leaves some motion as it is, up to 0.4, which
+# is why the conventions are compared too.
 AGREES, HARDLY_AGREES = 0.35, 0.15
 BETTER, BETTER_ERRORS = 0.06, 3.0  # by how much another convention wins: of the score, and of its standard error
 FEW_PATCHES = 40  # tell nothing
@@ -57,7 +58,8 @@ def check_poses(
 ) -> tuple[Check, list[ConventionScore], bool]:
     """Whether the images agree under the given poses, and better than under every other convention.
 
-    agreement: of the given poses. compared: images, of those in it, for which the conventions are tried. Returns the check, the scores (given, chance, others), and whether to trust the poses.
+    agreement: of the given poses. compared: images, of those in it, for which the conventions are tried. Returns the
+    check, the scores (given, chance, others), and whether to trust the poses.
     """
     count = len(sweep.cameras)
     if count < 3:
@@ -86,7 +88,8 @@ def check_poses(
     if best is not None and _lift(best_score, chance.score) >= AGREES:
         found = (
             f"the poses look as if they were in another convention: {best.name}. Read that way, neighbouring images "
-            f"agree to {best_score:.2f}; as given ({GIVEN.name}), to {given.score:.2f}; by chance, to {chance.score:.2f}"
+            f"agree to {best_score:.2f}; as given ({GIVEN.name}), to {given.score:.2f}; by chance, to "
+            f"{chance.score:.2f}"
         )
         return Check("poses", "red", found, best.remedy), scores, False
     if share >= AGREES and rivals:
@@ -96,8 +99,8 @@ def check_poses(
         return Check("poses", "green", f"{figures}, better than under every usual mistake"), scores, True
     if share >= HARDLY_AGREES:
         remedy = (
-            "give the lens distortion if there is any, look for the images that do not fit, or find the poses anew with "
-            "data/prepare.py"
+            "give the lens distortion if there is any, look for the images that do not fit, or find the poses anew "
+            "with data/prepare.py"
         )
         return Check("poses", "yellow", f"{figures}: the poses are rough", remedy), scores, True
     remedy = (
@@ -124,7 +127,7 @@ def check_odd_images(
     if not odd:
         return Check("single images", "green", f"none of {len(by_image)} images disagrees with its neighbours{aside}")
     found = f"{len(odd)} of {len(by_image)} images agree with their neighbours no better than chance: {_listed(odd)}"
-    remedy = "look at their pictures and poses; leave out those that are blurred, show something else or are posed wrong"
+    remedy = "look at their pictures and poses; leave out what is blurred, shows something else or is posed wrong"
     return Check("single images", "red" if len(odd) > 0.1 * len(by_image) else "yellow", found + aside, remedy)
 
 
@@ -154,7 +157,8 @@ def check_blank(sweep: PlaneSweep, names: Sequence[str]) -> Check:
     if not flat:
         return Check("pictures", "green", "every image shows something")
     found = f"{len(flat)} of {len(names)} images show one colour: {_listed([names[i] for i in flat])}"
-    return Check("pictures", "yellow" if len(flat) < len(names) / 2 else "red", found, "leave them out, or copy them again")
+    verdict = "yellow" if len(flat) < len(names) / 2 else "red"
+    return Check("pictures", verdict, found, "leave them out, or copy them again")
 
 
 def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
@@ -220,7 +224,7 @@ def check_memory(plan: MemoryPlan) -> Check:
 
 
 def seen_distances(cameras: Cameras, points: Tensor) -> Tensor:
-    """Distances [S] from each camera to the points [P,3] that fall into its image; whether they are hidden is unknown."""
+    """Distances [S] from each camera to the points [P,3] that fall into its image, hidden or not."""
     seen = []
     for index in range(len(cameras)):
         pixels, z = cameras.project(index, points)

@@ -44,7 +44,9 @@ def look_before(config: Config, folder: Path) -> int:
     with replacing(path) as partial:
         partial.write_text(page(config, images, found), encoding="utf-8")
     for check in found.checks:
-        print(f"{check.verdict:<7}{check.name}: {check.found}." + (f"\n       -> {check.remedy}" if check.remedy else ""))
+        print(f"{check.verdict:<7}{check.name}: {check.found}.")
+        if check.remedy:
+            print(f"{'':<7}-> {check.remedy}")
     for name, value in _plan(found):
         print(f"{'':<7}{name}: {value}")
     print(path)
@@ -102,7 +104,8 @@ def _figure(images: PosedImages, index: int, found: DryRun) -> str:
     score = found.image_scores.get(index)
     words = f" {score:.2f}" if score is not None else ""
     label = html.escape(images.names[index])
-    return f"<figure data-camera={index}><img alt='' src='{_data_uri(images, index)}'><figcaption>{label}{words}</figcaption></figure>\n"
+    picture = f"<img alt='' src='{_data_uri(images, index)}'>"
+    return f"<figure data-camera={index}>{picture}<figcaption>{label}{words}</figcaption></figure>\n"
 
 
 def _data_uri(images: PosedImages, index: int) -> str:

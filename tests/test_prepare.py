@@ -4,7 +4,6 @@ Structure from motion needs pycolmap, which is optional; everything before it is
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -352,4 +351,4 @@ def test_a_video_becomes_a_scene(fox_photos: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "sparse" / "0" / "cameras.bin").exists()
     other = run(tmp_path / "fox.mp4", tmp_path / "out", "--threads", 2, "--frames", 10, "--match", "exhaustive")
     assert other.returncode == 0 and "is there already" not in other.stdout, other.stderr
-    assert os.listdir(tmp_path / "out" / "sparse") == ["0"]
+    assert stored(tmp_path / "out" / "sparse") == ["0"]
