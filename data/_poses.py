@@ -58,6 +58,22 @@ def load_pycolmap() -> ModuleType:
     return pycolmap
 
 
+def lenses(folder: Path, names: list[str]) -> list[list[str]]:
+    """Photos by size and, as far as EXIF tells, lens: those of one group are taken to share a camera."""
+    groups: dict[tuple, list[str]] = defaultdict(list)
+    for name in names:
+        with Image.open(folder / name) as image:
+            exif = image.getexif()
+            details = exif.get_ifd(EXIF_IFD)
+            lens = exif.get(MAKE), exif.get(MODEL), details.get(FOCAL), details.get(FOCAL_35MM)
+            groups[(image.size, *map(str, lens))].append(name)
+    return list(groups.values())
+
+
+def _described(camera: Any) -> str:
+    return f"{camera.model.name} {camera.width}x{camera.height}"
+
+
 class Run:
     """The stages over one folder of images; the database is in folder."""
 
@@ -76,7 +92,7 @@ class Run:
             for path in self.folder.glob(f"{self.database.name}*"):
                 path.unlink()
             pycolmap.Database.open(str(self.database)).close()
-            groups = [[name] for name in self.names] if camera_each else self._lenses()
+            groups = [[name] for name in self.names] if camera_each else lenses(self.images, self.names)
             for group in groups:
                 model = "OPENCV" if len(group) >= FEW_PHOTOS else "SIMPLE_RADIAL"
                 options = pycolmap.ImageReaderOptions(camera_model=model)
@@ -152,8 +168,7 @@ class Run:
         sparse.mkdir()
         (part / str(best)).replace(sparse / "0")
         shutil.rmtree(part)
-        lenses = [model.cameras[index] for index in used]
-        kinds = Counter(f"{lens.model.name} {lens.width}x{lens.height}" for lens in lenses)
+        kinds = Counter(_described(model.cameras[index]) for index in used)
         cameras = f"{len(used)} camera{'s' if len(used) > 1 else ''}: " + ", ".join(
             f"{count} {kind}" if count > 1 else kind for kind, count in sorted(kinds.items())
         )
@@ -171,17 +186,6 @@ class Run:
             adjusted.append(model)
 
         self._stage("refinement", 1, lambda database: len(adjusted), work)
-
-    def _lenses(self) -> list[list[str]]:
-        """Photos by size and lens, as far as EXIF tells: those of one group are taken to share a camera."""
-        groups: dict[tuple, list[str]] = defaultdict(list)
-        for name in self.names:
-            with Image.open(self.images / name) as image:
-                exif = image.getexif()
-                details = exif.get_ifd(EXIF_IFD)
-                lens = exif.get(MAKE), exif.get(MODEL), details.get(FOCAL), details.get(FOCAL_35MM)
-                groups[(image.size, *map(str, lens))].append(name)
-        return list(groups.values())
 
     def _num_images(self) -> int:
         if not self.database.exists():

@@ -182,6 +182,8 @@ def _reduced(images: PosedImages, index: int, stride: int) -> Tensor:
 def _textured_patches(picture: Tensor) -> Tensor:
     """Upper left corners [P,2] (row, column) of patches that show something, spread over a picture [4,h,w]."""
     brightness = picture[:3].mean(0)[None, None]
+    if min(brightness.shape[2:]) < PATCH:
+        return torch.zeros(0, 2, dtype=torch.int64)
     mean = functional.avg_pool2d(brightness, PATCH, stride=1)
     deviation = (functional.avg_pool2d(brightness.square(), PATCH, stride=1) - mean.square()).clamp(min=0).sqrt()
     opaque = -functional.max_pool2d(-picture[3][None, None], PATCH, stride=1)

@@ -16,8 +16,8 @@ from nerf.scene_box import SceneBox
 
 COMPARED_IMAGES = 20  # for which every other convention is tried
 # The share of the way from chance to perfect agreement. Right poses reach 0.5 and more on renders with gloss and thin
-# parts, 0.75 and more on photos; images in another order 0; a mistake that leaves some motion as it is, up to 0.4, which
-# is why the conventions are compared too.
+# parts, 0.75 and more on photos; images in another order 0; a mistake that leaves some motion as it is, up to 0.4:
+# hence the comparison with every convention.
 AGREES, HARDLY_AGREES = 0.35, 0.15
 BETTER, BETTER_ERRORS = 0.06, 3.0  # by how much another convention wins: of the score, and of its standard error
 FEW_PATCHES = 40  # tell nothing

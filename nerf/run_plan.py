@@ -61,11 +61,11 @@ def measure_step(config: Config, images: PosedImages, backend: Backend) -> float
     """Seconds of a training step at the start of a resolved run, which is thrown away."""
     state = prepare(config, images, backend)
     monitor = torch.zeros(4, device=backend.device)
-    state.batches.advance(config.train.rays_per_step, config.dataset.background)
     for step in range(WARM_STEPS + TIMED_STEPS):
         if step == WARM_STEPS:
             _wait(backend)
             started = time.perf_counter()
+        state.batches.advance(config.train.rays_per_step, config.dataset.background)
         training_step(config, state, monitor)
     _wait(backend)
     state.batches.rest()

@@ -121,6 +121,11 @@ def test_too_few_and_empty_images_are_not_judged() -> None:
     assert shuffled(2).tolist() == [1, 0]
 
 
+def test_images_smaller_than_a_patch_show_nothing() -> None:
+    images = load_blender(BRICKS, "train", 50)  # 4x4 pixels
+    assert len(PlaneSweep(images).score(range(10)).scores) == 0
+
+
 @pytest.mark.parametrize("mistake", [None, CONVENTIONS[0]], ids=["right", "OpenCV axes"])
 def test_lego(mistake: Convention | None) -> None:
     images = load_blender(official_scene("lego"), "train", 4)
