@@ -226,16 +226,14 @@ def _inverted(poses: Tensor) -> Tensor:
 
 _OPENCV = _turned((0, 1), (1, -1), (2, -1))
 
-GIVEN = Convention("as given: camera to world, OpenGL axes (x right, y up, looking along -z)", "", lambda poses: poses)
+GIVEN = "camera to world, OpenGL axes (x right, y up, looking along -z)"
 CONVENTIONS = (
     Convention(
         "camera to world, OpenCV axes (x right, y down, looking along +z)",
         "negate the second and the third column of each pose's rotation",
         _OPENCV,
     ),
-    Convention(
-        "world to camera, OpenGL axes", "invert each pose matrix: camera to world is expected", lambda p: _inverted(p)
-    ),
+    Convention("world to camera, OpenGL axes", "invert each pose matrix: camera to world is expected", _inverted),
     Convention(
         "world to camera, OpenCV axes (as COLMAP stores it)",
         "invert each pose matrix, then negate the second and the third column of its rotation",

@@ -88,7 +88,7 @@ def check_poses(
     if best is not None and _lift(best_score, chance.score) >= AGREES:
         found = (
             f"the poses look as if they were in another convention: {best.name}. Read that way, neighbouring images "
-            f"agree to {best_score:.2f}; as given ({GIVEN.name}), to {given.score:.2f}; by chance, to "
+            f"agree to {best_score:.2f}; as given ({GIVEN}), to {given.score:.2f}; by chance, to "
             f"{chance.score:.2f}"
         )
         return Check("poses", "red", found, best.remedy), scores, False
