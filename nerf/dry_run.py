@@ -72,7 +72,8 @@ def inspect(
         else:
             box = visual_hull.find_box(images, backend.device).to("cpu")
     except UserError as error:
-        found.append(Check("box", "red", str(error).rstrip("."), "mend the poses first, if they are red, else set dataset.aabb"))
+        remedy = "mend the poses first, if they are red, else set dataset.aabb"
+        found.append(Check("box", "red", str(error).rstrip("."), remedy))
     if box is not None:
         evidence = shown if sparse or trusted else shown[:0]
         distances = checks.seen_distances(images.cameras, points.float()) if sparse else surface.distances
