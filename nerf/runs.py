@@ -20,6 +20,7 @@ from nerf.datasets.photos import load_photos, split_frames
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import place_images
 from nerf.datasets.readers import read_capture
+from nerf.datasets.scene_description import SceneDescription
 from nerf.errors import UserError
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
@@ -146,9 +147,14 @@ def start(config: Config) -> TrainingRun:
 
 def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
     """A fresh run on training images that are in memory, for many runs in one process. Raises as start does."""
-    described = describe(config.dataset, images)
-    config = _ready(config, images, backend, described.kind)
+    config, described = make_ready(config, images, backend)
     return TrainingRun(config, images, prepare(config, images, backend, described), described.reasons)
+
+
+def make_ready(config: Config, images: PosedImages, backend: Backend) -> tuple[Config, SceneDescription]:
+    """What a fresh run begins with: its settings, resolved for these images and this device, and where the scene is."""
+    described = describe(config.dataset, images)
+    return _ready(config, images, backend, described.kind), described
 
 
 def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved: saved) -> TrainingRun:
@@ -208,6 +214,12 @@ def check_split(dataset: DatasetConfig, split: str) -> None:
     """Raises UserError where a capture has no view in a split: better said before training than after it."""
     if not _is_blender(dataset):
         split_frames(_capture(dataset), split, dataset.hold_out)
+
+
+def sparse_points(dataset: DatasetConfig) -> Tensor | None:
+    """World points [P,3] float32 that the poses came with, None where the format has none."""
+    points = None if _is_blender(dataset) else _capture(dataset).points
+    return None if points is None else torch.from_numpy(points).float()
 
 
 def _is_blender(dataset: DatasetConfig) -> bool:

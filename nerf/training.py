@@ -112,7 +112,7 @@ def prepare(
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
     silhouettes = Silhouettes(images, batches.images, backend.device) if images.has_alpha else None
     box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
-    finest = box.resolution(_finest_voxels(config, images, box))
+    finest = box.resolution(finest_voxels(config, images, box))
     if backend.device.type == "cuda":
         check_memory(config, finest, images, free_bytes(backend.device))
     first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
@@ -141,7 +141,7 @@ def prepare(
     return state
 
 
-def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
+def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
     """Voxels of the finest grid: as many as allowed, but none much smaller than a pixel."""
     cameras = images.cameras
     center = box.aabb.mean(0).cpu()
