@@ -23,14 +23,31 @@ class OccupancyGrid:
 
         A vertex counts as its row in a grid of values, (x * Y + y) * Z + z. Reads from the device.
         """
-        touched = functional.max_pool3d(self.occupied.float()[None, None], 2, stride=1, padding=1)
-        return touched.view(-1).nonzero()[:, 0]
+        return corners_of(self.occupied).view(-1).nonzero()[:, 0]
 
     def resample(self, resolution: Resolution) -> None:
         """Carries the occupancy to a grid of another resolution: a cell is occupied if it touches an occupied one."""
         cells = [n - 1 for n in resolution]
         near = with_neighbors(self.occupied).float()
         self.occupied = functional.interpolate(near[None, None], size=cells, mode="nearest")[0, 0] > 0
+
+
+def corners_of(cells: Tensor) -> Tensor:
+    """Vertices [X,Y,Z] that are a corner of one of the cells [X-1,Y-1,Z-1], both bool."""
+    return _either_of_two(functional.pad(cells, (1,) * 6))
+
+
+def cells_at(vertices: Tensor) -> Tensor:
+    """Cells [X-1,Y-1,Z-1] that have one of the vertices [X,Y,Z] for a corner, both bool."""
+    return _either_of_two(vertices)
+
+
+def _either_of_two(mask: Tensor) -> Tensor:
+    """Along each axis, whether an element or the next one is set: one shorter."""
+    for axis in range(3):
+        count = mask.shape[axis] - 1
+        mask = mask.narrow(axis, 0, count) | mask.narrow(axis, 1, count)
+    return mask
 
 
 def with_neighbors(occupied: Tensor) -> Tensor:

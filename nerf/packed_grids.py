@@ -1,5 +1,7 @@
 """A field's grids without the vertices that no rendering can read: what the model file stores.
 
+Marching looks values up at the very point that it found in an occupied cell, so the corners of these are all it reads.
+
 Legend: X Y Z grid vertices, V stored vertices, C channels.
 """
 
@@ -9,12 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from nerf.fields.field import Field
-from nerf.occupancy import OccupancyGrid
+from nerf.occupancy import OccupancyGrid, corners_of
 from nerf.scene_box import Resolution
-
 
 LARGEST_HALF = torch.finfo(torch.float16).max
 
@@ -27,20 +27,14 @@ class PackedGrids:
     values: dict[str, Tensor]  # by grid [V,C] float16, the vertices in memory order
 
 
-def readable_vertices(occupied: Tensor) -> Tensor:
-    """Vertices [X,Y,Z] that rendering can read: the corners of occupied cells [X-1,Y-1,Z-1].
-
-    Marching looks values up at the very point that it found in an occupied cell.
-    """
-    return functional.max_pool3d(occupied[None, None].float(), 2, stride=1, padding=1)[0, 0] > 0
-
-
 def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
     """The grids of a field, of any device."""
-    readable = readable_vertices(occupancy.occupied)
+    readable = corners_of(occupancy.occupied)
     grids = {name: getattr(field, name).detach() for name in ("density_grid", field.color_grid_name)}
     bits = torch.from_numpy(np.packbits(occupancy.occupied.cpu().numpy()))
-    values = {name: grid[readable].clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu() for name, grid in grids.items()}
+    values = {
+        name: grid[readable].clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu() for name, grid in grids.items()
+    }
     return PackedGrids(bits, values)
 
 
@@ -52,9 +46,11 @@ def unpack(packed: PackedGrids, resolution: Resolution) -> tuple[dict[str, Tenso
     cells = [n - 1 for n in resolution]
     count = math.prod(cells)
     if len(packed.occupied) != -(-count // 8):
-        raise ValueError(f"{len(packed.occupied)} bytes of occupancy, expected a bit for each of {count} cells")
+        raise ValueError(
+            f"{len(packed.occupied)} bytes of occupancy, expected a bit for each of {count} cells"
+        )
     occupied = torch.from_numpy(np.unpackbits(packed.occupied.numpy(), count=count)).view(cells).bool()
-    readable = readable_vertices(occupied)
+    readable = corners_of(occupied)
     stored, grids = int(readable.sum()), {}
     for name, values in packed.values.items():
         if values.dim() != 2 or len(values) != stored:

@@ -6,11 +6,10 @@ gradient and would stay for ever. So a cell is kept only if a sample in it had w
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from nerf.datasets.ray_batches import RayBatches
 from nerf.fields.field import Field
-from nerf.occupancy import with_neighbors
+from nerf.occupancy import cells_at, with_neighbors
 from nerf.rendering import visible_samples
 from nerf.sampler import RaySampler
 
@@ -30,7 +29,7 @@ def prune(
     alpha_threshold: opacity of one voxel's length at the densest vertex of a cell (interpolation and activation are
     monotone, so no point of the cell is denser). min_weight: weight of a sample that counts as seen.
     """
-    dense = functional.max_pool3d(field.vertex_alpha()[None, None], 2, stride=1)[0, 0] >= alpha_threshold
+    dense = cells_at(field.opaque_vertices(alpha_threshold))
     seen = torch.zeros_like(sampler.occupancy.occupied)
     sizes = torch.tensor(seen.shape, device=seen.device)
     chunk = RAYS_PER_CHUNK[seen.device.type]

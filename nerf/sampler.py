@@ -31,7 +31,9 @@ class RaySampler:
         """
         path, march = self.march(rays, jitter)
         contraction = self.grid_map.space.contraction
-        ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(*march, capacity, contraction)
+        ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
+            *march, capacity, contraction
+        )
         return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
 
     def march(self, rays: Rays, jitter: Tensor | None) -> tuple[Path, tuple]:
@@ -41,4 +43,12 @@ class RaySampler:
         path = space.path(rays.origins, rays.directions, zeros + near, zeros + self.config.far)
         origins, directions = self.grid_map.rays_to_grid(path)
         lattice = zeros if jitter is None else jitter
-        return path, (origins, directions, lattice, self.occupancy.occupied, path.near, path.far, self.step_size)
+        return path, (
+            origins,
+            directions,
+            lattice,
+            self.occupancy.occupied,
+            path.near,
+            path.far,
+            self.step_size,
+        )

@@ -1,4 +1,4 @@
-"""Where the training images show the scene: the pixels that are not wholly transparent, on the device that trains.
+"""Where training images show the scene: the pixels that are not wholly transparent, on the device that trains.
 
 Legend: I images, P pixels of all images, H W height and width of one.
 """
@@ -13,7 +13,7 @@ from nerf.datasets.posed_images import PosedImages
 
 
 class Silhouettes:
-    """The scene's outline in every image. Pixels that do not count belong to it: they say nothing about what is empty."""
+    """The scene's outline in every image. Pixels that do not count belong to it: they say nothing of what is empty."""
 
     def __init__(self, images: PosedImages, pixels: Tensor, device: torch.device) -> None:
         """pixels: those of the images, [P,4] uint8 on whatever device they are kept."""
@@ -40,7 +40,7 @@ class Silhouettes:
 
 
 def _widened_along(mask: Tensor, radius: int, axis: int) -> Tensor:
-    """Whether a window of 2 * radius + 1 pixels along the axis has any of the mask [H,W]: at one cost for every radius."""
+    """Whether a window of 2 * radius + 1 pixels along the axis has any of the mask [H,W], at one cost for all radii."""
     size = mask.shape[axis]
     before = functional.pad(mask.cumsum(axis, dtype=torch.int32), (0, 0, 1, 0) if axis == 0 else (1, 0))
     pixels = torch.arange(size, device=mask.device)

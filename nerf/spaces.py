@@ -15,7 +15,9 @@ from torch import Tensor
 
 from nerf.ops.contraction import contract, contracted_to_distance, expand, leave_box
 
-MIN_FORWARD = 1e-4  # of a unit direction along the frustum's axis; rays that go more sideways never reach its far end
+MIN_FORWARD = (
+    1e-4  # of a unit direction along the frustum's axis; rays that go more sideways never reach its far end
+)
 SHOWN_SHARE = 0.8  # of that way, in pictures of depth
 MIN_OPACITY = 1e-6  # a mean over less is none
 FAR_SHARE = 1 - 2.0**-20  # of the way through the frustum; the rest is farther than float32 can tell

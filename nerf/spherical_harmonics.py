@@ -1,4 +1,4 @@
-"""Real spherical harmonics up to degree 3, the colour basis of the explicit field and the MLP's view encoding.
+"""Real spherical harmonics up to degree 3, the colour basis of the explicit field.
 
 Coefficient order and signs are the ones common in the field (Yu et al. 2021, PlenOctrees): for each degree l the orders
 m = -l..l, without the Condon-Shortley phase.

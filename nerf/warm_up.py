@@ -63,7 +63,9 @@ def shortened(config: Config) -> Config:
     return replace(
         config,
         dataset=replace(config.dataset, aabb=None),
-        field=replace(config.field, num_voxels=VOXELS, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=1),
+        field=replace(
+            config.field, num_voxels=VOXELS, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=1
+        ),
         occupancy=replace(config.occupancy, start=0.1, min_steps=1, every=0.3),
         train=replace(
             config.train,
@@ -93,5 +95,8 @@ def _sphere(cameras: Cameras, view: int) -> Tensor:
     along = -(rays.origins * rays.directions).sum(-1)
     half_chord_squared = 1 - rays.origins.square().sum(-1) + along.square()
     normal = rays.origins + (along - half_chord_squared.clamp(min=0).sqrt())[:, None] * rays.directions
-    rgba = torch.cat([0.5 + 0.5 * normal, torch.ones(len(normal), 1)], dim=-1) * (half_chord_squared > 0)[:, None]
+    rgba = (
+        torch.cat([0.5 + 0.5 * normal, torch.ones(len(normal), 1)], dim=-1)
+        * (half_chord_squared > 0)[:, None]
+    )
     return (255 * rgba.clamp(0, 1)).round().to(torch.uint8).view(SIZE, SIZE, 4)

@@ -64,14 +64,18 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         try:
             main(_build(cls, composed), folder, arguments)
         except (UserError, OSError, RuntimeError, MemoryError) as error:
-            message = error if isinstance(error, UserError) else explain(error, folder, setting_names(cls, ""))
+            message = (
+                error if isinstance(error, UserError) else explain(error, folder, setting_names(cls, ""))
+            )
             if message is None:
                 raise
             with contextlib.suppress(OSError):  # goes only if it is empty
                 folder.rmdir()
             _fail(message)
 
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra answers itself where it cannot make the folder
+    os.environ.setdefault(
+        "HYDRA_FULL_ERROR", "1"
+    )  # else Hydra answers itself where it cannot make the folder
     try:
         task()
     except OSError as error:
@@ -149,11 +153,15 @@ def _check_overrides(cls: type, overrides: list[str]) -> None:
             if value not in options:
                 near = difflib.get_close_matches(value, options, n=1)
                 hint = f" Did you mean {name}={near[0]}?" if near else ""
-                raise UserError(f"{override}: there is no such {name}; choose one of {', '.join(options)}.{hint}")
+                raise UserError(
+                    f"{override}: there is no such {name}; choose one of {', '.join(options)}.{hint}"
+                )
         elif not name.startswith("hydra.") and name not in known:
             of_fields = {n: field for field in settings.FIELDS for n in setting_names(cls, field)}
             if name in of_fields:
-                raise UserError(f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too.")
+                raise UserError(
+                    f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too."
+                )
             raise UserError(settings.unknown_setting(name, [*known, *of_fields]))
 
 
@@ -179,7 +187,11 @@ def help_text(cls: type, doc: str) -> str:
     """What --help prints: the script's own words, then every setting with default and meaning."""
     lines = [doc.strip(), "", "Settings, given as name=value:"]
     rows = dict.fromkeys(
-        (name, _default(f), ": ".join(filter(None, (f.metadata["doc"], ", ".join(f.metadata.get("choices", ()))))))
+        (
+            name,
+            _default(f),
+            ": ".join(filter(None, (f.metadata["doc"], ", ".join(f.metadata.get("choices", ()))))),
+        )
         for field_name in settings.FIELDS
         for name, f in _leaves(cls, field_name)
         if name != "field.name"

@@ -1,7 +1,7 @@
 """Score a trained run again, on any split.
 
-    python scripts/evaluate.py                      the newest run, its test views
-    python scripts/evaluate.py run=outputs/RUN split=train every=10
+python scripts/evaluate.py                      the newest run, its test views
+python scripts/evaluate.py run=outputs/RUN split=train every=10
 """
 
 import json
@@ -33,15 +33,19 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     settings.dataset.root = config.root or settings.dataset.root
     views = load_split(settings.dataset, config.split)
     scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
-    metrics = _training_facts(opened.folder) | scores.summary() | {
-        "split": config.split,
-        "scored_by": {
-            "command": " ".join(["python", *sys.argv]),
-            "commit": commit(),
-            "backend": opened.sampler.backend.name,
-            "device": device_name(opened.sampler.backend.device),
-        },
-    }
+    metrics = (
+        _training_facts(opened.folder)
+        | scores.summary()
+        | {
+            "split": config.split,
+            "scored_by": {
+                "command": " ".join(["python", *sys.argv]),
+                "commit": commit(),
+                "backend": opened.sampler.backend.name,
+                "device": device_name(opened.sampler.backend.device),
+            },
+        }
+    )
     path = folder / "metrics.json"
     path.write_text(json.dumps(metrics, indent=2) + "\n")
     print_table(metrics, scores, opened.field.voxel_size)

@@ -117,8 +117,18 @@ def test_a_field_brings_its_own_settings() -> None:
 
 def test_none_is_written_as_help_writes_it() -> None:
     hydra = load("_hydra")
-    arguments = ["train.max_seconds=none", "experiment=none", "field.num_voxels=none", "dataset.scene=nonesuch"]
-    expected = ["train.max_seconds=null", "experiment=none", "field.num_voxels=null", "dataset.scene=nonesuch"]
+    arguments = [
+        "train.max_seconds=none",
+        "experiment=none",
+        "field.num_voxels=none",
+        "dataset.scene=nonesuch",
+    ]
+    expected = [
+        "train.max_seconds=null",
+        "experiment=none",
+        "field.num_voxels=null",
+        "dataset.scene=nonesuch",
+    ]
     assert [hydra.none_as_null(settings_class("train"), a) for a in arguments] == expected
 
 
@@ -135,13 +145,22 @@ def test_none_is_written_as_help_writes_it() -> None:
         ("field.sh_degree=1", "field.sh_degree is a setting of field=voxel_sh; give field=voxel_sh too"),
         ("zzz=1", "there is no setting 'zzz'; see --help"),
         ("train=3", "there is no setting 'train'"),
-        ("field=voxel_mpl", "choose one of auto, voxel_deferred, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?"),
+        (
+            "field=voxel_mpl",
+            "choose one of auto, voxel_deferred, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?",
+        ),
         ("dataset=legoo", "choose one of blender, bricks, capture, lego. Did you mean dataset=lego?"),
         ("experiment=smok", "Did you mean experiment=smoke?"),
-        ("backend=nativ", "backend=nativ is unknown; choose one of auto, native, torch. Did you mean 'native'?"),
+        (
+            "backend=nativ",
+            "backend=nativ is unknown; choose one of auto, native, torch. Did you mean 'native'?",
+        ),
         ("device=gpu", "choose one of auto, cuda, cpu"),
         ("lego", "'lego' is not name=value; for example dataset=lego"),
-        ("train.steps=many", "train.steps=many: Value 'many' of type 'str' could not be converted to Integer"),
+        (
+            "train.steps=many",
+            "train.steps=many: Value 'many' of type 'str' could not be converted to Integer",
+        ),
         ("train.steps=1.5", "could not be converted to Integer"),
         ("train.log_every=null", "'train.log_every' is not Optional"),
         ("train.cuda_graph=perhaps", "Value 'perhaps' is not a valid bool"),
@@ -160,7 +179,12 @@ def test_mistakes_are_answered(override: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("script", "override"),
-    [("render", "frame=3"), ("evaluate", "splt=test"), ("ablate", "sed=1"), ("benchmark", "benchmark.sze=tiny")],
+    [
+        ("render", "frame=3"),
+        ("evaluate", "splt=test"),
+        ("ablate", "sed=1"),
+        ("benchmark", "benchmark.sze=tiny"),
+    ],
 )
 def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> None:
     assert "did you mean" in complaint(override, script=script)
@@ -179,7 +203,10 @@ def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> 
         ({"train": {"log_every": None}}, "train.log_every=None is a NoneType, expected int"),
         ({"seed": -1}, "seed=-1 is out of range, expected at least 0"),
         ({"sampler": {"min_weight": 1.5}}, "sampler.min_weight=1.5 is out of range, expected 0 to 1"),
-        ({"dataset": {"background": "whit"}}, "choose one of auto, white, black, random, learned. Did you mean 'white'?"),
+        (
+            {"dataset": {"background": "whit"}},
+            "choose one of auto, white, black, random, learned. Did you mean 'white'?",
+        ),
     ],
 )
 def test_bad_values_are_refused(values: dict, expected: str) -> None:

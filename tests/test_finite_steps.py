@@ -9,6 +9,7 @@ from test_resume import stop_and_restore
 from tiny_runs import differing, facts, run_to, tiny_config, tiny_images, tiny_state
 
 from nerf import losses
+from nerf.datasets.pixel_runs import PixelRuns
 from nerf.finite_steps import LeftOutSteps
 from nerf.ops.backend import select
 from nerf.training import NonFiniteLoss, TrainState, train, training_step
@@ -47,9 +48,7 @@ def broken_in(steps: set[int], how: Callable, monkeypatch: pytest.MonkeyPatch) -
 
 def all_rays_hit(state: TrainState) -> None:
     """Draws from pixels in the middle of the images alone, so that the first ray of every batch has samples."""
-    alpha = tiny_images().images[..., 3].view(-1)
-    pool = state.batches.pool
-    state.batches.pool = pool[alpha[pool.cpu().long()].to(pool.device) == 255]
+    state.batches.pool = PixelRuns.of_mask(tiny_images().pixels[:, 3] == 255)
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
@@ -101,7 +100,13 @@ def test_a_resumed_run_with_a_broken_step_ends_as_one_that_never_stopped(
 
 def test_trouble_persists_when_a_quarter_of_the_steps_is_left_out() -> None:
     trouble = LeftOutSteps()
-    for left_out, steps, persist in ((4, 10, False), (0, 10, False), (4, 10, False), (1, 20, False), (4, 5, True)):
+    for left_out, steps, persist in (
+        (4, 10, False),
+        (0, 10, False),
+        (4, 10, False),
+        (1, 20, False),
+        (4, 5, True),
+    ):
         trouble.add(left_out, steps)
         assert trouble.persist == persist, (left_out, steps)
 

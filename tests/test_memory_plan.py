@@ -10,7 +10,7 @@ from tiny_runs import tiny_config, tiny_images, tiny_state
 from nerf import training
 from nerf.config import FIELDS, Config, DatasetConfig, TrainConfig
 from nerf.errors import UserError
-from nerf.memory_plan import GIB, check_memory, plan_memory
+from nerf.memory_plan import GIB, VISITED_SHARE, check_memory, plan_memory
 from nerf.ops.backend import select
 from nerf.recipes import fill_in
 from nerf.training import prepare, resolve, train
@@ -20,7 +20,7 @@ FINEST = (201, 350, 240)  # lego at 256^3
 
 def on_a_gpu(name: str, **train_settings: object) -> tuple:
     """The resolved config of a run on a GPU, its finest grid and some images."""
-    config = fill_in(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda")
+    config = fill_in(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda", "box")
     return config, FINEST, tiny_images()
 
 
@@ -34,10 +34,12 @@ def test_the_plan_counts_what_is_there() -> None:
     plan = plan_memory(*on_a_gpu("voxel_deferred"))
     vertices = 201 * 350 * 240
     assert plan.values == pytest.approx(vertices * 13 * 4, rel=1e-3)
-    assert (plan.moments, plan.gradients) == (2 * plan.values, plan.values)
-    assert plan.images == tiny_images().images.nbytes * 2
-    assert plan.total == plan.values * 4 + plan.images + plan.samples + plan.libraries
-    assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and "moments 1." in str(plan)
+    assert (plan.moments, plan.gradients) == (int(2 * VISITED_SHARE * plan.values), plan.values)
+    assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
+    assert plan.total == 2 * plan.values + plan.moments + plan.images + plan.samples + plan.libraries
+    assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(
+        plan
+    )
 
 
 @pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
@@ -69,7 +71,10 @@ def test_what_is_proposed_fits_and_is_not_far_too_small(name: str, gibibytes: fl
     scale = (voxels / (201 * 350 * 240)) ** (1 / 3)
     smaller = tuple(round(n * scale) for n in finest)
     together = re.search(r"field.num_voxels=\d+( train.rays_per_step=(\d+))?( train.images=host)?", message)
-    rays, where = int(together[2] or config.train.rays_per_step), "host" if together[3] else config.train.images
+    rays, where = (
+        int(together[2] or config.train.rays_per_step),
+        "host" if together[3] else config.train.images,
+    )
     config = replace(config, train=replace(config.train, rays_per_step=rays, images=where))
     assert 0.75 * free < plan_memory(config, smaller, images).total <= free
 
@@ -101,7 +106,9 @@ def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:
     backend = select("native", cuda)
     config = Config(
         dataset=DatasetConfig(scene="sphere"),
-        field=FIELDS["voxel_deferred"](num_voxels=96**3, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=5),
+        field=FIELDS["voxel_deferred"](
+            num_voxels=96**3, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=5
+        ),
         train=TrainConfig(steps=60, rays_per_step=4096, images="device"),
     )
     config = resolve(config, backend)

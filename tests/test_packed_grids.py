@@ -8,9 +8,9 @@ import torch
 from nerf.config import FIELDS, SamplerConfig, VoxelMlpConfig
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
-from nerf.occupancy import OccupancyGrid
+from nerf.occupancy import OccupancyGrid, cells_at, corners_of
 from nerf.ops.backend import select
-from nerf.packed_grids import PackedGrids, pack, readable_vertices, unpack
+from nerf.packed_grids import PackedGrids, pack, unpack
 from nerf.rays import Rays
 from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
@@ -32,27 +32,31 @@ def sparse(request: pytest.FixtureRequest) -> tuple[Field, OccupancyGrid]:
     return field, OccupancyGrid(occupied)
 
 
-def test_readable_vertices_are_the_corners_of_occupied_cells() -> None:
+def test_corners_of_cells_and_cells_at_corners() -> None:
     occupied = torch.rand(7, 5, 6) < 0.02
-    readable = torch.zeros(8, 6, 7, dtype=torch.bool)
+    corners, cells = torch.zeros(8, 6, 7, dtype=torch.bool), torch.zeros(7, 5, 6, dtype=torch.bool)
     for x, y, z in occupied.nonzero().tolist():
-        readable[x : x + 2, y : y + 2, z : z + 2] = True
-    assert readable.any() and not readable.all()
-    assert torch.equal(readable_vertices(occupied), readable)
+        corners[x : x + 2, y : y + 2, z : z + 2] = True
+    for x, y, z in corners.nonzero().tolist():
+        cells[max(x - 1, 0) : x + 1, max(y - 1, 0) : y + 1, max(z - 1, 0) : z + 1] = True
+    assert corners.any() and not cells.all()
+    assert torch.equal(corners_of(occupied), corners) and torch.equal(cells_at(corners), cells)
 
 
 def test_there_and_back(sparse: tuple[Field, OccupancyGrid]) -> None:
     field, occupancy = sparse
     grids, occupied = unpack(pack(field, occupancy), field.resolution)
     assert torch.equal(occupied, occupancy.occupied)
-    readable = readable_vertices(occupied)
+    readable = corners_of(occupied)
     for name in ("density_grid", field.color_grid_name):
         grid = getattr(field, name)
         assert torch.equal(grids[name][readable], grid[readable].half().float())
         assert not grids[name][~readable].any()
 
 
-@pytest.mark.parametrize("occupied", [torch.zeros(3, 4, 5, dtype=torch.bool), torch.ones(3, 4, 5, dtype=torch.bool)])
+@pytest.mark.parametrize(
+    "occupied", [torch.zeros(3, 4, 5, dtype=torch.bool), torch.ones(3, 4, 5, dtype=torch.bool)]
+)
 def test_nothing_and_everything_occupied(occupied: torch.Tensor) -> None:
     backend, box = select("native", "cpu"), SceneBox(torch.tensor([[-1.0] * 3, [1.0] * 3]))
     field = build_field(VoxelMlpConfig(), box, (4, 5, 6), 0.1, backend)
@@ -89,7 +93,7 @@ def test_vertices_that_are_not_stored_change_no_bit(sparse: tuple[Field, Occupan
     field, occupancy = sparse
     sampler, rays = crossings(field, occupancy, 50_000)
     expected = render(field, sampler, rays)
-    readable = readable_vertices(occupancy.occupied)
+    readable = corners_of(occupancy.occupied)
     assert not readable.all()
     with torch.no_grad():
         for name in ("density_grid", field.color_grid_name):
@@ -115,7 +119,9 @@ def test_parts_that_do_not_fit_are_refused(sparse: tuple[Field, OccupancyGrid], 
         "values": replace(packed, values={"density_grid": density[1:]}),
         "shape": replace(packed, values={"density_grid": density[:, 0]}),
     }[wrong]
-    with pytest.raises(ValueError, match="bytes of occupancy, expected" if wrong == "bits" else "expected \\["):
+    with pytest.raises(
+        ValueError, match="bytes of occupancy, expected" if wrong == "bits" else "expected \\["
+    ):
         unpack(damaged, field.resolution)
 
 
@@ -125,5 +131,5 @@ def test_a_surface_in_a_grid_of_256_cubed_takes_less_than_100_mb() -> None:
     radius = (x[:, None, None] ** 2 + x[:, None] ** 2 + x**2).sqrt()
     occupied = (radius - 122).abs() < 1.8
     assert 0.03 < occupied.float().mean() < 0.05
-    stored = int(readable_vertices(occupied).sum())
+    stored = int(corners_of(occupied).sum())
     assert stored * (1 + VoxelMlpConfig().feature_channels) * 4 + occupied.numel() / 8 < 100e6

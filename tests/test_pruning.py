@@ -30,7 +30,12 @@ def sphere_field(backend: Backend, inside: float, outside: float = 0.001) -> Vox
     alpha = torch.where(vertices.norm(dim=-1) <= 1, inside, outside)
     with torch.no_grad():  # backwards through activation
         field.density_grid[..., 0] = torch.log(torch.expm1(-torch.log1p(-alpha))) - field.density_shift
-    torch.testing.assert_close(field.vertex_alpha(), alpha)
+    for limit, opaque in (
+        (inside * 0.99, alpha == inside),
+        (inside * 1.01, alpha > inside),
+        (outside / 2, alpha > 0),
+    ):
+        assert torch.equal(field.opaque_vertices(limit), opaque)
     return field
 
 
@@ -109,11 +114,16 @@ def test_a_cell_is_touched_by_its_eight_vertices() -> None:
     grid = OccupancyGrid(torch.zeros(3, 4, 5, dtype=torch.bool))
     assert len(grid.vertex_rows()) == 0
     grid.occupied[2, 0, 4] = True  # vertices (2..3, 0..1, 4..5) of 4 x 5 x 6
-    assert grid.vertex_rows().tolist() == [(x * 5 + y) * 6 + z for x in (2, 3) for y in (0, 1) for z in (4, 5)]
+    assert grid.vertex_rows().tolist() == [
+        (x * 5 + y) * 6 + z for x in (2, 3) for y in (0, 1) for z in (4, 5)
+    ]
 
 
 def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run through an upsampling and a pruning ends the same: no gradient lies anywhere else, roundings aside."""
+    """A run through an upsampling and a pruning ends the same, roundings aside: no gradient lies anywhere else.
+
+    But for the few vertices that pruning gives up and brings back, whose moments begin anew.
+    """
     grids, shares = [], []
     some = OccupancyGrid.vertex_rows
 
@@ -129,4 +139,4 @@ def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.
         assert state.num_upsamplings and state.num_refreshes
     assert shares[0] < 0.95 and shares[1] == 1
     for near, everywhere in zip(*grids, strict=True):
-        torch.testing.assert_close(near, everywhere, rtol=1e-4, atol=1e-5)
+        assert ((near - everywhere).abs() > 1e-4 * everywhere.abs() + 1e-5).double().mean() < 0.01

@@ -77,7 +77,8 @@ class RayBatches:
         step = math.ceil(math.sqrt(width * height / MAX_POOL_RAYS))
         device = self.backend.device
         columns, rows = (
-            (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
+            (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1)
+            for size in (width, height)
         )
         pixels = self.cameras.first_pixel(image) + rows[:, None] * width + columns
         samples = sampler.sample(self.cameras.rays_through(pixels.flatten()))
@@ -129,7 +130,9 @@ class RayBatches:
         """The batch of a training step, and its background [R,3]; the step may be recorded as a CUDA graph."""
         if self._feeds_ahead:
             batch = self._feed.current
-            return RayBatch(self.cameras.rays_through(batch.pixels), batch.rgba, batch.jitter), batch.background
+            return RayBatch(
+                self.cameras.rays_through(batch.pixels), batch.rgba, batch.jitter
+            ), batch.background
         return self.draw(count), background_color(background, count, self.generator, self.backend.device)
 
     def rest(self) -> None:

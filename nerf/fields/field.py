@@ -14,6 +14,7 @@ from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
 
 LR_BACKGROUND = 0.01
+POINTS_AT_A_TIME = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,12 @@ class Field(nn.Module, ABC):
     """
 
     def __init__(
-        self, box: SceneBox, resolution: Resolution, finest_voxel: float, initial_alpha: float, backend: Backend
+        self,
+        box: SceneBox,
+        resolution: Resolution,
+        finest_voxel: float,
+        initial_alpha: float,
+        backend: Backend,
     ) -> None:
         super().__init__()
         self.box, self.backend = box, backend
@@ -58,7 +64,11 @@ class Field(nn.Module, ABC):
         return given if self.background is None else self.background_color()
 
     def background_groups(self) -> list[ParameterGroup]:
-        return [] if self.background is None else [ParameterGroup("background", self.background, (LR_BACKGROUND,))]
+        return (
+            []
+            if self.background is None
+            else [ParameterGroup("background", self.background, (LR_BACKGROUND,))]
+        )
 
     def set_resolution(self, resolution: Resolution) -> None:
         self.resolution = resolution
@@ -74,18 +84,37 @@ class Field(nn.Module, ABC):
         return functional.softplus(raw_density + self.density_shift) * self.density_scale
 
     @torch.no_grad()
-    def vertex_alpha(self) -> Tensor:
-        """Opacity of one voxel's length at every vertex, [X,Y,Z]."""
-        return -torch.expm1(-self.activate_density(self.density_grid[..., 0]) * self.voxel_size)
+    def opaque_vertices(self, alpha: float) -> Tensor:
+        """Vertices [X,Y,Z] where one voxel's length of their density has at least this opacity, bool.
+
+        Activation rises strictly, so raw density tells.
+        """
+        if alpha >= 1:
+            return torch.zeros(self.resolution, dtype=torch.bool, device=self.backend.device)
+        density = -math.log1p(-alpha) / self.voxel_size / self.density_scale  # before the scale
+        raw = density + math.log(-math.expm1(-density)) if density > 0 else -math.inf  # softplus, inverted
+        return self.density_grid[..., 0] >= raw - self.density_shift
 
     @torch.no_grad()
     def upsample(self, resolution: Resolution) -> None:
         """Resamples every grid to another resolution. Parameters are new tensors afterwards."""
         for name in ("density_grid", self.color_grid_name):
-            grid = getattr(self, name).permute(3, 0, 1, 2)[None]
-            finer = functional.interpolate(grid, size=resolution, mode="trilinear", align_corners=True)
-            setattr(self, name, nn.Parameter(finer[0].permute(1, 2, 3, 0).contiguous()))
+            setattr(self, name, nn.Parameter(self._resampled(getattr(self, name), resolution)))
         self.set_resolution(resolution)
+
+    def _resampled(self, grid: Tensor, resolution: Resolution) -> Tensor:
+        """A grid at the vertices of another one, slab by slab: beside the two grids no third one needs to fit."""
+        device, (x, y, z) = grid.device, resolution
+        finer = grid.new_empty(*resolution, grid.shape[3])
+        last = torch.tensor(grid.shape[:3], device=device) - 1
+        axes = [torch.linspace(0, 1, n, device=device) * end for n, end in zip(resolution, last, strict=True)]
+        slab = max(1, POINTS_AT_A_TIME // (y * z))
+        for first in range(0, x, slab):
+            coords = torch.cartesian_prod(axes[0][first : first + slab], *axes[1:])
+            finer[first : first + slab] = self.backend.ops.interpolate_trilinear(grid, coords).view(
+                -1, y, z, grid.shape[3]
+            )
+        return finer
 
     color_grid_name: str  # the attribute that holds the grid [X,Y,Z,C] of what colour is made of
 

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from nerf.fields.voxel_mlp import VoxelMlp
-from nerf.spherical_harmonics import sh_basis
 
 SMALLEST_OPACITY = 1e-3  # a ray that meets less has no colour of its own to speak of
 
@@ -21,6 +20,6 @@ class VoxelDeferred(VoxelMlp):
         return self.feature_grid
 
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
-        view = sh_basis(ray_directions, self.config.view_degree)
+        view = self.encode_view(ray_directions)
         mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
         return torch.sigmoid(self.mlp(torch.cat([mean, view], dim=-1))) * opacity[:, None]

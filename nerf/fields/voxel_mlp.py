@@ -8,7 +8,7 @@ from nerf.config import VoxelMlpConfig
 from nerf.fields.field import Field, ParameterGroup
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
-from nerf.spherical_harmonics import num_coefficients, sh_basis
+from nerf.view_encoding import encode_view, encoding_width
 
 
 class VoxelMlp(Field):
@@ -17,13 +17,23 @@ class VoxelMlp(Field):
     color_grid_name = "feature_grid"
 
     def __init__(
-        self, config: VoxelMlpConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
+        self,
+        config: VoxelMlpConfig,
+        box: SceneBox,
+        resolution: Resolution,
+        finest_voxel: float,
+        backend: Backend,
     ) -> None:
         super().__init__(box, resolution, finest_voxel, config.initial_alpha, backend)
         self.config = config
-        self.feature_grid = nn.Parameter(torch.zeros(*resolution, config.feature_channels, device=backend.device))
-        widths = [config.feature_channels + num_coefficients(config.view_degree)]
-        widths += [config.hidden_width] * config.hidden_layers
+        self.feature_grid = nn.Parameter(
+            torch.zeros(*resolution, config.feature_channels, device=backend.device)
+        )
+        inputs = config.feature_channels + encoding_width(config.view_frequencies)
+        widths = [
+            -(-inputs // 4) * 4,
+            *[config.hidden_width] * config.hidden_layers,
+        ]  # rows of whole 16 bytes
         layers: list[nn.Module] = []
         for fan_in, fan_out in zip(widths, widths[1:], strict=False):
             layers += [nn.Linear(fan_in, fan_out), nn.ReLU(inplace=True)]
@@ -32,10 +42,15 @@ class VoxelMlp(Field):
         self.mlp.to(backend.device)
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
-        view = sh_basis(ray_directions, self.config.view_degree).index_select(0, ray_indices)
+        view = self.encode_view(ray_directions).index_select(0, ray_indices)
         features = self.interpolate(self.feature_grid, coords)
         rgb = torch.sigmoid(self.mlp(torch.cat([features, view], dim=-1)))
         return self.density(coords), rgb
+
+    def encode_view(self, directions: Tensor) -> Tensor:
+        """The MLP's inputs behind the features, [R,inputs - C], for unit directions [R,3]."""
+        width = self.mlp[0].in_features - self.config.feature_channels
+        return encode_view(directions, self.config.view_frequencies, width)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         grids = [

@@ -104,7 +104,7 @@ void updates_extremes() {
     grad = grid;  // Adam clears it
     const AdamArgs<T> adam = {param.data(), first.data(), second.data(), grad.data(), 1, 14, nullptr, 14, &lr, 1,
                               &step,        0.9,          0.99,          1e-12};
-    for (int64_t i = 0; i < 14; ++i) total_variation_gradient(tv, i), adam_update(adam, adam_scale(adam), i, T(lr));
+    for (int64_t i = 0; i < 14; ++i) total_variation_gradient(tv, i), adam_update(adam, adam_scale(adam), i, i, T(lr));
   }
   expect(first[11] == 0, "zero gradients change nothing");
 }

@@ -235,7 +235,7 @@ void adam_first_step() {
   double grad[2] = {-3, 0};
   const float lr = 0.5f, step = 1;
   const AdamArgs<double> args = {param, first, second, grad, 1, 2, nullptr, 2, &lr, 1, &step, 0.9, 0.99, 1e-12};
-  for (int64_t i = 0; i < 2; ++i) adam_update(args, adam_scale(args), i, double(lr));
+  for (int64_t i = 0; i < 2; ++i) adam_update(args, adam_scale(args), i, i, double(lr));
   expect_near(param[0], 1.5, 1e-9, "the first step is as long as the learning rate");
   expect(param[1] == 2 && first[1] == 3 && second[1] == 4, "without a gradient nothing changes");
   expect(grad[0] == 0, "the gradient is cleared");

@@ -126,21 +126,29 @@ def test_each_channel_has_its_own_rate(ops, device):
 @BOTH
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rows_that_are_not_visited_stay_and_keep_their_gradient(ops, dtype, device):
+    """Moments are of the rows alone, in their order: a step on all rows with moments spread out does the same."""
     arguments = CASES[NAME]["some_rows"](dtype, device)
-    everywhere, rows = [x.clone() for x in arguments[:4]], arguments[6]
-    ops.adam_step(*everywhere, *arguments[4:6], None, *arguments[7:])
-    before = [x.clone().view(-1, 12) for x in arguments[:4]]
+    param, first, second, grad, *constants = arguments
+    rows = arguments[6]
+    spread = [torch.zeros_like(param).view(-1, 12).index_copy(0, rows, x) for x in (first, second)]
+    everywhere = param.clone(), *(x.view(param.shape) for x in spread), grad.clone()
+    ops.adam_step(*everywhere, *constants[:2], None, *constants[3:])
+    before = param.clone().view(-1, 12), grad.clone().view(-1, 12)
     ops.adam_step(*arguments)
-    visited = torch.zeros(20, dtype=torch.bool, device=device).index_fill(0, rows, True)
-    for after, old, full in zip(arguments[:4], before, everywhere, strict=True):
-        assert torch.equal(after.view(-1, 12), torch.where(visited[:, None], full.view(-1, 12), old))
-    assert before[3][~visited].any() and not arguments[3].view(-1, 12)[visited].any()
+    visited = torch.zeros(20, dtype=torch.bool, device=device).index_fill(0, rows, True)[:, None]
+    for after, old, full in zip((param, grad), before, (everywhere[0], everywhere[3]), strict=True):
+        assert torch.equal(after.view(-1, 12), torch.where(visited, full.view(-1, 12), old))
+    for after, full in zip((first, second), everywhere[1:3], strict=True):
+        assert torch.equal(after, full.view(-1, 12)[rows])
+    assert before[1][~visited[:, 0]].any() and not grad.view(-1, 12)[visited[:, 0]].any()
 
 
 def test_rows_outside_are_named():
     arguments = CASES[NAME]["some_rows"](torch.float32, "cpu")
     for row in (-1, 20):
-        assert_rejected(NAME, arguments, "rows", torch.tensor([3, row]), f"{row} at 1, expected 0 to 19")
+        assert_rejected(
+            NAME, arguments, "rows", torch.tensor([3, row, 5, 6]), f"{row} at 1, expected 0 to 19"
+        )
 
 
 def test_rows_outside_are_passed_over_on_a_gpu(cuda):
@@ -148,8 +156,10 @@ def test_rows_outside_are_passed_over_on_a_gpu(cuda):
     expected = [x.clone() for x in arguments[:4]]
     native.adam_step(*expected, *arguments[4:])
     beyond = torch.cat([arguments[6], torch.tensor([-1, 20, 2**40], device=cuda)])
-    native.adam_step(*arguments[:6], beyond, *arguments[7:])
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(arguments[:4], expected, strict=True))
+    moments = [torch.cat([x, x.new_zeros(3, 12)]) for x in arguments[1:3]]
+    native.adam_step(arguments[0], *moments, *arguments[3:6], beyond, *arguments[7:])
+    found = arguments[0], moments[0][:-3], moments[1][:-3], arguments[3]
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
 
 
 @BOTH
