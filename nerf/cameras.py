@@ -45,6 +45,14 @@ class Cameras:
 
         pixel_indices [R] counts pixels image by image, row by row: (image * height + v) * width + u.
         """
+        in_camera, image = self.in_camera_directions(pixel_indices)
+        return posed_rays(in_camera, self.c2w.index_select(0, image))
+
+    def in_camera_directions(self, pixel_indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Where pixels look in the axes of their cameras, [R,3] with z = -1, and which image each belongs to, [R].
+
+        pixel_indices: see rays_through.
+        """
         column = pixel_indices % self.width
         row = (pixel_indices // self.width) % self.height
         image = pixel_indices // (self.width * self.height)
@@ -52,9 +60,7 @@ class Cameras:
         in_camera = torch.stack(
             [(column + 0.5 - cx) / fx, -(row + 0.5 - cy) / fy, -torch.ones_like(fx)], dim=-1
         )
-        c2w = self.c2w.index_select(0, image)
-        directions = (c2w[:, :, :3] * in_camera[:, None, :]).sum(-1)
-        return Rays(c2w[:, :, 3].contiguous(), torch.nn.functional.normalize(directions, dim=-1))
+        return in_camera, image
 
     def image_rays(self, index: int) -> Rays:
         """All rays of one image, row by row: R = height * width."""
@@ -96,6 +102,12 @@ class Cameras:
         z = -backward
         safe_z = torch.where(z > 0, z, torch.ones_like(z))
         return torch.stack([cx + fx * right / safe_z, cy - fy * up / safe_z], dim=-1), z
+
+
+def posed_rays(in_camera: Tensor, c2w: Tensor) -> Rays:
+    """World rays of directions in_camera [R,3] of cameras c2w [R,3,4], one for each ray. Differentiable in both."""
+    directions = (c2w[:, :, :3] * in_camera[:, None, :]).sum(-1)
+    return Rays(c2w[:, :, 3].contiguous(), torch.nn.functional.normalize(directions, dim=-1))
 
 
 def focal_from_fov(size: int, fov: float) -> float:

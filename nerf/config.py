@@ -128,6 +128,29 @@ class TrainConfig:
 
 
 @dataclass
+class PosesConfig:
+    mode: str = setting("fixed", "take the poses as given, or learn them with the scene", choices=("fixed", "refine"))
+    lr: float = setting(1e-3, "learning rate of poses: radians, and shares of the distance to the scene", low=0)
+    lr_decay: float = setting(0.01, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1)
+    beta1: float = setting(0.9, "Adam's decay of the poses' mean gradient", low=0, high=0.9999)
+    beta2: float = setting(0.99, "Adam's decay of their mean squared gradient", low=0, high=0.99999)
+    start: float = setting(0.01, "share of the run before poses move: the scene needs some to appear", low=0, high=0.99)
+    warmup: float = setting(0.02, "share of the rest over which their learning rates rise", low=0, high=1)
+    max_rotation: float = setting(30.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
+    max_translation: float = setting(0.5, "nor moves farther than this share of its distance to the scene", low=1e-6)
+    slack: float = setting(4.0, "silhouettes count as widened by this angle, degrees: how wrong poses may be", low=0)
+    upsample_at: list[float] = dataclasses.field(
+        default_factory=lambda: [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45],
+        metadata={"doc": "shares of the run at which the voxels double, instead of field.upsample_at: from coarse to fine"},
+    )
+    intrinsics: bool = setting(False, "learn one correction of focal lengths and principal points for all images too")
+    lr_intrinsics: float = setting(3e-4, "its learning rate: logarithms and shares of the focal length", low=0)
+    perturb_degrees: float = setting(0.0, "experiments: turn each training camera by this angle", low=0, high=180)
+    perturb_translation: float = setting(0.0, "and move it by this share of its distance to the scene", low=0)
+    perturb_sigma: float = setting(0.0, "and by SE(3) noise of this deviation, as Lin et al. 2021 (0.15 there)", low=0)
+
+
+@dataclass
 class EvaluationConfig:
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
@@ -143,6 +166,7 @@ class Config:
     occupancy: OccupancyConfig = dataclasses.field(default_factory=OccupancyConfig)
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    poses: PosesConfig = dataclasses.field(default_factory=PosesConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     backend: str = setting("auto", "which code computes", choices=("auto", "native", "torch"))
     device: str = setting("auto", "where", choices=("auto", "cuda", "cpu"))

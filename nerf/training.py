@@ -18,6 +18,8 @@ from nerf.fields.registry import build_field
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
+from nerf.pose_alignment import perturbed
+from nerf.pose_refinement import PoseRefinement
 from nerf.pruning import prune
 from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
@@ -74,6 +76,7 @@ class TrainState:
     num_refreshes: int = 0
     capacity: int = 0  # samples of a step on a GPU; 0: as many as there are
     visible_capacity: int = 0  # those of them that weigh something
+    poses: PoseRefinement | None = None  # where poses are learned
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ def resolve(config: Config, backend: Backend) -> Config:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
     name = _default_field(device, seconds) if config.field.name == "auto" else config.field.name
     field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
+    if config.poses.mode == "refine":
+        field["upsample_at"] = list(config.poses.upsample_at)
     entropy = config.loss.opacity_entropy
     rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
     return replace(
@@ -120,17 +125,20 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     torch.manual_seed(config.seed)
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.start()
+    images = replace(images, cameras=perturbed(images.cameras, config.poses, config.seed))
+    slack = math.radians(config.poses.slack) if config.poses.mode == "refine" else 0.0
     if config.dataset.aabb is not None:
         box = _given_box(config.dataset.aabb, backend.device)
     else:
-        box = visual_hull.find_box(images, backend.device)
+        box = visual_hull.find_box(images, backend.device, slack)
     finest = box.resolution(_finest_voxels(config, images, box))
     first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
-    occupancy = visual_hull.carve(images, box, first)
+    occupancy = visual_hull.carve(images, box, first, slack)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
-    state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest))
+    poses = refine_poses(config, batches, box)
+    state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest), poses=poses)
     state.batches.find_pool(make_sampler(config, state))
     if len(state.batches.pool) == 0:
         raise UserError(
@@ -140,6 +148,14 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     clock.read()
     clock.stop()
     return state
+
+
+def refine_poses(config: Config, batches: RayBatches, box: SceneBox) -> PoseRefinement | None:
+    """Cameras to be learned, from which the batches then take their rays; None where poses are fixed."""
+    if config.poses.mode == "fixed":
+        return None
+    batches.ray_source = PoseRefinement(batches.cameras, box.size.norm().item() / 12**0.5, config.poses, batches.backend)
+    return batches.ray_source
 
 
 def _given_box(aabb: list[float], device: torch.device) -> SceneBox:
@@ -208,6 +224,8 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     if state.clock.progress < config.loss.tv_until:
         state.field.add_total_variation(config.loss)
     state.optimizer.step()
+    if state.poses is not None:
+        state.poses.step()
     with torch.no_grad():
         bad = (~torch.isfinite(loss)).to(error.dtype)
         counts = torch.stack([samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
@@ -229,6 +247,8 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     while not clock.finished and not stopping:
         advance_schedule(config, state, runner)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
+        if state.poses is not None:
+            state.poses.advance(clock.progress)
         state.batches.advance(config.train.rays_per_step, config.dataset.background)
         runner.step()
         clock.tick()

@@ -18,8 +18,10 @@ from nerf.scene_box import Resolution, SceneBox
 SEARCH_CELLS = 64**3
 
 
-def find_box(images: PosedImages, device: torch.device) -> SceneBox:
+def find_box(images: PosedImages, device: torch.device, slack: float = 0.0) -> SceneBox:
     """The scene's box: what the cameras look at, shrunk to the visual hull where the images have alpha.
+
+    slack: see carve.
 
     Raises UserError where the cameras do not look at a common region, or nothing is left of the hull.
     """
@@ -28,7 +30,7 @@ def find_box(images: PosedImages, device: torch.device) -> SceneBox:
         return box
     for _ in range(2):  # the second, finer look trims what one cell of the first was wide
         resolution = box.resolution(SEARCH_CELLS)
-        cells = carve(images, box, resolution).occupied.nonzero()
+        cells = carve(images, box, resolution, slack).occupied.nonzero()
         if len(cells) == 0:
             raise UserError(
                 "no part of space is inside every training image's silhouette: the poses do not belong to these "
@@ -40,11 +42,11 @@ def find_box(images: PosedImages, device: torch.device) -> SceneBox:
     return box
 
 
-def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> OccupancyGrid:
+def carve(images: PosedImages, box: SceneBox, resolution: Resolution, slack: float = 0.0) -> OccupancyGrid:
     """Occupancy of the cells that no view sees as wholly transparent.
 
     A view decides only over cells whose centre falls into its image. Silhouettes are widened by the radius of a cell's
-    image, so thin parts survive.
+    image, so thin parts survive, and by slack, an angle in radians by which poses may be wrong.
     """
     device = box.aabb.device
     grid = uniform(resolution, device)
@@ -58,7 +60,8 @@ def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> Occupan
         column, row = pixels.floor().long().unbind(-1)
         seen = (depth > 0) & (column >= 0) & (column < cameras.width) & (row >= 0) & (row < cameras.height)
         nearest = depth[seen].min().item() if seen.any() else 1.0
-        radius = int(cameras.intrinsics[view, :2].max().item() * half_diagonal / max(nearest, half_diagonal)) + 1
+        angle = half_diagonal / max(nearest, half_diagonal) + slack
+        radius = int(cameras.intrinsics[view, :2].max().item() * angle) + 1
         silhouette = _widen(images.images[view, ..., 3].to(device) > 0, radius)
         inside = silhouette[row.clamp(0, cameras.height - 1), column.clamp(0, cameras.width - 1)]
         remaining = remaining[inside | ~seen]

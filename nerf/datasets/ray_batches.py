@@ -1,6 +1,7 @@
 """From posed images to batches of rays with their colours, drawn where the images are: on the device or the host."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +23,13 @@ class RayBatch:
     rays: Rays
     rgba: Tensor  # [R,4] straight alpha
     jitter: Tensor  # [R] in [-0.5, 0.5)
+    pixels: Tensor  # [R] int64, as Cameras.rays_through counts them
+
+
+class RaySource(Protocol):
+    """Where rays come from: cameras as they are, or as they are learned."""
+
+    def rays_through(self, pixel_indices: Tensor) -> Rays: ...
 
 
 class RayBatches:
@@ -39,6 +47,7 @@ class RayBatches:
         home = torch.device("cpu") if on_host else backend.device
         self.images = images.images.to(home, non_blocking=True)
         self.cameras: Cameras = images.cameras.to(backend.device)
+        self.ray_source: RaySource = self.cameras
         self.generator = torch.Generator(home).manual_seed(seed)
         self.pool = torch.empty(0, dtype=torch.int32)
         self._feeds_ahead = home != backend.device
@@ -53,20 +62,22 @@ class RayBatches:
     def pool(self, pixels: Tensor) -> None:
         self._pool = pixels.to(self.images.device)
 
+    @torch.no_grad()
     def find_pool(self, sampler: RaySampler) -> None:
         """Keeps the pixels whose rays have at least one sample."""
         found = []
         for image in range(len(self.cameras)):
-            rays = self.cameras.image_rays(image)
-            hits = sampler.sample(rays).ray_offsets.diff() > 0
-            found.append((hits.nonzero()[:, 0] + image * len(rays)).int().to(self.images.device))
+            count = self.cameras.width * self.cameras.height
+            pixels = torch.arange(image * count, (image + 1) * count, device=self.backend.device)
+            hits = sampler.sample(self.ray_source.rays_through(pixels)).ray_offsets.diff() > 0
+            found.append(pixels[hits].int().to(self.images.device))
         self.pool = torch.cat(found)
 
     def draw(self, count: int) -> RayBatch:
         """count rays, each pixel of the pool equally likely."""
         self.rest()
         pixels, rgba, jitter = (x.to(self.backend.device) for x in self._draw(count, self.generator))
-        return RayBatch(self.cameras.rays_through(pixels), rgba, jitter)
+        return RayBatch(self.ray_source.rays_through(pixels), rgba, jitter, pixels)
 
     def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Pixels [R], rgba [R,4] and jitter [R], where the images are."""
@@ -101,7 +112,8 @@ class RayBatches:
         """The batch of a training step, and its background [R,3]; the step may be recorded as a CUDA graph."""
         if self._feeds_ahead:
             batch = self._feed.current
-            return RayBatch(self.cameras.rays_through(batch.pixels), batch.rgba, batch.jitter), batch.background
+            rays = self.ray_source.rays_through(batch.pixels)
+            return RayBatch(rays, batch.rgba, batch.jitter, batch.pixels), batch.background
         return self.draw(count), background_color(background, count, self.generator, self.backend.device)
 
     def rest(self) -> None:
