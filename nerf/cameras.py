@@ -48,6 +48,10 @@ class Cameras:
         in_camera, image = self.in_camera_directions(pixel_indices)
         return posed_rays(in_camera, self.c2w.index_select(0, image))
 
+    def image_of(self, pixel_indices: Tensor) -> Tensor:
+        """The images [R] that pixels belong to; pixel_indices: see rays_through."""
+        return pixel_indices // (self.width * self.height)
+
     def in_camera_directions(self, pixel_indices: Tensor) -> tuple[Tensor, Tensor]:
         """Where pixels look in the axes of their cameras, [R,3] with z = -1, and which image each belongs to, [R].
 
@@ -55,7 +59,7 @@ class Cameras:
         """
         column = pixel_indices % self.width
         row = (pixel_indices // self.width) % self.height
-        image = pixel_indices // (self.width * self.height)
+        image = self.image_of(pixel_indices)
         fx, fy, cx, cy = self.intrinsics.index_select(0, image).unbind(-1)
         in_camera = torch.stack(
             [(column + 0.5 - cx) / fx, -(row + 0.5 - cy) / fy, -torch.ones_like(fx)], dim=-1

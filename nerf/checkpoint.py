@@ -14,7 +14,7 @@ import pickle
 import struct
 import zipfile
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,10 @@ from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.packed_grids import PackedGrids, pack, unpack
+from nerf.pose_alignment import perturbed
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
-from nerf.training import TrainState
+from nerf.training import TrainState, learn_exposure, refine_poses
 
 MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
@@ -52,7 +53,7 @@ REMEDY = "Train again, or name another run."
 def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> None:
     """Writes the run's two files; the state goes first, for the model follows from it.
 
-    cameras are the training cameras, from which camera paths are made.
+    cameras are the training cameras as they were given; those that training used, learned or perturbed, go beside them.
     Raises UserError where the disk is full or the folder cannot be written; the file before stays.
     """
     common = {
@@ -61,7 +62,8 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "aabb": state.field.box.aabb,
         "resolution": list(state.field.resolution),
         "finest_voxel": state.finest_voxel,
-        "cameras": {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "size": [cameras.width, cameras.height]},
+        "cameras": _camera_values(state.cameras.to("cpu")),
+        "given_cameras": _camera_values(cameras),
         "step": state.clock.step,
         "elapsed": state.clock.elapsed,
     }
@@ -78,6 +80,10 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
         "visible_capacity": state.visible_capacity,
+        "learners": {
+            name: {"values": learner.state_dict(), "optimizer": learner.optimizer.state_dict()}
+            for name, learner in state.learners().items()
+        },
     }
     try:
         _write(folder / RESUME_FILE, common | resume)
@@ -85,6 +91,10 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         _write(folder / MODEL_FILE, common | model)
         raise UserError(f"{error} The model is written, {folder / MODEL_FILE}.") from error
     _write(folder / MODEL_FILE, common | model)
+
+
+def _camera_values(cameras: Cameras) -> dict[str, Any]:
+    return {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "size": [cameras.width, cameras.height]}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -206,9 +216,10 @@ def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> 
     return field, OccupancyGrid(content["occupied"].to(backend.device))
 
 
-def restore_cameras(content: dict[str, Any]) -> Cameras:
-    """The training cameras."""
-    return Cameras(content["cameras"]["c2w"], content["cameras"]["intrinsics"], *content["cameras"]["size"])
+def restore_cameras(content: dict[str, Any], name: str = "cameras") -> Cameras:
+    """The training cameras: cameras as training used or learned them, given_cameras as the data set has them."""
+    values = content[name] if name in content else content["cameras"]  # files from before poses were learned have one
+    return Cameras(values["c2w"], values["intrinsics"], *values["size"])
 
 
 def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:
@@ -216,7 +227,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
 
     Raises UserError where the images are not those that the run was trained on.
     """
-    trained, cameras = restore_cameras(content), images.cameras
+    trained, cameras = restore_cameras(content, "given_cameras"), images.cameras
     same_size = (trained.width, trained.height, len(trained)) == (cameras.width, cameras.height, len(cameras))
     if not (same_size and torch.equal(trained.c2w, cameras.c2w)):
         raise UserError(
@@ -226,10 +237,15 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     field, occupancy = restore_field(content, config, backend)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     optimizer.load_state_dict(content["optimizer"])
+    images = replace(images, cameras=perturbed(cameras, config.poses, config.seed))
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
+    learners = {"poses": refine_poses(config, batches, field.box), "exposure": learn_exposure(config, batches)}
+    for name, values in content.get("learners", {}).items():
+        learners[name].load_state_dict(values["values"])
+        learners[name].optimizer.load_state_dict(values["optimizer"])
     batches.generator.set_state(content["generator"])
     batches.pool = content["pool"]
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
     counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity", "visible_capacity")}
-    return TrainState(field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters)
+    return TrainState(field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters, **learners)

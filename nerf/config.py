@@ -139,9 +139,9 @@ class PosesConfig:
     max_rotation: float = setting(30.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
     max_translation: float = setting(0.5, "nor moves farther than this share of its distance to the scene", low=1e-6)
     slack: float = setting(4.0, "silhouettes count as widened by this angle, degrees: how wrong poses may be", low=0)
-    upsample_at: list[float] = dataclasses.field(
-        default_factory=lambda: [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45],
-        metadata={"doc": "shares of the run at which the voxels double, instead of field.upsample_at: from coarse to fine"},
+    coarsest: int = setting(8000, "voxels of the first grid: poses settle from coarse to fine", low=8)
+    finest_at: float = setting(
+        0.4, "share of the run at which the last doubling comes, instead of field.upsample_at", low=0, high=1
     )
     intrinsics: bool = setting(False, "learn one correction of focal lengths and principal points for all images too")
     lr_intrinsics: float = setting(3e-4, "its learning rate: logarithms and shares of the focal length", low=0)
@@ -151,9 +151,26 @@ class PosesConfig:
 
 
 @dataclass
+class ExposureConfig:
+    learn: bool = setting(False, "learn a gain and a bias of each colour for each image")
+    lr: float = setting(1e-3, "learning rate of both, in logarithms and in shares of white", low=0)
+
+
+@dataclass
 class EvaluationConfig:
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
+    poses: str = setting(
+        "aligned",
+        "where held-out views are seen from: as given; moved as the training poses were; or refined by their own photo",
+        choices=("given", "aligned", "refined"),
+    )
+    pose_steps: int = setting(200, "steps of that refinement, of all views together", low=1)
+    exposure: str = setting(
+        "none",
+        "fit = a gain and a bias of each colour are fitted on the left half of each view, and its right half is scored",
+        choices=("none", "fit"),
+    )
 
 
 @dataclass
@@ -167,6 +184,7 @@ class Config:
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     poses: PosesConfig = dataclasses.field(default_factory=PosesConfig)
+    exposure: ExposureConfig = dataclasses.field(default_factory=ExposureConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     backend: str = setting("auto", "which code computes", choices=("auto", "native", "torch"))
     device: str = setting("auto", "where", choices=("auto", "cuda", "cpu"))

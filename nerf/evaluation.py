@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from nerf import metrics
 from nerf.datasets.posed_images import PosedImages
+from nerf.exposure import fit_left_score_right
 from nerf.fields.field import Field
 from nerf.perceptual import Lpips, LpipsUnavailable
 from nerf.rendering import Rendering, render_image
@@ -47,8 +48,12 @@ def evaluate(
     every: int = 1,
     on_view: Callable[[int, Rendering, Tensor], None] = lambda index, rendering, truth: None,
     with_lpips: bool = False,
+    exposure: str = "none",
 ) -> Scores:
-    """Renders and scores every k-th view; on_view sees each with its truth [H,W,3]."""
+    """Renders and scores every k-th view; on_view sees each with its truth [H,W,3].
+
+    exposure: fit adapts each rendering to the exposure of its photo, from the left half, and scores the right half.
+    """
     device = background.device
     cameras = images.cameras.to(device)
     perceptual, no_lpips = None, None
@@ -65,10 +70,16 @@ def evaluate(
         _synchronize(device)
         seconds += time.perf_counter() - started
         truth = images.image_over(index, background.cpu()).to(device)
-        psnr.append(metrics.psnr(rendering.rgb, truth))
-        ssim.append(metrics.ssim(rendering.rgb, truth))
+        scored = (rendering.rgb, truth)
+        if exposure == "fit":
+            alpha = images.images[index, ..., 3:].to(device) / 255
+            rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, truth, alpha))
+            half = truth.shape[1] // 2
+            scored = (rendering.rgb[:, half:], truth[:, half:])
+        psnr.append(metrics.psnr(*scored))
+        ssim.append(metrics.ssim(*scored))
         if perceptual is not None:
-            lpips.append(perceptual(rendering.rgb, truth))
+            lpips.append(perceptual(*scored))
         if images.depths is not None:
             known = images.depths[index].to(device)
             depth_error.append(metrics.median_depth_error(rendering.depth, known, rendering.opacity))

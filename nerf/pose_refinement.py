@@ -11,6 +11,7 @@ the direction as given: that a surface looks different from elsewhere says littl
 Legend: R rays, I cameras.
 """
 
+import math
 from dataclasses import replace
 
 import torch
@@ -39,10 +40,11 @@ class PoseRefinement(nn.Module):
         angle = (self.distances / radius).clamp(min=1)
         one = torch.ones_like(angle)
         self.units = torch.stack([angle, angle, angle, one, one, angle], dim=-1)
-        self.increments = nn.Parameter(torch.zeros(len(cameras), 6, device=cameras.c2w.device))
-        self.lens = nn.Parameter(torch.zeros(1, 4, device=cameras.c2w.device)) if config.intrinsics else None
-        limits = [config.max_rotation * torch.pi / 180] * 3 + [config.max_translation] * 3
-        self.limits = torch.tensor(limits, device=cameras.c2w.device)
+        self.increments = nn.Parameter(cameras.c2w.new_zeros(len(cameras), 6))
+        self.lens = nn.Parameter(cameras.c2w.new_zeros(1, 4)) if config.intrinsics else None
+        # Made here, for a recorded step cannot take numbers from the host.
+        self.limits = cameras.c2w.new_tensor([math.radians(config.max_rotation)] * 3 + [config.max_translation] * 3)
+        self.backward_axis = cameras.c2w.new_tensor([0.0, 0.0, 1.0])
         self.optimizer = MaskedAdam(self, config.beta1, config.beta2, backend)
 
     def parameter_groups(self) -> list[ParameterGroup]:
@@ -67,10 +69,9 @@ class PoseRefinement(nn.Module):
 
     def c2w(self) -> Tensor:
         """Refined poses [I,3,4]: T exp(increment) T^-1 behind the given ones, T moving to the pivot."""
-        rotation, shift = exponential(self.bounded().view(-1, 6))
-        backward = torch.tensor([0.0, 0.0, 1.0], dtype=rotation.dtype, device=rotation.device)
+        rotation, shift = exponential(self.bounded())
         # From the pivot, one distance in front, the camera is at +z; where the rotation takes it is its new place.
-        moved = (rotation[:, :, 2] - backward + shift) * self.distances[:, None]
+        moved = (rotation[:, :, 2] - self.backward_axis + shift) * self.distances[:, None]
         axes, center = self.given.c2w[:, :, :3], self.given.c2w[:, :, 3]
         return torch.cat([axes @ rotation, (axes @ moved[:, :, None]) + center[:, :, None]], dim=-1)
 
@@ -80,7 +81,7 @@ class PoseRefinement(nn.Module):
         if self.lens is not None:
             scale, shift = self._lens()
             in_camera = torch.cat([in_camera[:, :2] * scale + shift, in_camera[:, 2:]], dim=-1)
-        poses = _TakeRows.apply(self.c2w().flatten(1), image, self.backend.ops.index_add)
+        poses = take_rows(self.c2w().flatten(1), image, self.backend)
         return posed_rays(in_camera, poses.view(-1, 3, 4))
 
     def _lens(self) -> tuple[Tensor, Tensor]:
@@ -95,7 +96,7 @@ class PoseRefinement(nn.Module):
         if self.lens is not None:
             scale, shift = self._lens()
             focal = intrinsics[:, :2] / scale
-            sign = torch.tensor([-1.0, 1.0], device=focal.device)  # rows run downwards, y runs up
+            sign = focal.new_tensor([-1.0, 1.0])  # rows run downwards, y runs up
             intrinsics = torch.cat([focal, intrinsics[:, 2:] + sign * shift * focal], dim=-1)
         return replace(self.given, c2w=self.c2w(), intrinsics=intrinsics)
 
@@ -104,8 +105,13 @@ class PoseRefinement(nn.Module):
         self.optimizer.step()
 
 
+def take_rows(table: Tensor, index: Tensor, backend: Backend) -> Tensor:
+    """Rows [R,C] of a short table [I,C] at index [R]; the gradients of many takers are added up by index_add."""
+    return _TakeRows.apply(table, index, backend.ops.index_add)
+
+
 class _TakeRows(torch.autograd.Function):
-    """Rows of a short table for many takers; their gradients are added up by index_add."""
+    """Selects rows; backward is our own operation, made for few targets of many rows."""
 
     @staticmethod
     def forward(ctx, table, index, index_add):

@@ -1,18 +1,20 @@
 """The training loop: one page, straight down. What a step does is training_step; what a run owns is TrainState."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
 
 from nerf import losses, visual_hull
-from nerf.config import FIELDS, Config
+from nerf.cameras import Cameras
+from nerf.config import FIELDS, Config, PosesConfig
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
 from nerf.errors import UserError
+from nerf.exposure import Exposure
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.occupancy import OccupancyGrid
@@ -77,6 +79,17 @@ class TrainState:
     capacity: int = 0  # samples of a step on a GPU; 0: as many as there are
     visible_capacity: int = 0  # those of them that weigh something
     poses: PoseRefinement | None = None  # where poses are learned
+    exposure: Exposure | None = None  # and where exposures are
+
+    @property
+    def cameras(self) -> Cameras:
+        """The training cameras as they are now, on the device."""
+        return self.batches.cameras if self.poses is None else self.poses.refined()
+
+    def learners(self) -> dict[str, PoseRefinement | Exposure]:
+        """What is learned besides the field, by name; each has an optimizer of its own."""
+        both = {"poses": self.poses, "exposure": self.exposure}
+        return {name: learner for name, learner in both.items() if learner is not None}
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ def resolve(config: Config, backend: Backend) -> Config:
     name = _default_field(device, seconds) if config.field.name == "auto" else config.field.name
     field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
     if config.poses.mode == "refine":
-        field["upsample_at"] = list(config.poses.upsample_at)
+        field["upsample_at"] = _coarse_to_fine(config.poses, field["num_voxels"])
     entropy = config.loss.opacity_entropy
     rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
     return replace(
@@ -118,6 +131,15 @@ def _default_field(device: str, seconds: float | None) -> str:
     if device == "cuda" and seconds is not None and seconds <= DEFERRED_SECONDS_CUDA:
         return "voxel_deferred"
     return DEFAULT_FIELDS[device]
+
+
+def _coarse_to_fine(poses: PosesConfig, num_voxels: int) -> list[float]:
+    """Shares of the run at which voxels double, evenly from the coarsest grid on.
+
+    A photo that is off by less than a voxel still pulls its camera the right way (as Lin et al. 2021, section 3.2).
+    """
+    doublings = max(0, round(math.log2(num_voxels / poses.coarsest)))
+    return [poses.finest_at * (count + 1) / doublings for count in range(doublings)]
 
 
 def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState:
@@ -137,8 +159,10 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     occupancy = visual_hull.carve(images, box, first, slack)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
-    poses = refine_poses(config, batches, box)
-    state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest), poses=poses)
+    poses, exposure = refine_poses(config, batches, box), learn_exposure(config, batches)
+    state = TrainState(
+        field, occupancy, optimizer, batches, clock, box.voxel_size(finest), poses=poses, exposure=exposure
+    )
     state.batches.find_pool(make_sampler(config, state))
     if len(state.batches.pool) == 0:
         raise UserError(
@@ -154,8 +178,14 @@ def refine_poses(config: Config, batches: RayBatches, box: SceneBox) -> PoseRefi
     """Cameras to be learned, from which the batches then take their rays; None where poses are fixed."""
     if config.poses.mode == "fixed":
         return None
-    batches.ray_source = PoseRefinement(batches.cameras, box.size.norm().item() / 12**0.5, config.poses, batches.backend)
+    radius = box.size.norm().item() / math.sqrt(12)  # mean square distance of a box's points from its middle
+    batches.ray_source = PoseRefinement(batches.cameras, radius, config.poses, batches.backend)
     return batches.ray_source
+
+
+def learn_exposure(config: Config, batches: RayBatches) -> Exposure | None:
+    """The images' exposures to be learned; None where they are taken to be alike."""
+    return Exposure(len(batches.cameras), config.exposure, batches.backend) if config.exposure.learn else None
 
 
 def _given_box(aabb: list[float], device: torch.device) -> SceneBox:
@@ -213,7 +243,10 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     samples = sampler.sample(batch.rays, batch.jitter, state.capacity)
     samples = visible_samples(state.field, sampler, samples, state.visible_capacity)
     rendering = render_samples(state.field, sampler, samples, background)
-    error = losses.photometric(rendering.rgb, truth)
+    rgb = rendering.rgb
+    if state.exposure is not None:
+        rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
+    error = losses.photometric(rgb, truth)
     loss = error
     if config.loss.opacity_entropy > 0:
         loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
@@ -224,8 +257,8 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     if state.clock.progress < config.loss.tv_until:
         state.field.add_total_variation(config.loss)
     state.optimizer.step()
-    if state.poses is not None:
-        state.poses.step()
+    for learner in state.learners().values():
+        learner.step()
     with torch.no_grad():
         bad = (~torch.isfinite(loss)).to(error.dtype)
         counts = torch.stack([samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
@@ -247,8 +280,8 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     while not clock.finished and not stopping:
         advance_schedule(config, state, runner)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
-        if state.poses is not None:
-            state.poses.advance(clock.progress)
+        for learner in state.learners().values():
+            learner.advance(clock.progress)
         state.batches.advance(config.train.rays_per_step, config.dataset.background)
         runner.step()
         clock.tick()
@@ -264,7 +297,7 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             if bad:
                 found = f"in {int(bad)} of the {count} steps up to step {clock.step}"
                 raise NonFiniteLoss(f"the loss was not finite {found}")
-            if not _parameters_finite(state.field):  # density that is NaN weighs nothing and shows in no loss
+            if not _parameters_finite([state.field, *state.learners().values()]):  # density that is NaN weighs nothing and shows in no loss
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             rays = count * config.train.rays_per_step
             psnr = -10 * math.log10(max(error / count, 1e-12))
@@ -278,9 +311,9 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     clock.stop()
 
 
-def _parameters_finite(field: Field) -> bool:
+def _parameters_finite(modules: Sequence[torch.nn.Module]) -> bool:
     """One pass without a copy: minimum and maximum are NaN where anything is."""
-    extremes = [extreme for p in field.parameters() for extreme in p.detach().aminmax()]
+    extremes = [extreme for module in modules for p in module.parameters() for extreme in p.detach().aminmax()]
     return bool(torch.stack(extremes).isfinite().all())
 
 
@@ -301,6 +334,8 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
         voxels = box.size.prod().item() / state.finest_voxel**3 / 2 ** (len(shares) - done - 1)
         state.field.upsample(box.resolution(voxels))
         state.occupancy.resample(state.field.resolution)
+        if state.poses is not None:  # other rays meet the scene now
+            state.batches.find_pool(make_sampler(config, state))
         step_number = state.optimizer.step_number
         state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend)
         state.optimizer.step_number.copy_(step_number)

@@ -4,6 +4,7 @@
     python scripts/train.py dataset=lego                      Synthetic-NeRF lego
     python scripts/train.py dataset=blender dataset.scene=NAME
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
+    python scripts/train.py dataset=lego poses=refine         learns the cameras' poses with the scene
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
 
 The run folder gets config.yaml, model.pt (renders), resume.pt (goes on; may be deleted after the end), metrics.json,
@@ -102,7 +103,8 @@ def _lookup(config: Config, name: str) -> object:
     value: object = config
     for part in name.split("."):
         value = getattr(value, part, None)
-    return value.scene if name == "dataset" else value.name if name == "field" else value
+    chosen = {"dataset": "scene", "field": "name", "poses": "mode"}  # what the name of a group's file means
+    return getattr(value, chosen[name]) if name in chosen else value
 
 
 def _set(config: Config, name: str, value: object) -> None:

@@ -65,6 +65,7 @@ class RayBatches:
     @torch.no_grad()
     def find_pool(self, sampler: RaySampler) -> None:
         """Keeps the pixels whose rays have at least one sample."""
+        self.rest()
         found = []
         for image in range(len(self.cameras)):
             count = self.cameras.width * self.cameras.height
