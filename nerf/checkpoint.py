@@ -64,6 +64,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "finest_voxel": state.finest_voxel,
         "cameras": _camera_values(state.cameras.to("cpu")),
         "given_cameras": _camera_values(cameras),
+        "view_weight": None if state.field.view_weight is None else state.field.view_weight.clone(),
         "step": state.clock.step,
         "elapsed": state.clock.elapsed,
     }
@@ -213,6 +214,8 @@ def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> 
     box = SceneBox(content["aabb"].to(backend.device))
     field = build_field(config.field, box, tuple(content["resolution"]), content["finest_voxel"], backend)
     field.load_state_dict(content["field"])
+    if content.get("view_weight") is not None:  # as it was when the file was written
+        field.view_weight = content["view_weight"].to(backend.device)
     return field, OccupancyGrid(content["occupied"].to(backend.device))
 
 
@@ -239,7 +242,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     optimizer.load_state_dict(content["optimizer"])
     images = replace(images, cameras=perturbed(cameras, config.poses, config.seed))
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
-    learners = {"poses": refine_poses(config, batches, field.box), "exposure": learn_exposure(config, batches)}
+    learners = {"poses": refine_poses(config, batches, field), "exposure": learn_exposure(config, batches)}
     for name, values in content.get("learners", {}).items():
         learners[name].load_state_dict(values["values"])
         learners[name].optimizer.load_state_dict(values["optimizer"])
@@ -247,5 +250,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     batches.pool = content["pool"]
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
+    for learner in filter(None, learners.values()):
+        learner.advance(clock.progress)
     counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity", "visible_capacity")}
     return TrainState(field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters, **learners)

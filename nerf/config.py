@@ -131,7 +131,7 @@ class TrainConfig:
 class PosesConfig:
     mode: str = setting("fixed", "take the poses as given, or learn them with the scene", choices=("fixed", "refine"))
     lr: float = setting(1e-3, "learning rate of poses: radians, and shares of the distance to the scene", low=0)
-    lr_decay: float = setting(0.01, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1)
+    lr_decay: float = setting(0.03, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1)
     beta1: float = setting(0.9, "Adam's decay of the poses' mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of their mean squared gradient", low=0, high=0.99999)
     start: float = setting(0.01, "share of the run before poses move: the scene needs some to appear", low=0, high=0.99)
@@ -142,6 +142,9 @@ class PosesConfig:
     coarsest: int = setting(8000, "voxels of the first grid: poses settle from coarse to fine", low=8)
     finest_at: float = setting(
         0.4, "share of the run at which the last doubling comes, instead of field.upsample_at", low=0, high=1
+    )
+    view_from: float = setting(
+        0.6, "share of the run before colour depends on the direction, which would hide errors of poses", low=0, high=0.9
     )
     intrinsics: bool = setting(False, "learn one correction of focal lengths and principal points for all images too")
     lr_intrinsics: float = setting(3e-4, "its learning rate: logarithms and shares of the focal length", low=0)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nerf import metrics
 from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
 from nerf.exposure import fit_left_score_right
 from nerf.fields.field import Field
 from nerf.perceptual import Lpips, LpipsUnavailable
@@ -53,8 +54,14 @@ def evaluate(
     """Renders and scores every k-th view; on_view sees each with its truth [H,W,3].
 
     exposure: fit adapts each rendering to the exposure of its photo, from the left half, and scores the right half.
+    Raises UserError where half a view is too small to score.
     """
     device = background.device
+    if exposure == "fit" and images.cameras.width < 2 * metrics.SSIM_WINDOW:
+        raise UserError(
+            f"evaluation.exposure=fit scores half of each view, and {images.cameras.width} pixels of width are too few, "
+            f"expected at least {2 * metrics.SSIM_WINDOW}; take evaluation.exposure=none or larger views."
+        )
     cameras = images.cameras.to(device)
     perceptual, no_lpips = None, None
     if with_lpips:

@@ -15,7 +15,7 @@ from nerf.datasets.ray_batches import RayBatches
 from nerf.fields.field import Field
 from nerf.losses import photometric
 from nerf.pose_alignment import align, perturbed, pose_errors
-from nerf.pose_refinement import PoseRefinement
+from nerf.pose_refinement import PoseRefinement, scene_radius
 from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
 
@@ -70,7 +70,7 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
     backend = sampler.backend
     batches = RayBatches(views, backend, config.seed)
     settings = replace(PosesConfig(), start=0.0, warmup=0.0)
-    poses = PoseRefinement(batches.cameras, field.box.size.norm().item() / 12**0.5, settings, backend)
+    poses = PoseRefinement(batches.cameras, scene_radius(field.box), settings, backend, keep_scale=False)
     batches.ray_source = poses
     batches.find_pool(sampler)
     color = 0.0 if config.dataset.background == "black" else 1.0

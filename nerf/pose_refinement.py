@@ -5,6 +5,9 @@ turns the scene in the image and a translation shifts it. About the camera's own
 which scales each number on its own, would zigzag between them. Increments are in the camera's axes, angles in radians
 and translations as shares of the distance to the scene, so that one learning rate serves every number and every scene.
 
+Until poses have settled, colour does not see the direction (Field.view_weight): else every camera gets the colours that
+hide its error, and nothing pulls it any more.
+
 Samples keep their place t along the ray: positions differentiate through the ray's origin and direction. Colour takes
 the direction as given: that a surface looks different from elsewhere says little about where the camera is.
 
@@ -24,18 +27,26 @@ from nerf.fields.field import ParameterGroup
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.rays import Rays
+from nerf.scene_box import SceneBox
 from nerf.se3 import exponential
 
 MAX_LENS_SHIFT = 0.2  # of intrinsics: as the logarithm of the focal length, and as a share of it
+VIEW_RISE = 0.1  # share of the run over which colour comes to see the direction
 
 
 class PoseRefinement(nn.Module):
     """The increments of I cameras, and on request one correction of the intrinsics that all of them share."""
 
-    def __init__(self, cameras: Cameras, radius: float, config: PosesConfig, backend: Backend) -> None:
-        """cameras: as given, on the backend's device. radius: mean size of the scene, world units."""
+    def __init__(
+        self, cameras: Cameras, radius: float, config: PosesConfig, backend: Backend, keep_scale: bool = True
+    ) -> None:
+        """cameras: as given, on the backend's device. radius: of the scene, world units (scene_radius).
+
+        keep_scale: the cameras do not all draw back together. Where the scene is learned too it would follow: nothing
+        tells its size, and a larger one has finer voxels.
+        """
         super().__init__()
-        self.given, self.config, self.backend = cameras, config, backend
+        self.given, self.config, self.backend, self.keep_scale = cameras, config, backend, keep_scale
         self.distances = scene_distances(cameras)
         angle = (self.distances / radius).clamp(min=1)
         one = torch.ones_like(angle)
@@ -45,6 +56,7 @@ class PoseRefinement(nn.Module):
         # Made here, for a recorded step cannot take numbers from the host.
         self.limits = cameras.c2w.new_tensor([math.radians(config.max_rotation)] * 3 + [config.max_translation] * 3)
         self.backward_axis = cameras.c2w.new_tensor([0.0, 0.0, 1.0])
+        self.view_weight = cameras.c2w.new_zeros(1)
         self.optimizer = MaskedAdam(self, config.beta1, config.beta2, backend)
 
     def parameter_groups(self) -> list[ParameterGroup]:
@@ -60,10 +72,14 @@ class PoseRefinement(nn.Module):
         share = max(0.0, (progress - config.start) / (1 - config.start))
         moving = min(1.0, share / config.warmup) if config.warmup > 0 else float(progress >= config.start)
         self.optimizer.decay.fill_(moving * config.lr_decay**share)
+        self.view_weight.fill_(min(1.0, max(0.0, (progress - config.view_from) / VIEW_RISE)))
 
     def bounded(self) -> Tensor:
         """The increments [I,6], their rotations and translations each shorter than their limit."""
-        x = (self.increments * self.units / self.limits).view(-1, 2, 3)
+        x = self.increments * self.units
+        if self.keep_scale:
+            x = torch.cat([x[:, :5], x[:, 5:] - x[:, 5:].mean()], dim=-1)
+        x = (x / self.limits).view(-1, 2, 3)
         x = x / (1 + x.square().sum(-1, keepdim=True)).sqrt()
         return x.view(-1, 6) * self.limits
 
@@ -125,6 +141,11 @@ class _TakeRows(torch.autograd.Function):
         total = grad.new_zeros(ctx.shape)
         ctx.index_add(total, 0, ctx.saved_tensors[0], grad)
         return total, None, None
+
+
+def scene_radius(box: SceneBox) -> float:
+    """Root mean square distance of a box's points from its middle, world units."""
+    return box.size.norm().item() / math.sqrt(12)
 
 
 def scene_distances(cameras: Cameras) -> Tensor:

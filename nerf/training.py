@@ -21,7 +21,7 @@ from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.pose_alignment import perturbed
-from nerf.pose_refinement import PoseRefinement
+from nerf.pose_refinement import PoseRefinement, scene_radius
 from nerf.pruning import prune
 from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
@@ -159,7 +159,7 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     occupancy = visual_hull.carve(images, box, first, slack)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
-    poses, exposure = refine_poses(config, batches, box), learn_exposure(config, batches)
+    poses, exposure = refine_poses(config, batches, field), learn_exposure(config, batches)
     state = TrainState(
         field, occupancy, optimizer, batches, clock, box.voxel_size(finest), poses=poses, exposure=exposure
     )
@@ -174,13 +174,13 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     return state
 
 
-def refine_poses(config: Config, batches: RayBatches, box: SceneBox) -> PoseRefinement | None:
+def refine_poses(config: Config, batches: RayBatches, field: Field) -> PoseRefinement | None:
     """Cameras to be learned, from which the batches then take their rays; None where poses are fixed."""
     if config.poses.mode == "fixed":
         return None
-    radius = box.size.norm().item() / math.sqrt(12)  # mean square distance of a box's points from its middle
-    batches.ray_source = PoseRefinement(batches.cameras, radius, config.poses, batches.backend)
-    return batches.ray_source
+    poses = PoseRefinement(batches.cameras, scene_radius(field.box), config.poses, batches.backend)
+    batches.ray_source, field.view_weight = poses, poses.view_weight
+    return poses
 
 
 def learn_exposure(config: Config, batches: RayBatches) -> Exposure | None:

@@ -12,6 +12,7 @@ from nerf.config import LossConfig
 from nerf.losses import add_total_variation
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
+from nerf.spherical_harmonics import sh_basis
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Field(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.box, self.backend = box, backend
+        self.view_weight: Tensor | None = None  # [1]: how much of the direction colour may see; None: all
         self.density_scale = 1 / finest_voxel
         self.density_shift = math.log(math.expm1(-math.log1p(-initial_alpha)))
         self.set_resolution(resolution)
@@ -54,6 +56,13 @@ class Field(nn.Module, ABC):
     def activate_density(self, raw_density: Tensor) -> Tensor:
         """Raw density to density per world unit."""
         return functional.softplus(raw_density + self.density_shift) * self.density_scale
+
+    def view_basis(self, ray_directions: Tensor, degree: int) -> Tensor:
+        """What colour sees of unit directions [R,3]: spherical harmonics [R, (degree + 1)^2]."""
+        basis = sh_basis(ray_directions, degree)
+        if self.view_weight is None:
+            return basis
+        return torch.cat([basis[:, :1], basis[:, 1:] * self.view_weight], dim=-1)
 
     @torch.no_grad()
     def vertex_alpha(self) -> Tensor:

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from nerf.fields.voxel_mlp import VoxelMlp
-from nerf.spherical_harmonics import sh_basis
 
 SMALLEST_OPACITY = 1e-3  # a ray that meets less has no colour of its own to speak of
 
@@ -17,6 +16,6 @@ class VoxelDeferred(VoxelMlp):
         return self.density(positions), self.interpolate(self.feature_grid, positions)
 
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
-        view = sh_basis(ray_directions, self.config.view_degree)
+        view = self.view_basis(ray_directions, self.config.view_degree)
         mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
         return torch.sigmoid(self.mlp(torch.cat([mean, view], dim=-1))) * opacity[:, None]

@@ -8,7 +8,7 @@ from nerf.config import VoxelMlpConfig
 from nerf.fields.field import Field, ParameterGroup
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
-from nerf.spherical_harmonics import num_coefficients, sh_basis
+from nerf.spherical_harmonics import num_coefficients
 
 
 class VoxelMlp(Field):
@@ -32,7 +32,7 @@ class VoxelMlp(Field):
         self.mlp.to(backend.device)
 
     def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
-        view = sh_basis(ray_directions, self.config.view_degree).index_select(0, ray_indices)
+        view = self.view_basis(ray_directions, self.config.view_degree).index_select(0, ray_indices)
         features = self.interpolate(self.feature_grid, positions)
         rgb = torch.sigmoid(self.mlp(torch.cat([features, view], dim=-1)))
         return self.density(positions), rgb

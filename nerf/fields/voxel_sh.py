@@ -11,7 +11,7 @@ from nerf.config import VoxelShConfig
 from nerf.fields.field import Field, ParameterGroup
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
-from nerf.spherical_harmonics import num_coefficients, sh_basis
+from nerf.spherical_harmonics import num_coefficients
 
 
 class VoxelSh(Field):
@@ -30,7 +30,7 @@ class VoxelSh(Field):
 
     def forward(self, positions: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         values = self.interpolate(self.sh_grid, positions)
-        basis = sh_basis(ray_directions, self.config.sh_degree)
+        basis = self.view_basis(ray_directions, self.config.sh_degree)
         rgb = torch.sigmoid(self.backend.ops.contract_basis(values, basis, ray_indices))
         return self.density(positions), rgb
 
