@@ -31,6 +31,7 @@ from nerf.scene_box import SceneBox
 from nerf.se3 import exponential
 
 MAX_LENS_SHIFT = 0.2  # of intrinsics: as the logarithm of the focal length, and as a share of it
+SETTLING = 0.2  # share of the run over which poses come to rest, so that the scene is sharp where they end
 VIEW_RISE = 0.1  # share of the run over which colour comes to see the direction
 
 
@@ -71,7 +72,8 @@ class PoseRefinement(nn.Module):
         config = self.config
         share = max(0.0, (progress - config.start) / (1 - config.start))
         moving = min(1.0, share / config.warmup) if config.warmup > 0 else float(progress >= config.start)
-        self.optimizer.decay.fill_(moving * config.lr_decay**share)
+        settling = min(1.0, (1 - share) / SETTLING)
+        self.optimizer.decay.fill_(moving * settling * config.lr_decay**share)
         self.view_weight.fill_(min(1.0, max(0.0, (progress - config.view_from) / VIEW_RISE)))
 
     def bounded(self) -> Tensor:
