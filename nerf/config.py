@@ -134,7 +134,7 @@ class PosesConfig:
     lr_decay: float = setting(0.03, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1)
     beta1: float = setting(0.9, "Adam's decay of the poses' mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of their mean squared gradient", low=0, high=0.99999)
-    start: float = setting(0.01, "share of the run before poses move: the scene needs some to appear", low=0, high=0.99)
+    start: float = setting(0.03, "share of the run before poses move: the scene needs some to appear", low=0, high=0.99)
     warmup: float = setting(0.02, "share of the rest over which their learning rates rise", low=0, high=1)
     max_rotation: float = setting(30.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
     max_translation: float = setting(0.5, "nor moves farther than this share of its distance to the scene", low=1e-6)
@@ -163,7 +163,7 @@ class ExposureConfig:
 class EvaluationConfig:
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
-    poses: str = setting(
+    view_poses: str = setting(
         "aligned",
         "where held-out views are seen from: as given; moved as the training poses were; or refined by their own photo",
         choices=("given", "aligned", "refined"),

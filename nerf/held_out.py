@@ -33,12 +33,12 @@ def place(
     given: Cameras,
     every: int = 1,
 ) -> PosedImages:
-    """The views of a split, with the cameras from which they are to be scored (evaluation.poses).
+    """The views of a split, with the cameras from which they are to be scored (evaluation.view_poses).
 
     learned, given: the training cameras, on the CPU. Training views get the learned ones. every: only every k-th view
     is going to be looked at.
     """
-    how = config.evaluation.poses
+    how = config.evaluation.view_poses
     if how == "given" or torch.equal(learned.c2w, given.c2w) and how == "aligned":
         return views
     if split == "train":

@@ -57,7 +57,7 @@ class OpenRun:
         return evaluate(self.field, self.sampler, views, color, every, with_lpips=True, exposure=exposure)
 
     def views(self, split: str, every: int = 1) -> PosedImages:
-        """The views of a split, seen from where the scene was learned (evaluation.poses)."""
+        """The views of a split, seen from where the scene was learned (evaluation.view_poses)."""
         views = load_split(self.config.dataset, split)
         return held_out.place(self.field, self.sampler, self.config, views, split, self.cameras, self.given_cameras, every)
 

@@ -2,6 +2,7 @@
 
     python scripts/evaluate.py                      the newest run, its test views
     python scripts/evaluate.py run=outputs/RUN split=train every=10
+    python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
 """
 
 import json
@@ -23,8 +24,8 @@ from nerf.ops.backend import device_name
 class EvaluateConfig(RunConfig):
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
-    poses: str | None = setting(
-        None, "evaluation.poses; none = as the run had it", choices=("given", "aligned", "refined")
+    view_poses: str | None = setting(
+        None, "evaluation.view_poses; none = as the run had it", choices=("given", "aligned", "refined")
     )
     exposure: str | None = setting(None, "evaluation.exposure; none = as the run had it", choices=("none", "fit"))
     root: str | None = setting(None, "folder of the scene, if it has moved since training")
@@ -34,7 +35,7 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     opened = open_run(config)
     settings = opened.config
     settings.evaluation.split, settings.evaluation.every = config.split, config.every
-    settings.evaluation.poses = config.poses or settings.evaluation.poses
+    settings.evaluation.view_poses = config.view_poses or settings.evaluation.view_poses
     settings.evaluation.exposure = config.exposure or settings.evaluation.exposure
     settings.dataset.root = config.root or settings.dataset.root
     views = opened.views(config.split, config.every)

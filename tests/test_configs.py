@@ -144,7 +144,7 @@ def test_none_is_written_as_help_writes_it() -> None:
         ("poses=refin", "choose one of fixed, refine. Did you mean poses=refine?"),
         ("poses.max_rotation=0", "poses.max_rotation=0.0 is out of range, expected 0.001 to 180"),
         ("poses.pertub_degrees=2", "did you mean 'poses.perturb_degrees'?"),
-        ("evaluation.poses=align", "choose one of given, aligned, refined. Did you mean 'aligned'?"),
+        ("evaluation.view_poses=align", "choose one of given, aligned, refined. Did you mean 'aligned'?"),
         ("experiment=smok", "Did you mean experiment=smoke?"),
         ("backend=nativ", "backend=nativ is unknown; choose one of auto, native, torch. Did you mean 'native'?"),
         ("device=gpu", "choose one of auto, cuda, cpu"),

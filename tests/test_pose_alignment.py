@@ -102,7 +102,7 @@ def test_cameras_side_by_side_have_a_distance_too() -> None:
 
 def trained(moved: Similarity | None = None, how: str = "aligned"):
     """A short run, and its training cameras as if the whole scene had been learned elsewhere."""
-    config = replace(tiny_config(), evaluation=EvaluationConfig(poses=how), poses=PosesConfig(mode="refine"))
+    config = replace(tiny_config(), evaluation=EvaluationConfig(view_poses=how), poses=PosesConfig(mode="refine"))
     config = resolve(replace(config, poses=replace(config.poses, coarsest=500)), select("native", "cpu"))
     state = prepare(config, tiny_images(), select("native", "cpu"))
     learned = GIVEN if moved is None else moved.applied(GIVEN)
@@ -116,7 +116,7 @@ def test_held_out_views_move_as_the_training_views_did(split: str) -> None:
     views = tiny_images(split)
     placed = place(state.field, sampler, config, views, split, learned, GIVEN)
     torch.testing.assert_close(placed.cameras.c2w, move.applied(views.cameras).c2w, rtol=0, atol=3e-5)
-    config.evaluation.poses = "given"
+    config.evaluation.view_poses = "given"
     assert place(state.field, sampler, config, views, split, learned, GIVEN) is views
 
 
