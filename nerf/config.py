@@ -144,7 +144,7 @@ class PosesConfig:
         0.4, "share of the run at which the last doubling comes, instead of field.upsample_at", low=0, high=1
     )
     view_from: float = setting(
-        0.6, "share of the run before colour depends on the direction, which would hide errors of poses", low=0, high=0.9
+        0.6, "share of the run before colour depends on the direction, which would hide errors", low=0, high=0.9
     )
     intrinsics: bool = setting(False, "learn one correction of focal lengths and principal points for all images too")
     lr_intrinsics: float = setting(3e-4, "its learning rate: logarithms and shares of the focal length", low=0)

@@ -59,8 +59,8 @@ def evaluate(
     device = background.device
     if exposure == "fit" and images.cameras.width < 2 * metrics.SSIM_WINDOW:
         raise UserError(
-            f"evaluation.exposure=fit scores half of each view, and {images.cameras.width} pixels of width are too few, "
-            f"expected at least {2 * metrics.SSIM_WINDOW}; take evaluation.exposure=none or larger views."
+            f"evaluation.exposure=fit scores half of each view, and {images.cameras.width} pixels of width are too "
+            f"few, expected at least {2 * metrics.SSIM_WINDOW}; take evaluation.exposure=none or larger views."
         )
     cameras = images.cameras.to(device)
     perceptual, no_lpips = None, None

@@ -44,7 +44,7 @@ def place(
     if split == "train":
         return replace(views, cameras=learned)
     cameras = align(given, learned).applied(views.cameras)
-    if config.poses.intrinsics:  # one correction for all: that of any camera
+    if config.poses.intrinsics:  # one correction for all, in shares of the image: that of any camera
         change = learned.intrinsics[:1] / given.intrinsics[:1]
         cameras = replace(cameras, intrinsics=cameras.intrinsics * change)
     if how == "refined":
@@ -75,19 +75,23 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
     batches.find_pool(sampler)
     color = 0.0 if config.dataset.background == "black" else 1.0
     count = min(RAYS_PER_VIEW * len(views), MAX_RAYS[backend.device.type])
-    trained = {name: p.requires_grad for name, p in field.named_parameters()}
+    if len(batches.pool) == 0:  # no view sees the scene
+        return views.cameras
+    trained = [p for p in field.parameters() if p.requires_grad]
     field.requires_grad_(False)
-    for step in range(config.evaluation.pose_steps):
-        poses.advance(step / config.evaluation.pose_steps)
-        batch = batches.draw(count)
-        samples = visible_samples(field, sampler, sampler.sample(batch.rays, batch.jitter))
-        alpha = batch.rgba[:, 3:]
-        truth = alpha * batch.rgba[:, :3] + (1 - alpha) * color
-        rendering = render_samples(field, sampler, samples, torch.full((3,), color, device=backend.device))
-        photometric(rendering.rgb, truth).backward()
-        poses.step()
-    for name, parameter in field.named_parameters():
-        parameter.requires_grad_(trained[name])
+    try:
+        for step in range(config.evaluation.pose_steps):
+            poses.advance(step / config.evaluation.pose_steps)
+            batch = batches.draw(count)
+            samples = visible_samples(field, sampler, sampler.sample(batch.rays, batch.jitter))
+            alpha = batch.rgba[:, 3:]
+            truth = alpha * batch.rgba[:, :3] + (1 - alpha) * color
+            rendering = render_samples(field, sampler, samples, torch.full((3,), color, device=backend.device))
+            photometric(rendering.rgb, truth).backward()
+            poses.step()
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
     return poses.refined()
 
 

@@ -86,6 +86,8 @@ def perturbed(cameras: Cameras, config: PosesConfig, seed: int) -> Cameras:
     an SE(3) increment with six normal numbers of that deviation, radians and world units, before world-to-camera
     (Lin et al. 2021, section 4.2).
     """
+    if not (config.perturb_degrees or config.perturb_translation or config.perturb_sigma):
+        return cameras
     generator = torch.Generator().manual_seed(seed)
     axes, steps, noise = (torch.randn(len(cameras), n, dtype=torch.float64, generator=generator) for n in (3, 3, 6))
     axes, steps = (torch.nn.functional.normalize(x, dim=-1) for x in (axes, steps))

@@ -3,7 +3,8 @@
 An increment moves its camera about the point that it looks at, as far away as the middle of the scene: a rotation then
 turns the scene in the image and a translation shifts it. About the camera's own centre both would shift it, and Adam,
 which scales each number on its own, would zigzag between them. Increments are in the camera's axes, angles in radians
-and translations as shares of the distance to the scene, so that one learning rate serves every number and every scene.
+and translations as shares of the distance to the scene, and a step of any number moves the image by about as much: one
+learning rate serves every number and every scene.
 
 Until poses have settled, colour does not see the direction (Field.view_weight): else every camera gets the colours that
 hide its error, and nothing pulls it any more.
@@ -121,6 +122,15 @@ class PoseRefinement(nn.Module):
     def step(self) -> None:
         """One step of Adam with the gradients in place, which are dropped."""
         self.optimizer.step()
+
+
+def coarse_to_fine(config: PosesConfig, num_voxels: int) -> list[float]:
+    """Shares of the run at which voxels double, evenly from the coarsest grid on.
+
+    A photo that is off by less than a voxel still pulls its camera the right way (as Lin et al. 2021, section 3.2).
+    """
+    doublings = max(0, round(math.log2(num_voxels / config.coarsest)))
+    return [config.finest_at * (count + 1) / doublings for count in range(doublings)]
 
 
 def take_rows(table: Tensor, index: Tensor, backend: Backend) -> Tensor:

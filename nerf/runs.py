@@ -28,7 +28,8 @@ from nerf.training import Report, TrainState, make_sampler, prepare, resolve, tr
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 OUTPUTS = Path("outputs")
-GROUP_NAMES = {"dataset": "dataset.scene", "field": "field.name", "poses": "poses.mode"}  # what a group's own name means on a command line
+# What a group's own name means on a command line.
+GROUP_NAMES = {"dataset": "dataset.scene", "field": "field.name", "poses": "poses.mode"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class OpenRun:
     def views(self, split: str, every: int = 1) -> PosedImages:
         """The views of a split, seen from where the scene was learned (evaluation.view_poses)."""
         views = load_split(self.config.dataset, split)
-        return held_out.place(self.field, self.sampler, self.config, views, split, self.cameras, self.given_cameras, every)
+        cameras = (self.cameras, self.given_cameras)
+        return held_out.place(self.field, self.sampler, self.config, views, split, *cameras, every)
 
 
 @dataclass(frozen=True)

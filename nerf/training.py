@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nerf import losses, visual_hull
 from nerf.cameras import Cameras
-from nerf.config import FIELDS, Config, PosesConfig
+from nerf.config import FIELDS, Config
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
@@ -21,7 +21,7 @@ from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.pose_alignment import perturbed
-from nerf.pose_refinement import PoseRefinement, scene_radius
+from nerf.pose_refinement import PoseRefinement, coarse_to_fine, scene_radius
 from nerf.pruning import prune
 from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
@@ -115,7 +115,7 @@ def resolve(config: Config, backend: Backend) -> Config:
     name = _default_field(device, seconds) if config.field.name == "auto" else config.field.name
     field = asdict(config.field) | {"name": name, "num_voxels": config.field.num_voxels or DEFAULT_VOXELS[device]}
     if config.poses.mode == "refine":
-        field["upsample_at"] = _coarse_to_fine(config.poses, field["num_voxels"])
+        field["upsample_at"] = coarse_to_fine(config.poses, field["num_voxels"])
     entropy = config.loss.opacity_entropy
     rays = DEFERRED_RAYS_CUDA if (device, name) == ("cuda", "voxel_deferred") else DEFAULT_RAYS[device]
     return replace(
@@ -133,15 +133,6 @@ def _default_field(device: str, seconds: float | None) -> str:
     return DEFAULT_FIELDS[device]
 
 
-def _coarse_to_fine(poses: PosesConfig, num_voxels: int) -> list[float]:
-    """Shares of the run at which voxels double, evenly from the coarsest grid on.
-
-    A photo that is off by less than a voxel still pulls its camera the right way (as Lin et al. 2021, section 3.2).
-    """
-    doublings = max(0, round(math.log2(num_voxels / poses.coarsest)))
-    return [poses.finest_at * (count + 1) / doublings for count in range(doublings)]
-
-
 def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState:
     """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time."""
     torch.manual_seed(config.seed)
@@ -154,7 +145,7 @@ def prepare(config: Config, images: PosedImages, backend: Backend) -> TrainState
     else:
         box = visual_hull.find_box(images, backend.device, slack)
     finest = box.resolution(_finest_voxels(config, images, box))
-    first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
+    first = box.resolution(_level_voxels(config, math.prod(finest), 0))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     occupancy = visual_hull.carve(images, box, first, slack)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
@@ -201,6 +192,12 @@ def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
     pixel = ((cameras.centers - center).norm(dim=-1) / cameras.intrinsics[:, 0]).median().item()
     limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel) ** 3
     return min(limit, config.field.num_voxels)
+
+
+def _level_voxels(config: Config, finest: float, doublings: int) -> float:
+    """Voxels of the grid after so many doublings; while poses are learned, none has fewer than poses.coarsest."""
+    voxels = finest / 2 ** (len(config.field.upsample_at) - doublings)
+    return voxels if config.poses.mode == "fixed" else max(voxels, min(finest, config.poses.coarsest))
 
 
 def make_sampler(config: Config, state: TrainState) -> RaySampler:
@@ -297,7 +294,8 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             if bad:
                 found = f"in {int(bad)} of the {count} steps up to step {clock.step}"
                 raise NonFiniteLoss(f"the loss was not finite {found}")
-            if not _parameters_finite([state.field, *state.learners().values()]):  # density that is NaN weighs nothing and shows in no loss
+            # Density that is NaN weighs nothing and shows in no loss.
+            if not _parameters_finite([state.field, *state.learners().values()]):
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             rays = count * config.train.rays_per_step
             psnr = -10 * math.log10(max(error / count, 1e-12))
@@ -331,8 +329,8 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
     if done < len(shares) and progress >= shares[done] and settled:
         state.num_upsamplings = done + 1
         box = state.field.box
-        voxels = box.size.prod().item() / state.finest_voxel**3 / 2 ** (len(shares) - done - 1)
-        state.field.upsample(box.resolution(voxels))
+        finest = box.size.prod().item() / state.finest_voxel**3
+        state.field.upsample(box.resolution(_level_voxels(config, finest, done + 1)))
         state.occupancy.resample(state.field.resolution)
         if state.poses is not None:  # other rays meet the scene now
             state.batches.find_pool(make_sampler(config, state))

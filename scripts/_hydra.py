@@ -30,7 +30,12 @@ from nerf import config as settings  # noqa: E402
 from nerf.errors import UserError  # noqa: E402
 
 CONFIGS = ROOT / "configs"
-GROUPS = {"dataset": settings.DatasetConfig, "field": settings.FieldConfig, "poses": settings.PosesConfig, "experiment": None}
+GROUPS = {
+    "dataset": settings.DatasetConfig,
+    "field": settings.FieldConfig,
+    "poses": settings.PosesConfig,
+    "experiment": None,
+}
 
 
 def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None], doc: str) -> None:

@@ -46,7 +46,8 @@ def test_the_right_half_does_not_fit_itself() -> None:
     """The truth's right half is of another exposure: it must be scored with that of the left."""
     rgb, alpha = torch.rand(8, 10, 3), torch.ones(8, 10, 1)
     truth = torch.cat([exposed(rgb, alpha, GAIN, BIAS)[:, :5], torch.rand(8, 5, 3)], dim=1)
-    torch.testing.assert_close(fit_left_score_right(rgb, truth, alpha), exposed(rgb, alpha, GAIN, BIAS), rtol=0, atol=1e-5)
+    expected = exposed(rgb, alpha, GAIN, BIAS)
+    torch.testing.assert_close(fit_left_score_right(rgb, truth, alpha), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["native", "torch"])

@@ -53,4 +53,5 @@ def test_gradients(angle: float) -> None:
 @pytest.mark.parametrize("angle", [0.0, 1e-10, 1e-5, 0.5, 3.1])
 def test_the_angle_of_a_rotation(angle: float) -> None:
     rotation, _ = exponential(increments(angle))
-    torch.testing.assert_close(rotation_angle(rotation), torch.full((20,), angle, dtype=torch.float64), rtol=1e-5, atol=1e-15)
+    expected = torch.full((20,), angle, dtype=torch.float64)
+    torch.testing.assert_close(rotation_angle(rotation), expected, rtol=1e-5, atol=1e-15)
