@@ -10,7 +10,7 @@ from tiny_runs import differing, facts, run_to, tiny_config, tiny_images
 
 from nerf import checkpoint
 from nerf.cameras import Cameras
-from nerf.config import Config, PosesConfig, TrainConfig, VoxelShConfig
+from nerf.config import Config, ExposureConfig, PosesConfig, TrainConfig, VoxelShConfig
 from nerf.datasets.blender import load_blender
 from nerf.fields.voxel_sh import VoxelSh
 from nerf.occupancy import uniform
@@ -269,3 +269,19 @@ def test_colour_sees_the_direction_only_once_poses_have_settled() -> None:
     list(train(config, state))
     assert state.field.sh_grid.detach()[..., :27].unflatten(-1, (3, 9))[..., 1:].any()
     assert state.field.view_weight.item() == 1
+
+
+def test_a_cuda_graph_moves_poses_as_plain_calls_do(cuda: str) -> None:
+    """With intrinsics and exposures; atomic additions come in any order, so the runs are alike and not equal."""
+    moved = []
+    for graphed in (False, True):
+        config = replace(tiny_config(steps=80, cuda_graph=graphed), poses=PosesConfig(mode="refine", intrinsics=True))
+        config = replace(config, poses=replace(config.poses, perturb_degrees=3.0, coarsest=500, slack=8.0))
+        config = resolve(replace(config, exposure=ExposureConfig(learn=True)), select("native", cuda))
+        state = prepare(config, tiny_images(), select("native", cuda))
+        before = state.cameras
+        list(train(config, state))
+        assert state.exposure.values.any() and (state.cameras.intrinsics != before.intrinsics).all()
+        moved.append(state.cameras.c2w - before.c2w)
+    assert moved[0].norm() > 0.05
+    assert (moved[1] - moved[0]).norm() < 0.5 * moved[0].norm()
