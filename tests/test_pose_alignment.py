@@ -51,6 +51,18 @@ def test_cameras_in_one_place_determine_the_rotation() -> None:
     torch.testing.assert_close(align(ONE_PLACE, true.applied(ONE_PLACE)).rotation, true.rotation, rtol=0, atol=1e-5)
 
 
+def test_what_cannot_be_aligned_is_not_mirrored() -> None:
+    """Poses that have nothing to do with each other: least squares alone would mirror some of them."""
+    for _ in range(50):
+        one, other = (
+            replace(LINE[:2], c2w=torch.cat([exponential(3 * torch.randn(2, 6))[0], torch.randn(2, 3, 1)], dim=-1))
+            for _ in range(2)
+        )
+        rotation = align(one, other).rotation
+        assert torch.det(rotation).item() == pytest.approx(1)
+        torch.testing.assert_close(rotation @ rotation.T, torch.eye(3, dtype=torch.float64))
+
+
 def test_a_similarity_moves_cameras_with_what_they_see() -> None:
     move, points = some_similarity(), torch.randn(5, 3)
     carried = (move.scale * points.double() @ move.rotation.T + move.translation).float()
@@ -134,6 +146,7 @@ def test_views_that_are_off_are_refined_by_their_own_photos() -> None:
     assert torch.equal(placed.cameras.c2w[1::2], off.c2w[1::2])
     assert all(torch.equal(before[name], value) for name, value in state.field.state_dict().items())
     assert all(p.requires_grad for p in state.field.parameters())
+    assert not any(p.grad.any() for p in state.field.parameters())  # training would go on with them
     psnr = {}
     for name, cameras in (("off", off), ("placed", placed.cameras)):
         scores = evaluate(state.field, sampler, replace(views, cameras=cameras), torch.ones(3), every=2)
