@@ -22,8 +22,7 @@ from nerf.memory_plan import MemoryPlan, plan_memory
 from nerf.ops.backend import Backend, device_name
 from nerf.run_plan import free_bytes, measure_step
 from nerf.scene_box import SceneBox
-from nerf.silhouettes import Silhouettes
-from nerf.training import finest_voxels
+from nerf.training import find_silhouettes, finest_voxels
 
 MOST_IMAGES = 120  # are looked at one by one
 
@@ -72,7 +71,7 @@ def inspect(
     say("finding the box")
     box = None
     try:
-        silhouettes = Silhouettes(images, images.pixels, backend.device) if images.has_alpha else None
+        silhouettes = find_silhouettes(config, images, images.pixels, backend.device)
         box = scene_kinds.make_box(
             described, images.cameras, silhouettes, config.sampler.near, backend.device
         )

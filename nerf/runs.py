@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nerf import checkpoint
+from nerf import checkpoint, held_out
 from nerf.cameras import Cameras
 from nerf.config import Config, DatasetConfig, build, unknown_setting
 from nerf.datasets.blender import find_scene, load_blender
@@ -35,10 +35,8 @@ from nerf.warm_up import warm_up
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 OUTPUTS = Path("outputs")
-GROUP_NAMES = {
-    "dataset": "dataset.scene",
-    "field": "field.name",
-}  # what a group's own name means on a command line
+# What a group's own name means on a command line.
+GROUP_NAMES = {"dataset": "dataset.scene", "field": "field.name", "poses": "poses.mode"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,8 @@ class OpenRun:
     config: Config
     field: Field
     sampler: RaySampler
-    cameras: Cameras  # of training, on the CPU
+    cameras: Cameras  # of training, on the CPU; where poses were learned, as they were learned
+    given_cameras: Cameras  # the same as the data set has them
 
     def render(self, cameras: Cameras, index: int = 0) -> Rendering:
         """One camera's image, in host memory: rgb [H,W,3] over the run's background, opacity [H,W], depth [H,W]."""
@@ -61,10 +60,18 @@ class OpenRun:
 
     def evaluate(self, split: str = "test", every: int = 1) -> Scores:
         """PSNR, SSIM, and LPIPS and geometry where they can be had, of every k-th view of train, val or test."""
-        color = background(self.config, self.field)
-        return evaluate(
-            self.field, self.sampler, load_split(self.config.dataset, split), color, every, with_lpips=True
-        )
+        views, color = self.views(split, every), background(self.config, self.field)
+        exposure = self.config.evaluation.exposure
+        return evaluate(self.field, self.sampler, views, color, every, with_lpips=True, exposure=exposure)
+
+    def views(self, split: str, every: int = 1) -> PosedImages:
+        """The views of a split, seen from where the scene was learned (evaluation.view_poses)."""
+        return self.placed(load_split(self.config.dataset, split), split, every)
+
+    def placed(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
+        """Views that are in memory, seen from there too."""
+        cameras = (self.cameras, self.given_cameras)
+        return held_out.place(self.field, self.sampler, self.config, views, split, *cameras, every)
 
 
 @dataclass(frozen=True)
@@ -119,9 +126,8 @@ class TrainingRun:
 
     def open(self) -> OpenRun:
         """The run as it is now, to render; further training shows in it until the grids double."""
-        return OpenRun(
-            None, self.config, self.state.field, make_sampler(self.config, self.state), self.images.cameras
-        )
+        sampler, learned = make_sampler(self.config, self.state), self.state.cameras.to("cpu")
+        return OpenRun(None, self.config, self.state.field, sampler, learned, self.images.cameras)
 
 
 def settings(values: Mapping[str, Any]) -> Config:
@@ -201,7 +207,8 @@ def load(folder: str | Path | None = None, backend: str = "auto", device: str = 
     field, occupancy = checkpoint.restore_field(content, config, chosen)
     step_size = config.sampler.step_size_voxels * field.voxel_size
     sampler = RaySampler(chosen, field.grid_map, occupancy, step_size, config.sampler)
-    return OpenRun(folder, config, field, sampler, checkpoint.restore_cameras(content))
+    learned, given = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
+    return OpenRun(folder, config, field, sampler, learned, given)
 
 
 def newest_run() -> Path:

@@ -30,7 +30,12 @@ from nerf import config as settings  # noqa: E402
 from nerf.errors import UserError  # noqa: E402
 
 CONFIGS = ROOT / "configs"
-GROUPS = {"dataset": settings.DatasetConfig, "field": settings.FieldConfig, "experiment": None}
+GROUPS = {
+    "dataset": settings.DatasetConfig,
+    "field": settings.FieldConfig,
+    "poses": settings.PosesConfig,
+    "experiment": None,
+}
 
 
 def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None], doc: str) -> None:
@@ -108,9 +113,9 @@ def none_as_null(cls: type, argument: str) -> str:
 
 
 def _build(cls: type, composed: Any) -> Any:
-    if "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene"):
-        if not OmegaConf.is_missing(composed.dataset, "root") and composed.dataset.root:
-            composed.dataset.scene = Path(composed.dataset.root).resolve().name
+    nameless = "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene")
+    if nameless and not OmegaConf.is_missing(composed.dataset, "root") and composed.dataset.root:
+        composed.dataset.scene = Path(composed.dataset.root).resolve().name
     try:
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
@@ -134,6 +139,7 @@ def _register(config_name: str, cls: type) -> None:
         node.field = settings.FieldConfig()
     store.store(name=f"{config_name}_settings", node=node)
     store.store(group="dataset", name="blender_settings", node=settings.DatasetConfig(scene=MISSING))
+    store.store(group="poses", name="poses_settings", node=settings.PosesConfig)
     for name, field in settings.FIELDS.items():
         store.store(group="field", name=f"{name}_settings", node=field)
 

@@ -5,6 +5,7 @@
     python scripts/train.py dataset=blender dataset.scene=NAME
     python scripts/train.py dataset=capture dataset.root=DIR  photos with poses: COLMAP, nerfstudio, LLFF, NSVF, ...
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
+    python scripts/train.py dataset=lego poses=refine         learns the cameras' poses with the scene
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
     python scripts/train.py dataset=lego dry_run=true         look before: poses, box, memory, time, as one HTML page
 
@@ -38,7 +39,9 @@ RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.lo
 @dataclass
 class TrainScriptConfig(Config):
     resume: str | None = setting(None, "folder of a stopped run to go on with")
-    dry_run: bool = setting(False, "write dry_run.html, which looks at the scene and the plan, and train nothing")
+    dry_run: bool = setting(
+        False, "write dry_run.html, which looks at the scene and the plan, and train nothing"
+    )
 
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
@@ -49,7 +52,9 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
             sys.exit(look_before(config, folder))
         begun = start(config)
     elif given.dry_run:
-        raise UserError("dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two.")
+        raise UserError(
+            "dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two."
+        )
     else:
         folder = Path(given.resume)
         if folder.is_file():
@@ -125,7 +130,8 @@ def _lookup(config: Config, name: str) -> object:
     value: object = config
     for part in name.split("."):
         value = getattr(value, part, None)
-    return value.scene if name == "dataset" else value.name if name == "field" else value
+    chosen = {"dataset": "scene", "field": "name", "poses": "mode"}  # what the name of a group's file means
+    return getattr(value, chosen[name]) if name in chosen else value
 
 
 def _set(config: Config, name: str, value: object) -> None:
