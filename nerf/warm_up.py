@@ -67,6 +67,7 @@ def shortened(config: Config) -> Config:
             config.field, num_voxels=VOXELS, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=1
         ),
         occupancy=replace(config.occupancy, start=0.1, min_steps=1, every=0.3),
+        poses=replace(config.poses, perturb_degrees=0.0, perturb_translation=0.0, perturb_sigma=0.0),
         train=replace(
             config.train,
             steps=STEPS,
@@ -86,7 +87,7 @@ def synthetic_scene() -> PosedImages:
     c2w = torch.stack([look_at(place, target, up) for place in places])
     cameras = Cameras(c2w, torch.tensor([[focal, focal, SIZE / 2, SIZE / 2]]).expand(VIEWS, 4), SIZE, SIZE)
     images = torch.stack([_sphere(cameras, view) for view in range(VIEWS)])
-    return PosedImages(images, cameras, [f"r_{view}" for view in range(VIEWS)], None, has_alpha=True)
+    return PosedImages(images.view(-1, 4), cameras, [f"r_{view}" for view in range(VIEWS)])
 
 
 def _sphere(cameras: Cameras, view: int) -> Tensor:

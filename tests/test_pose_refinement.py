@@ -13,6 +13,7 @@ from nerf.cameras import Cameras
 from nerf.config import Config, ExposureConfig, PosesConfig, TrainConfig, VoxelShConfig
 from nerf.datasets.blender import load_blender
 from nerf.fields.voxel_sh import VoxelSh
+from nerf.lenses import Lenses
 from nerf.occupancy import uniform
 from nerf.ops.backend import select
 from nerf.pose_alignment import align, pose_errors
@@ -21,6 +22,7 @@ from nerf.rendering import render_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 from nerf.se3 import rotation_angle
+from nerf.spaces import ContractedSpace, FrustumSpace
 from nerf.training import TrainState, prepare, resolve, train
 
 BRICKS = Path(__file__).parents[1] / "data" / "bricks"
@@ -64,6 +66,24 @@ def test_rays_are_those_of_the_refined_cameras() -> None:
             rays.directions, expected.directions, rtol=0, atol=1e-7
         )  # pixels are float32
         assert (rays.directions - cameras_of().rays_through(pixels).directions).abs().max() > 0.01
+
+
+def test_rays_are_those_of_the_refined_cameras_through_lenses_and_sizes() -> None:
+    lenses = Lenses.of(["perspective", "fisheye"] * 4, [[0.1, -0.02, 0.003, 0.002], [0.05]] * 4)
+    sizes = torch.tensor([[20, 20], [16, 24]]).repeat(4, 1)
+    given = Cameras.of_sizes(tiny_images().cameras.c2w, tiny_images().cameras.intrinsics, sizes, lenses)
+    config = PosesConfig(mode="refine", intrinsics=True)
+    poses = PoseRefinement(given, 1.0, config, select("native", "cpu"))
+    pixels = torch.arange(0, given.first_pixel(8), 37)
+    torch.testing.assert_close(poses.rays_through(pixels).directions, given.rays_through(pixels).directions)
+    with torch.no_grad():
+        poses.increments += 0.1 * torch.randn_like(poses.increments)
+        poses.lens += 0.1 * torch.randn_like(poses.lens)
+    rays, expected = poses.rays_through(pixels), poses.refined().rays_through(pixels)
+    torch.testing.assert_close(rays.origins, expected.origins)
+    torch.testing.assert_close(rays.directions, expected.directions, rtol=0, atol=1e-5)
+    rays.directions[:, 0].sum().backward()
+    assert poses.lens.grad.isfinite().all() and poses.lens.grad.all()
 
 
 @pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
@@ -197,6 +217,48 @@ def test_every_part_of_a_step_moves_poses_on_either_backend(name: str) -> None:
     assert (state.cameras.c2w - before.c2w).abs().amax((1, 2)).min() > 1e-4
     assert (state.cameras.intrinsics != before.intrinsics).all()
     assert state.poses.increments.grad is None
+
+
+@pytest.mark.parametrize("kind", ["forward", "unbounded"])
+def test_the_path_through_scene_space_is_differentiable_in_the_poses(kind: str) -> None:
+    """By finite differences of where samples are, in float64; at the middle of an image too."""
+    if kind == "forward":
+        space = FrustumSpace(cameras_of().c2w[0], near_plane=1.0, thickness=0.3)
+    else:
+        space = ContractedSpace(torch.zeros(3).double(), torch.ones(3).double(), 0.6, near=0.1)
+    poses, pixels = refinement(), torch.tensor([0, 25, 190, 210, 399])  # of the first image
+    t = torch.linspace(0.05, 0.25, 5).double() * (1 if kind == "forward" else 20)
+
+    def positions() -> torch.Tensor:
+        rays = poses.rays_through(pixels)
+        ends = torch.zeros(5).double(), torch.full((5,), 1e4).double()
+        return space.path(rays.origins, rays.directions, *ends).positions(t, torch.arange(5)).square().sum()
+
+    positions().backward()
+    for place in range(6):
+        with torch.no_grad():
+            poses.increments[0, place] += 1e-6
+            above = positions()
+            poses.increments[0, place] -= 2e-6
+            below = positions()
+            poses.increments[0, place] += 1e-6
+        expected = ((above - below) / 2e-6).item()
+        assert poses.increments.grad[0, place].item() == pytest.approx(expected, rel=1e-4, abs=1e-6), place
+
+
+@pytest.mark.parametrize("kind", ["unbounded", "box"])
+def test_photos_without_alpha_move_poses_too(kind: str) -> None:
+    images = tiny_images()
+    photos = replace(images, pixels=images.pixels[:, :3].contiguous())
+    config = tiny_config()
+    settings = PosesConfig(mode="refine", coarsest=500, start=0.0, warmup=0.0)
+    config = replace(config, poses=settings, dataset=replace(config.dataset, kind=kind))
+    config = resolve(config, select("native", "cpu"))
+    state = prepare(config, photos, select("native", "cpu"))
+    before = state.cameras
+    reports = list(train(config, state, lambda: state.clock.step >= 6))
+    assert sum(report.left_out_steps for report in reports) == 0
+    assert (state.cameras.c2w - before.c2w).abs().amax((1, 2)).min() > 1e-5
 
 
 def test_both_backends_move_poses_alike() -> None:
