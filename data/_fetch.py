@@ -148,9 +148,7 @@ def _download(origin: Origin, part: Path) -> None:
 def _receive(origin: Origin, part: Path) -> None:
     """One connection: adds what the server sends, from where part ends, or from the start if it knows no ranges."""
     have = part.stat().st_size
-    request = urllib.request.Request(
-        origin.url, headers={"User-Agent": "nerf-voxel", "Accept-Encoding": "identity"}
-    )
+    request = urllib.request.Request(origin.url, headers={"User-Agent": "nerf-voxel", "Accept-Encoding": "identity"})
     if have:
         request.add_header("Range", f"bytes={have}-")
         if origin.etag:
@@ -167,18 +165,14 @@ def _receive(origin: Origin, part: Path) -> None:
         headers = response.headers
         length = int(headers["Content-Length"]) if headers.get("Content-Length") else None
         resumed = response.status == http.client.PARTIAL_CONTENT  # None for file:, which knows no ranges
-        if resumed and not re.match(
-            rf"bytes {have}-\d+/({origin.size or '.*'})$", headers.get("Content-Range", "")
-        ):
+        if resumed and not re.match(rf"bytes {have}-\d+/({origin.size or '.*'})$", headers.get("Content-Range", "")):
             part.write_bytes(b"")  # another part, or of a file of another size
             return
         if not resumed:
             have = 0
             part.write_bytes(b"")
             etag = headers.get("ETag")
-            origin.etag = (
-                None if etag is None or etag.startswith("W/") else etag
-            )  # If-Range takes strong ones alone
+            origin.etag = None if etag is None or etag.startswith("W/") else etag  # If-Range takes strong ones alone
             origin.size, origin.sha256 = length, redirects.stated
             _note(part).write_text(json.dumps(asdict(origin)))
         _check_space(part, length)

@@ -17,17 +17,8 @@ from nerf.errors import UserError
 
 HEIC = (".heic", ".heif")
 PHOTOS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", *HEIC)
-AS_JPEG = (
-    "JPEG",
-    "MPO",
-    "HEIF",
-    "WEBP",
-)  # Pillow's formats that are stored as JPEG; the others are without loss
-KEPT = {
-    "JPEG": (".jpg", ".jpeg"),
-    "MPO": (".jpg", ".jpeg"),
-    "PNG": (".png",),
-}  # copied, if their names say so
+AS_JPEG = ("JPEG", "MPO", "HEIF", "WEBP")  # Pillow's formats that are stored as JPEG; the others are without loss
+KEPT = {"JPEG": (".jpg", ".jpeg"), "MPO": (".jpg", ".jpeg"), "PNG": (".png",)}  # copied, if their names say so
 QUALITY = {"JPEG": {"quality": 97, "subsampling": 0}, "PNG": {}}
 ORIENTATION = 0x0112  # EXIF tag: how a viewer has to turn the picture; 1 = not at all
 NO_PICTURES = "matches no streams"  # what ffmpeg says of a file of sound alone
@@ -54,9 +45,7 @@ def find_photos(folder: Path) -> list[Path]:
     return photos
 
 
-def store_photos(
-    photos: list[Path], folder: Path, size: int | None, threads: int, skip_damaged: bool
-) -> None:
+def store_photos(photos: list[Path], folder: Path, size: int | None, threads: int, skip_damaged: bool) -> None:
     """Stores photos upright in folder, those that are not there yet. Raises UserError naming those that do not decode.
 
     size: pixels to which the longer side shrinks, None = as it is. skip_damaged: goes on without the damaged ones.
@@ -146,9 +135,7 @@ def extract_frames(video: Path, folder: Path, count: int, size: int | None) -> N
     """
     import imageio_ffmpeg
 
-    unreadable = (
-        f"{video} cannot be read as a video (%s), expected a file that ffmpeg decodes; copy or convert it"
-    )
+    unreadable = f"{video} cannot be read as a video (%s), expected a file that ffmpeg decodes; copy or convert it"
     try:
         total, seconds = imageio_ffmpeg.count_frames_and_secs(str(video))
     except (RuntimeError, OSError) as error:

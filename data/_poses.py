@@ -20,12 +20,8 @@ from nerf.errors import UserError
 
 POLL = 0.25  # seconds between two looks at how far a stage is
 SEQUENTIAL_OVERLAP = 12  # neighbours in time on each side; further ones at distances 2, 4, 8, ... too
-FEW_PHOTOS = (
-    10  # that share a camera: with fewer, its lens gets one coefficient of distortion, else OPENCV's four
-)
-CENTRED_PHOTOS = (
-    20  # with as many for each camera, the principal point is estimated too: a phone's is a percent off
-)
+FEW_PHOTOS = 10  # that share a camera: with fewer, its lens gets one coefficient of distortion, else OPENCV's four
+CENTRED_PHOTOS = 20  # with as many for each camera, the principal point is estimated too: a phone's is a percent off
 MAKE, MODEL, FOCAL, FOCAL_35MM = 0x010F, 0x0110, 0x920A, 0xA405  # EXIF tags
 EXIF_IFD = 0x8769
 SEED = 0  # of RANSAC: the same photos give the same poses
@@ -81,16 +77,8 @@ def _described(camera: Any) -> str:
 class Run:
     """The stages over one folder of images; the database is in folder."""
 
-    def __init__(
-        self, pycolmap: ModuleType, images: Path, folder: Path, names: list[str], threads: int
-    ) -> None:
-        self.pycolmap, self.images, self.folder, self.names, self.threads = (
-            pycolmap,
-            images,
-            folder,
-            names,
-            threads,
-        )
+    def __init__(self, pycolmap: ModuleType, images: Path, folder: Path, names: list[str], threads: int) -> None:
+        self.pycolmap, self.images, self.folder, self.names, self.threads = pycolmap, images, folder, names, threads
         self.database = folder / "database.db"
         log = pycolmap.logging
         log.logtostderr = log.alsologtostderr = False
@@ -135,10 +123,7 @@ class Run:
 
         else:
             pairing = pycolmap.SequentialPairingOptions(overlap=SEQUENTIAL_OVERLAP, quadratic_overlap=True)
-            distances = {
-                *range(1, SEQUENTIAL_OVERLAP + 1),
-                *(2**power for power in range(SEQUENTIAL_OVERLAP)),
-            }
+            distances = {*range(1, SEQUENTIAL_OVERLAP + 1), *(2**power for power in range(SEQUENTIAL_OVERLAP))}
             total = sum(max(0, count - distance) for distance in distances)
 
             def work(token: Any) -> None:
@@ -187,9 +172,7 @@ class Run:
         cameras = f"{len(used)} camera{'s' if len(used) > 1 else ''}: " + ", ".join(
             f"{count} {kind}" if count > 1 else kind for kind, count in sorted(kinds.items())
         )
-        return Found(
-            registered, missing, model.compute_mean_reprojection_error(), model.num_points3D(), cameras
-        )
+        return Found(registered, missing, model.compute_mean_reprojection_error(), model.num_points3D(), cameras)
 
     def _refine_principal_points(self, model: Any) -> None:
         """Adjusts everything once more with the principal points free, which COLMAP leaves at the middle until then."""
@@ -226,10 +209,7 @@ class Run:
                 problem.append(error)
 
         thread = threading.Thread(target=run)
-        with (
-            self.pycolmap.Database.open(str(self.database)) as database,
-            tqdm(total=total, desc=name, unit="") as bar,
-        ):
+        with self.pycolmap.Database.open(str(self.database)) as database, tqdm(total=total, desc=name, unit="") as bar:
             thread.start()
             try:
                 while thread.is_alive():

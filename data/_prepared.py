@@ -13,12 +13,7 @@ from nerf.errors import UserError
 
 NOTE = "prepare.json"
 LOCK = "lock"
-MADE = (
-    "images",
-    "images.part",
-    "sparse",
-    "sparse.part",
-)  # beside colmap: what prepare.py makes in OUT, and may remove
+MADE = ("images", "images.part", "sparse", "sparse.part")  # beside colmap: what prepare.py makes in OUT, and may remove
 
 
 class Prepared:
@@ -33,14 +28,8 @@ class Prepared:
         self._lock: IO | None = None
 
     def __enter__(self) -> "Prepared":
-        if (
-            not self.note.exists()
-            and self.out.exists()
-            and (not self.out.is_dir() or any(self.out.iterdir()))
-        ):
-            raise UserError(
-                f"{self.out} is there already and was not made by this command; name a new folder OUT."
-            )
+        if not self.note.exists() and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise UserError(f"{self.out} is there already and was not made by this command; name a new folder OUT.")
         self.note.parent.mkdir(parents=True, exist_ok=True)
         self._lock = (self.note.parent / LOCK).open("w")
         try:
@@ -48,9 +37,7 @@ class Prepared:
         except BlockingIOError as error:
             raise UserError(f"{self.out} is being made by another process; wait for it.") from error
         content = None if self.again else self._read()
-        differing = [
-            name for name, value in self.asked.items() if content and content["asked"].get(name) != value
-        ]
+        differing = [name for name, value in self.asked.items() if content and content["asked"].get(name) != value]
         if self.again:
             self._discard()
         elif differing:
@@ -87,9 +74,7 @@ class Prepared:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise UserError(
-                f"{self.note} is damaged ({error}); add --again to make {self.out} anew."
-            ) from error
+            raise UserError(f"{self.note} is damaged ({error}); add --again to make {self.out} anew.") from error
 
     def _write(self, content: dict) -> None:
         part = self.note.with_suffix(".part")

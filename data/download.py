@@ -33,26 +33,15 @@ UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = (*SCENES, "all")
     parser.add_argument("scenes", nargs="+", choices=names, metavar="SCENE", help=", ".join(names))
-    parser.add_argument(
-        "--source", default=SOURCE, help=f"address or file of a zip archive; default {SOURCE}"
-    )
+    parser.add_argument("--source", default=SOURCE, help=f"address or file of a zip archive; default {SOURCE}")
     parser.add_argument("--sha256", help="checksum that the archive must have")
     arguments = parser.parse_args()
-    root = Path(
-        os.environ.get("NERF_DATA") or Path(__file__).resolve().parent / "nerf_synthetic"
-    ).expanduser()
+    root = Path(os.environ.get("NERF_DATA") or Path(__file__).resolve().parent / "nerf_synthetic").expanduser()
     try:
-        download(
-            SCENES if "all" in arguments.scenes else arguments.scenes,
-            root,
-            arguments.source,
-            arguments.sha256,
-        )
+        download(SCENES if "all" in arguments.scenes else arguments.scenes, root, arguments.source, arguments.sha256)
     except Failure as error:
         sys.exit(_complain(str(error)))
     except OSError as error:
@@ -75,11 +64,7 @@ def download(scenes: tuple[str, ...], root: Path, source: str = SOURCE, sha256: 
         address = _address(source, scene)
         found, vouched = fetch(address, parts[scene], sha256)
         unpack(parts[scene], scene, root)
-        by = (
-            KNOWN_ARCHIVES.get(found)
-            or vouched
-            or "no checksum is known for this source: CRCs and views were counted"
-        )
+        by = KNOWN_ARCHIVES.get(found) or vouched or "no checksum is known for this source: CRCs and views were counted"
         print(f"{parts[scene].name.removesuffix('.part')}: SHA-256 {found} ({by})")
         if parts[scene] not in [parts[later] for later in missing[number + 1 :]]:
             discard(parts[scene])
@@ -150,16 +135,10 @@ def unpack(archive: Path, scene: str, root: Path) -> None:
 def _members(content: zipfile.ZipFile, scene: str) -> dict[PurePosixPath, zipfile.ZipInfo]:
     """The files of a scene by their path in its folder. Raises ValueError."""
     paths = {PurePosixPath(member.filename): member for member in content.infolist() if not member.is_dir()}
-    folders = [
-        path.parent for path in paths if path.name == "transforms_train.json" and path.parent.name == scene
-    ]
+    folders = [path.parent for path in paths if path.name == "transforms_train.json" and path.parent.name == scene]
     if len(folders) != 1:
-        raise ValueError(
-            f"it holds {len(folders)} folders '{scene}' with a transforms_train.json, expected one"
-        )
-    members = {
-        path.relative_to(folders[0]): m for path, m in paths.items() if path.is_relative_to(folders[0])
-    }
+        raise ValueError(f"it holds {len(folders)} folders '{scene}' with a transforms_train.json, expected one")
+    members = {path.relative_to(folders[0]): m for path, m in paths.items() if path.is_relative_to(folders[0])}
     for path, member in members.items():
         if ".." in path.parts or path.is_absolute() or stat.S_ISLNK(member.external_attr >> 16):
             raise ValueError(f"its file {member.filename} points out of the scene's folder")

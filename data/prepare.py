@@ -34,34 +34,18 @@ MAX_EXHAUSTIVE = 300  # photos; pairs grow with their square: 44,850 here, about
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "source", type=Path, metavar="PHOTOS_OR_VIDEO", help="a folder of photos, or a video file"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path, metavar="PHOTOS_OR_VIDEO", help="a folder of photos, or a video file")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the scene; made if it is not there")
+    parser.add_argument("--size", type=_positive, help="longer side in pixels to which photos shrink; default: as is")
+    parser.add_argument("--frames", type=_positive, default=150, help="frames to take of a video; default 150")
     parser.add_argument(
-        "--size", type=_positive, help="longer side in pixels to which photos shrink; default: as is"
+        "--camera", choices=("shared", "each"), default="shared", help="one camera for a size and lens, or for a photo"
     )
     parser.add_argument(
-        "--frames", type=_positive, default=150, help="frames to take of a video; default 150"
+        "--match", choices=("auto", "exhaustive", "sequential"), default="auto", help="which photos are compared"
     )
-    parser.add_argument(
-        "--camera",
-        choices=("shared", "each"),
-        default="shared",
-        help="one camera for a size and lens, or for a photo",
-    )
-    parser.add_argument(
-        "--match",
-        choices=("auto", "exhaustive", "sequential"),
-        default="auto",
-        help="which photos are compared",
-    )
-    parser.add_argument(
-        "--threads", type=_positive, default=os.cpu_count(), help="default: one for each core"
-    )
+    parser.add_argument("--threads", type=_positive, default=os.cpu_count(), help="default: one for each core")
     parser.add_argument("--skip-damaged", action="store_true", help="go on without photos that do not decode")
     parser.add_argument("--again", action="store_true", help="throw away what an earlier call made in OUT")
     arguments = parser.parse_args()
@@ -90,9 +74,7 @@ def _complain(message: str, status: int) -> int:
 def _disk(error: OSError, out: Path) -> str:
     place, reason = error.filename or out, error.strerror or error
     if error.errno in FULL:
-        return (
-            f"{place} cannot be written ({reason}); free some space and run the command again, which goes on."
-        )
+        return f"{place} cannot be written ({reason}); free some space and run the command again, which goes on."
     return f"{place} cannot be read or written ({reason}); name a folder OUT that you may write."
 
 
@@ -118,9 +100,7 @@ def prepare(arguments: argparse.Namespace) -> None:
             part.replace(images)
         names = sorted(path.name for path in images.iterdir())
         if len(names) < MIN_PHOTOS:
-            raise UserError(
-                f"{images} has {len(names)} images, expected at least {MIN_PHOTOS}; add photos or frames."
-            )
+            raise UserError(f"{images} has {len(names)} images, expected at least {MIN_PHOTOS}; add photos or frames.")
         how = _how_to_match(arguments.match, is_video, len(names))
         found = prepared.result(how)
         if found is None:
@@ -129,9 +109,7 @@ def prepare(arguments: argparse.Namespace) -> None:
             run.match(how)
             found = run.solve(arguments.out / "sparse", max(MIN_PHOTOS, TOO_FEW * len(names)))
             if isinstance(found, _poses.TooFew):
-                raise UserError(
-                    f"{_registered(found)}: too few for a scene. {_remedies(how, arguments, is_video)}"
-                )
+                raise UserError(f"{_registered(found)}: too few for a scene. {_remedies(how, arguments, is_video)}")
             prepared.finish(how, found)
         else:
             print(f"{arguments.out} is there already, made of the same photos")
@@ -157,16 +135,12 @@ def _how_to_match(asked: str, is_video: bool, count: int) -> str:
         kind = "video frames" if is_video else "photos in the order of their names"
         print(f"{count} {kind}: each is matched with those near it (--match sequential)")
     else:
-        print(
-            f"{count} images, {count * (count - 1) // 2} pairs: each is matched with each (--match exhaustive)"
-        )
+        print(f"{count} images, {count * (count - 1) // 2} pairs: each is matched with each (--match exhaustive)")
     return asked
 
 
 def _registered(found: "_poses.Found | _poses.TooFew") -> str:
-    return (
-        f"{len(found.registered)} of {len(found.registered) + len(found.missing)} photos could be registered"
-    )
+    return f"{len(found.registered)} of {len(found.registered) + len(found.missing)} photos could be registered"
 
 
 def _remedies(how: str, arguments: argparse.Namespace, is_video: bool) -> str:
@@ -201,9 +175,7 @@ def _report(found: "_poses.Found", how: str, arguments: argparse.Namespace, is_v
             "they come from different lenses (--camera each with --again).",
             file=sys.stderr,
         )
-    print(
-        f"look at it with:  python scripts/train.py dataset=capture dataset.root='{arguments.out}' dry_run=true"
-    )
+    print(f"look at it with:  python scripts/train.py dataset=capture dataset.root='{arguments.out}' dry_run=true")
     print(f"train it with:    python scripts/train.py dataset=capture dataset.root='{arguments.out}'")
 
 

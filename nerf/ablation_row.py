@@ -136,9 +136,7 @@ class Row:
         if config.loss.opacity_entropy > 0:
             loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
         if config.loss.distortion > 0:
-            spread = losses.distortion(
-                rendering.weights, visible, state.field.box.size.norm(), state.field.backend
-            )
+            spread = losses.distortion(rendering.weights, visible, state.field.box.size.norm(), state.field.backend)
             loss = loss + config.loss.distortion * spread
         clock.mark("rest")
         loss.backward()
@@ -148,9 +146,7 @@ class Row:
     def update(self, loss: Tensor) -> None:
         """The second part: total variation, where the schedule still has it, and Adam, if all is finite."""
         if self.state.clock.progress < self.start.config.loss.tv_until:
-            self.state.field.add_total_variation(
-                self.start.config.loss, self.start.config.train.rays_per_step
-            )
+            self.state.field.add_total_variation(self.start.config.loss, self.start.config.train.rays_per_step)
         finite = all_finite(loss, self.state.optimizer)
         self.clock.mark("rest")
         self.state.optimizer.step(finite)

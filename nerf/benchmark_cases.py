@@ -239,6 +239,8 @@ def adam(size: Size, channels: int, touched: float, visit: bool, device: torch.d
     shape = (*[size.vertices] * 3, channels)
     param, first = random_numbers(device, *shape, low=-1), random_numbers(device, *shape, low=-0.1, high=0.1)
     chosen = random_numbers(device, *shape[:3], 1) < touched
+    rows = chosen.flatten().nonzero()[:, 0] if visit else None
+    first = first if rows is None else first.view(-1, channels)[rows]
     arguments = {
         "param": param,
         "exp_avg": first,
@@ -246,7 +248,7 @@ def adam(size: Size, channels: int, touched: float, visit: bool, device: torch.d
         "grad": param * chosen,
         "lr": torch.full((1,), 0.1, device=device),
         "step": torch.full((1,), 10.0, device=device),
-        "rows": chosen.flatten().nonzero()[:, 0] if visit else None,
+        "rows": rows,
         "beta1": 0.9,
         "beta2": 0.99,
         "eps": 1e-8,

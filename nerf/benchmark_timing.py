@@ -43,9 +43,7 @@ class Stopwatch:
         self.flush_bytes = flush_bytes(device)
         self._flush = torch.zeros(self.flush_bytes // 4, device=device)
         if device.type == "cuda":
-            torch.cuda._sleep(
-                10_000_000
-            )  # loads the kernel and raises the clock: else a wait would be too short
+            torch.cuda._sleep(10_000_000)  # loads the kernel and raises the clock: else a wait would be too short
             self._cycles_per_ms = 1e6 / self._between_events(lambda: torch.cuda._sleep(1_000_000))
 
     def times(self, call: Call, cold: bool) -> list[float]:

@@ -86,9 +86,7 @@ def read_camera_path(path: Path) -> CameraPath:
     for index, entry in enumerate(entries):
         where = f"{path}: camera_path[{index}]"
         if not isinstance(entry, dict):
-            raise UserError(
-                f"{where} is {_shown(entry)}, expected an object with camera_to_world and fov; correct it."
-            )
+            raise UserError(f"{where} is {_shown(entry)}, expected an object with camera_to_world and fov; correct it.")
         poses.append(_pose(where, entry))
         fov = _number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
         focal = focal_from_fov(height, math.radians(fov))
@@ -112,9 +110,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         ) from error
     except (OSError, UnicodeDecodeError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{path}: cannot be read ({reason}), expected JSON in UTF-8; export the path again."
-        ) from error
+        raise UserError(f"{path}: cannot be read ({reason}), expected JSON in UTF-8; export the path again.") from error
     if not isinstance(content, dict):
         raise UserError(
             f"{path}: holds {_shown(content)}, expected an object with the key 'camera_path'; export the path again."
@@ -129,9 +125,7 @@ def _number(where: str, holder: dict[str, Any], key: str, low: float, high: floa
         raise UserError(f"{where}: key '{key}' is missing, expected {meaning}; add it.")
     if not isinstance(value, float) or not low < value < high:  # NaN is in no range
         limits = "above 0" if math.isinf(high) else f"between {low:g} and {high:g}"
-        raise UserError(
-            f"{where}: {key} is {_shown(value)}, expected {meaning}, a number {limits}; correct it."
-        )
+        raise UserError(f"{where}: {key} is {_shown(value)}, expected {meaning}, a number {limits}; correct it.")
     return value
 
 
@@ -172,17 +166,13 @@ def _pose(where: str, entry: dict[str, Any]) -> torch.Tensor:
         )
     for value in values:
         if not isinstance(value, float) or not math.isfinite(value):
-            raise UserError(
-                f"{where}: camera_to_world holds {_shown(value)}, expected finite numbers; correct it."
-            )
+            raise UserError(f"{where}: camera_to_world holds {_shown(value)}, expected finite numbers; correct it.")
     matrix = torch.tensor(values, dtype=torch.float64).view(4, 4)
     last_row = matrix.new_tensor([0.0, 0.0, 0.0, 1.0])
     if not torch.allclose(matrix[3], last_row, rtol=0, atol=1e-6):
         transposed = torch.allclose(matrix[:, 3], last_row, rtol=0, atol=1e-6)
         hint = "; it is written column by column, transpose it." if transposed else "; correct it."
-        raise UserError(
-            f"{where}: camera_to_world ends with {matrix[3].tolist()}, expected the row 0, 0, 0, 1{hint}"
-        )
+        raise UserError(f"{where}: camera_to_world ends with {matrix[3].tolist()}, expected the row 0, 0, 0, 1{hint}")
     volume = torch.linalg.det(matrix[:3, :3])
     rotation = matrix[:3, :3] / volume.clamp(min=1e-30) ** (1 / 3)  # huge where it mirrors
     if (rotation.T @ rotation - torch.eye(3)).abs().max() > RIGID_TOLERANCE:

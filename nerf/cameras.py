@@ -30,9 +30,7 @@ class Cameras:
     height: int  # of all images, or of the highest
     sizes: Tensor | None = None  # [I,2] int64, width and height of each image; None: all have one size
     lenses: Lenses | None = None  # None: pinholes
-    _first_pixels: Tensor | None = field(
-        init=False, repr=False, compare=False
-    )  # [I+1] int64 where sizes differ
+    _first_pixels: Tensor | None = field(init=False, repr=False, compare=False)  # [I+1] int64 where sizes differ
 
     def __post_init__(self) -> None:
         first = None if self.sizes is None else torch.nn.functional.pad(self.sizes.prod(1).cumsum(0), (1, 0))
@@ -40,10 +38,7 @@ class Cameras:
 
     @staticmethod
     def of_sizes(
-        c2w: Tensor,
-        intrinsics: Tensor,
-        sizes: Sequence[tuple[int, int]] | Tensor,
-        lenses: Lenses | None = None,
+        c2w: Tensor, intrinsics: Tensor, sizes: Sequence[tuple[int, int]] | Tensor, lenses: Lenses | None = None
     ) -> "Cameras":
         """Cameras by the width and height of each of their I images, at least one."""
         sizes = torch.as_tensor(sizes, dtype=torch.int64).view(-1, 2)
@@ -65,9 +60,7 @@ class Cameras:
 
     def to(self, device: torch.device | str) -> "Cameras":
         sizes, lenses = (None if part is None else part.to(device) for part in (self.sizes, self.lenses))
-        return Cameras(
-            self.c2w.to(device), self.intrinsics.to(device), self.width, self.height, sizes, lenses
-        )
+        return Cameras(self.c2w.to(device), self.intrinsics.to(device), self.width, self.height, sizes, lenses)
 
     def size(self, index: int) -> tuple[int, int]:
         """Width and height of one image."""
@@ -143,9 +136,7 @@ class Cameras:
         """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels."""
         start, stop = self.first_pixel(index), self.first_pixel(index + 1)
         if self.lenses is not None:
-            return self.rays_through(
-                torch.arange(start + first, min(start + end, stop), device=self.c2w.device)
-            )
+            return self.rays_through(torch.arange(start + first, min(start + end, stop), device=self.c2w.device))
         # One camera's numbers need not be fetched for every ray.
         pixels = torch.arange(first, min(end, stop - start), device=self.c2w.device)
         width, _ = self.size(index)
@@ -155,9 +146,7 @@ class Cameras:
         directions = x[:, None] * right + (-y)[:, None] * up - backward
         return Rays(center.expand_as(directions), torch.nn.functional.normalize(directions, dim=-1))
 
-    def resized(
-        self, width: int | None = None, height: int | None = None, scale: float | None = None
-    ) -> "Cameras":
+    def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
         """The same cameras with pictures of another size.
 
         width, height: in pixels; one alone keeps the proportions of each picture, none keeps its size. scale: a factor

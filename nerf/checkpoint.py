@@ -75,9 +75,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
     }
     try:
         _write(folder / RESUME_FILE, _common(config, state, cameras) | resume)
-    except (
-        UserError
-    ) as error:  # the model is small, and it is the result: it may fit where the state does not
+    except UserError as error:  # the model is small, and it is the result: it may fit where the state does not
         path = save_model(folder, config, state, cameras)
         raise UserError(f"{error} The model is written, {path}.") from error
     save_model(folder, config, state, cameras)
@@ -173,14 +171,8 @@ def _read(path: Path, expected: str) -> dict[str, Any]:
             f"wrote it. {REMEDY}"
         )
     if found != expected:
-        what = (
-            f"it is a {found}, expected a {expected}"
-            if found in FORMATS.values()
-            else "its format mark is missing"
-        )
-        raise UserError(
-            f"{path} is not the file that was asked for, or not of this program: {what}. {REMEDY}"
-        )
+        what = f"it is a {found}, expected a {expected}" if found in FORMATS.values() else "its format mark is missing"
+        raise UserError(f"{path} is not the file that was asked for, or not of this program: {what}. {REMEDY}")
     return content
 
 
@@ -255,11 +247,7 @@ def _packed_cameras(cameras: Cameras) -> dict[str, Any]:
         models = cameras.lenses.models
         rows = zip(models, cameras.lenses.coefficients.tolist())
         lenses = {"models": models, "coefficients": [row[: len(COEFFICIENTS[model])] for model, row in rows]}
-    tensors = {
-        "c2w": cameras.c2w,
-        "intrinsics": cameras.intrinsics,
-        "sizes": cameras.image_sizes.contiguous(),
-    }
+    tensors = {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "sizes": cameras.image_sizes.contiguous()}
     return {name: tensor.cpu() for name, tensor in tensors.items()} | {"lenses": lenses}
 
 

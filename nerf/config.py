@@ -18,9 +18,7 @@ def setting(
     default: Any, doc: str, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()
 ) -> Any:
     """A dataclass field with its meaning and its legal values."""
-    return dataclasses.field(
-        default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices}
-    )
+    return dataclasses.field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
 
 
 FIELD_NAMES = ("auto", "voxel_deferred", "voxel_mlp", "voxel_sh")
@@ -33,13 +31,9 @@ class DatasetConfig:
     format: str = setting(
         "auto", "of a capture: colmap, transforms, blender, nsvf or llff; auto = what its folder holds"
     )
-    images: str | None = setting(
-        None, "folder of a capture's photos, where it has several; none = sides up to 1600"
-    )
+    images: str | None = setting(None, "folder of a capture's photos, where it has several; none = sides up to 1600")
     skip_missing: bool = setting(False, "go on without the photos of a capture that are missing")
-    hold_out: int = setting(
-        8, "every so-manieth photo is a test view if the format names none; 0 = none is", low=0
-    )
+    hold_out: int = setting(8, "every so-manieth photo is a test view if the format names none; 0 = none is", low=0)
     downscale: int = setting(1, "integer factor by which images shrink, area average", low=1)
     kind: str = setting(
         "auto",
@@ -52,8 +46,7 @@ class DatasetConfig:
         choices=("auto", "white", "black", "random", "learned"),
     )
     aabb: list[float] | None = setting(
-        None,
-        "scene box, or an unbounded scene's inner box: x0,y0,z0,x1,y1,z1 in world units; none = from the data",
+        None, "scene box, or an unbounded scene's inner box: x0,y0,z0,x1,y1,z1 in world units; none = from the data"
     )
 
 
@@ -111,18 +104,14 @@ class SamplerConfig:
         0.0, "nothing is seen closer to the camera, world units; 0 = from the data, but for a box", low=0
     )
     far: float = setting(1e4, "nor farther away, world units", low=0)
-    min_transmittance: float = setting(
-        1e-4, "samples behind less light than this are left out", low=0, high=1
-    )
+    min_transmittance: float = setting(1e-4, "samples behind less light than this are left out", low=0, high=1)
     min_weight: float = setting(1e-4, "samples that weigh less in their pixel are left out", low=0, high=1)
 
 
 @dataclass
 class OccupancyConfig:
     alpha_threshold: float = setting(0.02, "cells whose voxels are less opaque are given up", low=0, high=1)
-    min_weight: float = setting(
-        0.002, "cells where no training ray's sample weighs this are given up", low=0, high=1
-    )
+    min_weight: float = setting(0.002, "cells where no training ray's sample weighs this are given up", low=0, high=1)
     start: float = setting(0.03, "share of the run before the first cells are given up", low=0, high=1)
     min_steps: int = setting(100, "steps before that at least: density needs some to rise", low=0)
     every: float = setting(0.06, "share of the run between two looks at the density", low=1e-4, high=1)
@@ -145,27 +134,21 @@ class LossConfig:
         low=0,
     )
     distortion: float | None = setting(
-        None,
-        "weight of the spread of the samples' weights along each ray; none = 0 in a box, else by the kind",
-        low=0,
+        None, "weight of the spread of the samples' weights along each ray; none = 0 in a box, else by the kind", low=0
     )
 
 
 @dataclass
 class TrainConfig:
     steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 38 seconds on a CPU", low=1)
-    max_seconds: float | None = setting(
-        None, "wall clock of training alone; the schedule stretches to fit", low=0.1
-    )
+    max_seconds: float | None = setting(None, "wall clock of training alone; the schedule stretches to fit", low=0.1)
     rays_per_step: int | None = setting(
         None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 for voxel_deferred there", low=1
     )
     lr_decay: float = setting(0.1, "factor on all learning rates over the run, exponential", low=1e-6, high=1)
     beta1: float = setting(0.9, "Adam's decay of the mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of the mean squared gradient", low=0, high=0.99999)
-    log_every: int = setting(
-        100, "steps between two looks at the loss, the only ones that wait for the GPU", low=1
-    )
+    log_every: int = setting(100, "steps between two looks at the loss, the only ones that wait for the GPU", low=1)
     save_every: int = setting(0, "steps between checkpoints; 0 = at the end and on Ctrl-C alone", low=0)
     images: str = setting(
         "auto",
@@ -308,9 +291,7 @@ def _checked(name: str, value: Any, hint: Any, rules: Any) -> Any:
         value = float(value)
     base = typing.get_origin(kind) or kind
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
-        raise UserError(
-            f"{name}={value!r} is a {type(value).__name__}, expected {getattr(kind, '__name__', kind)}."
-        )
+        raise UserError(f"{name}={value!r} is a {type(value).__name__}, expected {getattr(kind, '__name__', kind)}.")
     low, high, choices = rules.get("low"), rules.get("high"), rules.get("choices")
     if choices and value not in choices:
         near = difflib.get_close_matches(str(value), choices, n=1)

@@ -18,9 +18,7 @@ from torch.nn import functional
 from nerf.cameras import Cameras
 from nerf.datasets.posed_images import PosedImages
 
-WORKING_SIZE = (
-    256  # pixels on the longer side: patches then cover what a few pixels of blur or noise do not hide
-)
+WORKING_SIZE = 256  # pixels on the longer side: patches then cover what a few pixels of blur or noise do not hide
 PATCH = 7  # pixels along each side of a patch, at working size
 PATCHES = 16  # of each image, spread over it
 DEPTHS = 128  # even in inverse depth, so even along the neighbour's epipolar line
@@ -69,9 +67,7 @@ class Agreement:
     def surface(self) -> "Agreement":
         """The patches that agree so well that their depth can be trusted."""
         good = self.scores > POINT_AGREEMENT
-        return Agreement(
-            *(x[good] for x in (self.scores, self.images, self.points, self.colors, self.distances))
-        )
+        return Agreement(*(x[good] for x in (self.scores, self.images, self.points, self.colors, self.distances)))
 
 
 class PlaneSweep:
@@ -107,15 +103,11 @@ class PlaneSweep:
         zeros = torch.zeros(len(corners))
         labels = torch.full((len(corners),), index)
         offsets = torch.arange(PATCH)
-        rows = (
-            (corners[:, 0, None, None] + offsets[:, None]).expand(-1, PATCH, PATCH).flatten(1)
-        )  # [P,Q] pixels
+        rows = (corners[:, 0, None, None] + offsets[:, None]).expand(-1, PATCH, PATCH).flatten(1)  # [P,Q] pixels
         columns = (corners[:, 1, None, None] + offsets).expand(-1, PATCH, PATCH).flatten(1)
         patches = self.pictures[index][:3, rows, columns].permute(1, 2, 0)  # [P,Q,3]
         colors = patches.mean(1)
-        if (
-            len(beside) < min(MIN_NEIGHBORS, len(cameras) - 1) or len(corners) == 0
-        ):  # nothing agrees with nobody
+        if len(beside) < min(MIN_NEIGHBORS, len(cameras) - 1) or len(corners) == 0:  # nothing agrees with nobody
             return zeros, labels, torch.zeros(len(corners), 3), colors, zeros
         points = self._sweep(cameras, index, beside, rows, columns)  # [P,Q,D,3]
         total, seen = torch.zeros(len(corners), DEPTHS), torch.zeros(len(corners), DEPTHS)
@@ -133,10 +125,7 @@ class PlaneSweep:
         """World points [P,Q,D,3] of the patches' pixels at every depth; a patch faces its camera."""
         stride, middle = self.stride, self.stride // 2
         width, height = cameras.size(index)
-        u, v = (
-            (columns * stride + middle).clamp(max=width - 1),
-            (rows * stride + middle).clamp(max=height - 1),
-        )
+        u, v = (columns * stride + middle).clamp(max=width - 1), (rows * stride + middle).clamp(max=height - 1)
         rays = cameras.rays_through((cameras.first_pixel(index) + v * width + u).flatten())
         baseline = (cameras.centers[beside] - cameras.centers[index]).norm(dim=-1).mean()
         focal = cameras.intrinsics[index, 0]
@@ -196,15 +185,11 @@ def _textured_patches(picture: Tensor) -> Tensor:
     if min(brightness.shape[2:]) < PATCH:
         return torch.zeros(0, 2, dtype=torch.int64)
     mean = functional.avg_pool2d(brightness, PATCH, stride=1)
-    deviation = (
-        (functional.avg_pool2d(brightness.square(), PATCH, stride=1) - mean.square()).clamp(min=0).sqrt()
-    )
+    deviation = (functional.avg_pool2d(brightness.square(), PATCH, stride=1) - mean.square()).clamp(min=0).sqrt()
     opaque = -functional.max_pool2d(-picture[3][None, None], PATCH, stride=1)
     deviation = deviation * (opaque > 0.99)  # an outline looks different from everywhere
     height, width = deviation.shape[2:]
-    cell = max(
-        PATCH, int((height * width / (4 * PATCHES)) ** 0.5)
-    )  # more cells than patches: some show nothing
+    cell = max(PATCH, int((height * width / (4 * PATCHES)) ** 0.5))  # more cells than patches: some show nothing
     best, places = functional.max_pool2d(deviation, cell, stride=cell, ceil_mode=True, return_indices=True)
     best, places = best.flatten(), places.flatten()
     chosen = best.topk(min(PATCHES, len(best))).indices
@@ -248,9 +233,7 @@ CONVENTIONS = (
         "negate the second and the third column of each pose's rotation",
         _OPENCV,
     ),
-    Convention(
-        "world to camera, OpenGL axes", "invert each pose matrix: camera to world is expected", _inverted
-    ),
+    Convention("world to camera, OpenGL axes", "invert each pose matrix: camera to world is expected", _inverted),
     Convention(
         "world to camera, OpenCV axes (as COLMAP stores it)",
         "invert each pose matrix, then negate the second and the third column of its rotation",

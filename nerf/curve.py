@@ -35,9 +35,7 @@ class CurveConfig:
     seeds: list[int] = field(
         default_factory=lambda: [0, 1, 2], metadata={"doc": "mode=curve: one run for each budget and seed"}
     )
-    looks: int = setting(
-        3, "mode=curve: scores on the way, after 1/2, 1/4, 1/8 ... of the time", low=0, high=8
-    )
+    looks: int = setting(3, "mode=curve: scores on the way, after 1/2, 1/4, 1/8 ... of the time", low=0, high=8)
     look_every: int = setting(8, "mode=curve: on the way every k-th view is scored", low=1)
 
 
@@ -45,9 +43,7 @@ def check(settings: CurveConfig, config: Config) -> None:
     """Raises UserError where settings do not fit a curve."""
     budgets, seeds = settings.budgets, settings.seeds
     if not budgets or not all(isinstance(b, int | float) and b >= 0.1 for b in budgets):
-        raise UserError(
-            f"curve.budgets={budgets} is no list of training seconds, expected for example [2,5,15,60]."
-        )
+        raise UserError(f"curve.budgets={budgets} is no list of training seconds, expected for example [2,5,15,60].")
     if not seeds or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
         raise UserError(f"curve.seeds={seeds} is no list of seeds, expected for example [0,1,2].")
     if config.train.steps is not None or config.train.max_seconds is not None:
@@ -59,12 +55,7 @@ def check(settings: CurveConfig, config: Config) -> None:
 
 
 def measure_run(
-    config: Config,
-    settings: CurveConfig,
-    train: PosedImages,
-    test: PosedImages,
-    backend: Backend,
-    folder: Path,
+    config: Config, settings: CurveConfig, train: PosedImages, test: PosedImages, backend: Backend, folder: Path
 ) -> Figures:
     """One run of config, which holds budget and seed: its figures for the JSON; its model goes into folder."""
     run = start_on(config, train, backend)

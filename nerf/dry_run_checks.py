@@ -20,10 +20,7 @@ COMPARED_IMAGES = 20  # for which every other convention is tried
 # parts, 0.75 and more on photos; images in another order 0; a mistake that leaves some motion as it is, up to 0.4:
 # hence the comparison with every convention.
 AGREES, HARDLY_AGREES = 0.35, 0.15
-BETTER, BETTER_ERRORS = (
-    0.06,
-    3.0,
-)  # by how much another convention wins: of the score, and of its standard error
+BETTER, BETTER_ERRORS = 0.06, 3.0  # by how much another convention wins: of the score, and of its standard error
 FEW_PATCHES = 40  # tell nothing
 ODD = 0.1  # an image that comes no further from chance towards the others does not belong to them
 ALONE = 1.3  # times the usual distance to its neighbours: of an image that far off, they can tell nothing
@@ -67,11 +64,7 @@ def check_poses(
     """
     count = len(sweep.cameras)
     if count < 3:
-        return (
-            Check("poses", "yellow", f"{count} images are too few to tell", "look at the cameras below"),
-            [],
-            False,
-        )
+        return Check("poses", "yellow", f"{count} images are too few to tell", "look at the cameras below"), [], False
     indices = sorted(agreement.by_image())
     if len(agreement.scores) < FEW_PATCHES:
         found = f"the images show too little to tell: {len(agreement.scores)} textured patches"
@@ -92,9 +85,7 @@ def check_poses(
         elif abs(gain) < BETTER_ERRORS * error:
             rivals.append(convention.name)
     share = _lift(given.score, chance.score)
-    figures = (
-        f"neighbouring images agree to {given.score:.2f} (1 = perfectly, {chance.score:.2f} = by chance)"
-    )
+    figures = f"neighbouring images agree to {given.score:.2f} (1 = perfectly, {chance.score:.2f} = by chance)"
     if best is not None and _lift(best_score, chance.score) >= AGREES:
         found = (
             f"the poses look as if they were in another convention: {best.name}. Read that way, neighbouring images "
@@ -104,11 +95,7 @@ def check_poses(
         return Check("poses", "red", found, best.remedy), scores, False
     if share >= AGREES and rivals:
         remedy = "look at the cameras below: do they stand where the photos were taken?"
-        return (
-            Check("poses", "yellow", f"{figures}, but no better than with {rivals[0]}", remedy),
-            scores,
-            True,
-        )
+        return Check("poses", "yellow", f"{figures}, but no better than with {rivals[0]}", remedy), scores, True
     if share >= AGREES:
         return Check("poses", "green", f"{figures}, better than under every usual mistake"), scores, True
     if share >= HARDLY_AGREES:
@@ -139,23 +126,15 @@ def check_odd_images(
     odd = [names[image] for image in low if reach[image] <= ALONE * usual]
     aside = f" ({_listed(alone)}: too far from the others to tell)" if alone else ""
     if not odd:
-        return Check(
-            "single images", "green", f"none of {len(by_image)} images disagrees with its neighbours{aside}"
-        )
+        return Check("single images", "green", f"none of {len(by_image)} images disagrees with its neighbours{aside}")
     found = f"{len(odd)} of {len(by_image)} images agree with their neighbours no better than chance: {_listed(odd)}"
-    remedy = (
-        "look at their pictures and poses; leave out what is blurred, shows something else or is posed wrong"
-    )
-    return Check(
-        "single images", "red" if len(odd) > 0.1 * len(by_image) else "yellow", found + aside, remedy
-    )
+    remedy = "look at their pictures and poses; leave out what is blurred, shows something else or is posed wrong"
+    return Check("single images", "red" if len(odd) > 0.1 * len(by_image) else "yellow", found + aside, remedy)
 
 
 def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
     """Frames that show the same picture, stored twice or saved again."""
-    small = torch.stack(
-        [functional.adaptive_avg_pool2d(picture, THUMBNAIL).flatten() for picture in sweep.pictures]
-    )
+    small = torch.stack([functional.adaptive_avg_pool2d(picture, THUMBNAIL).flatten() for picture in sweep.pictures])
     near = (torch.cdist(small, small, p=1) / small.shape[1] < SAME / 255).triu(1).nonzero().tolist()
     pictures = sweep.pictures
     near = [(a, b) for a, b in near if pictures[a].shape == pictures[b].shape and not _is_flat(pictures[a])]
@@ -197,9 +176,7 @@ def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
     if blind:
         found = f"{described}: {len(blind)} of {len(cameras)} cameras look past it"
         verdict = "red" if len(blind) > len(cameras) / 2 else "yellow"
-        return Check(
-            "box", verdict, found, "set dataset.aabb=[x0,y0,z0,x1,y1,z1] to what they see, or mend the poses"
-        )
+        return Check("box", verdict, found, "set dataset.aabb=[x0,y0,z0,x1,y1,z1] to what they see, or mend the poses")
     if len(points) < MIN_POINTS:
         return Check(
             "box", "yellow", f"{described}; nothing is known of the surface", "look at the box below"
@@ -240,9 +217,7 @@ def check_near_far(config: SamplerConfig, box: SceneBox, cameras: Cameras, dista
     if distances is None or len(distances) < MIN_POINTS:
         if foggy:
             remedy = "set sampler.near to less than the distance of the nearest thing"
-            return Check(
-                "near and far", "yellow", f"{described}, where density can grow before the lens", remedy
-            )
+            return Check("near and far", "yellow", f"{described}, where density can grow before the lens", remedy)
         return Check("near and far", "green", f"{described}; nothing is known of the surface")
     nearest, farthest = (distances.quantile(q).item() for q in (0.005, 0.995))
     described += f"; the surface is seen at {nearest:.3g} to {farthest:.3g}"

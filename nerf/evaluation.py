@@ -20,13 +20,7 @@ from nerf.perceptual import Lpips, LpipsUnavailable
 from nerf.rendering import Rendering, render_image
 from nerf.sampler import RaySampler
 
-SCORES = (
-    "psnr",
-    "ssim",
-    "lpips",
-    "median_depth_error",
-    "render_seconds_per_view",
-)  # the names in metrics.json
+SCORES = ("psnr", "ssim", "lpips", "median_depth_error", "render_seconds_per_view")  # the names in metrics.json
 
 
 @dataclass(frozen=True)
@@ -42,10 +36,7 @@ class Scores:
 
     def summary(self) -> dict[str, object]:
         """Plain values for metrics.json."""
-        result: dict[str, object] = {
-            "psnr": metrics.summarize(self.psnr),
-            "ssim": metrics.summarize(self.ssim),
-        }
+        result: dict[str, object] = {"psnr": metrics.summarize(self.psnr), "ssim": metrics.summarize(self.ssim)}
         if self.lpips:
             result["lpips"] = metrics.summarize(self.lpips)
         if self.depth_error:

@@ -40,14 +40,10 @@ class Lenses:
     """The lenses of I images; at least one of them distorts."""
 
     coefficients: Tensor  # [I,6] as PERSPECTIVE lists them; fisheye: k1 to k4, 0, 0
-    reach: (
-        Tensor  # [I] up to where the polynomial is used: radius (perspective) or angle in radians (fisheye)
-    )
+    reach: Tensor  # [I] up to where the polynomial is used: radius (perspective) or angle in radians (fisheye)
     rim: Tensor  # [I] radius at which reach falls
     fisheye: Tensor  # [I] bool
-    kinds: tuple[
-        str, ...
-    ]  # the models among them; it and iterations are known on the host: no step asks the device
+    kinds: tuple[str, ...]  # the models among them; it and iterations are known on the host: no step asks the device
     iterations: int = MAX_ITERATIONS
 
     @staticmethod
@@ -65,9 +61,7 @@ class Lenses:
             if model not in COEFFICIENTS:
                 raise ValueError(f"models: found {model!r}, expected one of {', '.join(COEFFICIENTS)}")
             if len(values) > len(COEFFICIENTS[model]) or not np.isfinite(values).all():
-                expected = (
-                    f"at most {len(COEFFICIENTS[model])} finite numbers: {', '.join(COEFFICIENTS[model])}"
-                )
+                expected = f"at most {len(COEFFICIENTS[model])} finite numbers: {', '.join(COEFFICIENTS[model])}"
                 raise ValueError(f"coefficients: found {list(values)} of a {model} lens, expected {expected}")
             row[: len(values)] = values
         fisheye = np.array([model == "fisheye" for model in models], dtype=bool)
@@ -76,9 +70,7 @@ class Lenses:
         radial = np.where(fisheye[:, None], rows[:, :4], rows[:, [0, 1, 4, 5]])
         tangential = np.where(fisheye, 0, np.hypot(rows[:, 2], rows[:, 3]))
         farthest = np.where(fisheye, math.pi, FARTHEST)
-        different, where = np.unique(
-            np.column_stack([radial, tangential, farthest]), axis=0, return_inverse=True
-        )
+        different, where = np.unique(np.column_stack([radial, tangential, farthest]), axis=0, return_inverse=True)
         ends = np.array([_end(row[:4], *row[4:]) for row in different])[where.reshape(-1)]
         tensors = (torch.from_numpy(x) for x in (rows, ends[:, 0], ends[:, 1]))
         lenses = Lenses(*(x.float() for x in tensors), torch.from_numpy(fisheye), tuple(sorted(set(models))))
@@ -165,9 +157,7 @@ def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
     """Iterations after which another one changes no direction in the pictures by more than CONVERGED."""
     angle = torch.arange(8, dtype=torch.float64) * (math.pi / 4)
     share = torch.linspace(0.1, 1, 10, dtype=torch.float64)
-    spokes = torch.stack([torch.outer(share, angle.cos()), torch.outer(share, angle.sin())], dim=-1).view(
-        -1, 2
-    )
+    spokes = torch.stack([torch.outer(share, angle.cos()), torch.outer(share, angle.sin())], dim=-1).view(-1, 2)
     points = (torch.tensor(radii, dtype=torch.float64)[:, None, None] * spokes).view(-1, 2)
     image = torch.arange(len(radii)).repeat_interleave(len(spokes))
     exact = replace(lenses, iterations=2 * MAX_ITERATIONS).undistort(image, points)

@@ -113,9 +113,7 @@ def _remedies(config: Config, finest: Resolution, images: PosedImages, free: int
     for fewer, place in ((rays, where), (rays, "host"), (max(1, rays // 8), "host")):
         smaller = next((e for e in edges if fits(e, fewer, place)), None)
         if smaller:
-            others = f" train.rays_per_step={fewer}" * (fewer != rays) + f" train.images={place}" * (
-                place != where
-            )
+            others = f" train.rays_per_step={fewer}" * (fewer != rays) + f" train.images={place}" * (place != where)
             found.append(f"field.num_voxels={smaller**3}{others}")
             break
     return found

@@ -36,8 +36,6 @@ def facing_normals(slopes: Tensor, ray_directions: Tensor) -> Tensor:
     the surface points. A surface that is seen faces the camera; thin parts, where front and back cancel, are turned to.
     ray_directions: [R,3] unit. Zero where a ray meets nothing.
     """
-    normals = torch.where(
-        slopes.norm(dim=-1, keepdim=True) > MIN_SLOPE, functional.normalize(slopes, dim=-1), 0.0
-    )
+    normals = torch.where(slopes.norm(dim=-1, keepdim=True) > MIN_SLOPE, functional.normalize(slopes, dim=-1), 0.0)
     away = (normals * ray_directions).sum(-1, keepdim=True) > 0
     return torch.where(away, -normals, normals)

@@ -49,16 +49,9 @@ class MaskedAdam:
             if group.on_vertices and before is not vertex_rows:
                 vertices = group.parameter.shape[:-1].numel()
                 places = _places(_rows(before, vertices, vertex_rows), _rows(vertex_rows, vertices, before))
-                shape = (
-                    group.parameter.shape
-                    if vertex_rows is None
-                    else (len(vertex_rows), group.parameter.shape[-1])
-                )
+                shape = group.parameter.shape if vertex_rows is None else (len(vertex_rows), group.parameter.shape[-1])
                 first, second = self.moments.pop(group.name)
-                self.moments[group.name] = (
-                    _moved(first, *places).view(shape),
-                    _moved(second, *places).view(shape),
-                )
+                self.moments[group.name] = _moved(first, *places).view(shape), _moved(second, *places).view(shape)
         self._clear_gradients()
 
     def _clear_gradients(self) -> None:
@@ -98,9 +91,7 @@ class MaskedAdam:
                 group.parameter.grad = None
 
     def state_dict(self) -> dict[str, Tensor]:
-        moments = {
-            f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)
-        }
+        moments = {f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)}
         return {"step_number": self.step_number, **moments}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -32,9 +32,7 @@ def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
     readable = corners_of(occupancy.occupied)
     grids = {name: getattr(field, name).detach() for name in ("density_grid", field.color_grid_name)}
     bits = torch.from_numpy(np.packbits(occupancy.occupied.cpu().numpy()))
-    values = {
-        name: grid[readable].clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu() for name, grid in grids.items()
-    }
+    values = {name: grid[readable].clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu() for name, grid in grids.items()}
     return PackedGrids(bits, values)
 
 
@@ -46,9 +44,7 @@ def unpack(packed: PackedGrids, resolution: Resolution) -> tuple[dict[str, Tenso
     cells = [n - 1 for n in resolution]
     count = math.prod(cells)
     if len(packed.occupied) != -(-count // 8):
-        raise ValueError(
-            f"{len(packed.occupied)} bytes of occupancy, expected a bit for each of {count} cells"
-        )
+        raise ValueError(f"{len(packed.occupied)} bytes of occupancy, expected a bit for each of {count} cells")
     occupied = torch.from_numpy(np.unpackbits(packed.occupied.numpy(), count=count)).view(cells).bool()
     readable = corners_of(occupied)
     stored, grids = int(readable.sum()), {}

@@ -49,9 +49,7 @@ def ahead(budgets: list[Figures], peers: Figures) -> list[str]:
         for system in peers["systems"]:
             theirs = psnr_after(system, budget["seconds"])
             if theirs is not None and theirs > ours:
-                found.append(
-                    f"{system['name']} after {budget['seconds']:g} s: {theirs:.2f} against {ours:.2f} dB"
-                )
+                found.append(f"{system['name']} after {budget['seconds']:g} s: {theirs:.2f} against {ours:.2f} dB")
     return found + _faster_or_smaller(budgets, peers) + _published(budgets, peers)
 
 
@@ -64,12 +62,8 @@ def _faster_or_smaller(budgets: list[Figures], peers: Figures) -> list[str]:
             ours, theirs = 1e3 * budget["render_seconds_per_view"]["median"], system["ms_per_frame"]
             if theirs < ours:
                 model = f"the {budget['seconds']:g} s model"
-                found.append(
-                    f"{system['name']} in rendering: {theirs:.1f} against {ours:.1f} ms a frame of {model}"
-                )
-        peaks = [
-            budget["peak_memory_bytes"]["high"] / GIB for budget in budgets if budget["peak_memory_bytes"]
-        ]
+                found.append(f"{system['name']} in rendering: {theirs:.1f} against {ours:.1f} ms a frame of {model}")
+        peaks = [budget["peak_memory_bytes"]["high"] / GIB for budget in budgets if budget["peak_memory_bytes"]]
         if peaks and system["peak_memory_gib"] < max(peaks):
             found.append(
                 f"{system['name']} in memory: {system['peak_memory_gib']:.1f} against {max(peaks):.1f} GiB"
@@ -86,17 +80,13 @@ def _published(budgets: list[Figures], peers: Figures) -> list[str]:
         if best is not None and paper["psnr"] > best:
             time = f" in {paper['seconds']:g} s" if paper["seconds"] else ""
             device = f" on {paper['device']}" if paper["device"] else ""
-            found.append(
-                f"{paper['name']}, published: {paper['psnr']:.2f} dB{time}{device} against {best:.2f} dB"
-            )
+            found.append(f"{paper['name']}, published: {paper['psnr']:.2f} dB{time}{device} against {best:.2f} dB")
     return found
 
 
 def merged(results: list[Figures]) -> list[Figures]:
     """The budgets of several curve.json, by their seconds. Raises ValueError where one is in two of them."""
-    budgets = sorted(
-        (budget for result in results for budget in result["budgets"]), key=lambda b: b["seconds"]
-    )
+    budgets = sorted((budget for result in results for budget in result["budgets"]), key=lambda b: b["seconds"])
     for one, other in zip(budgets, budgets[1:]):
         if one["seconds"] == other["seconds"]:
             raise ValueError(f"two curves hold the budget of {one['seconds']:g} seconds; remove one of them.")

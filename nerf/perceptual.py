@@ -41,9 +41,7 @@ class Lpips:
             self._network = package.LPIPS(net="vgg", verbose=False).to(device).eval()
         except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise LpipsUnavailable(
-                f"{weights} cannot be loaded ({reason}); remove it and download it again"
-            ) from error
+            raise LpipsUnavailable(f"{weights} cannot be loaded ({reason}); remove it and download it again") from error
         self._device = device
 
     @torch.no_grad()

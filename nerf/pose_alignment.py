@@ -89,9 +89,7 @@ def perturbed(cameras: Cameras, config: PosesConfig, seed: int) -> Cameras:
     if not (config.perturb_degrees or config.perturb_translation or config.perturb_sigma):
         return cameras
     generator = torch.Generator().manual_seed(seed)
-    axes, steps, noise = (
-        torch.randn(len(cameras), n, dtype=torch.float64, generator=generator) for n in (3, 3, 6)
-    )
+    axes, steps, noise = (torch.randn(len(cameras), n, dtype=torch.float64, generator=generator) for n in (3, 3, 6))
     axes, steps = (torch.nn.functional.normalize(x, dim=-1) for x in (axes, steps))
     c2w = cameras.c2w.double().cpu()
     if config.perturb_sigma > 0:

@@ -56,9 +56,7 @@ class PoseRefinement(nn.Module):
         self.increments = nn.Parameter(cameras.c2w.new_zeros(len(cameras), 6))
         self.lens = nn.Parameter(cameras.c2w.new_zeros(1, 4)) if config.intrinsics else None
         # Made here, for a recorded step cannot take numbers from the host.
-        self.limits = cameras.c2w.new_tensor(
-            [math.radians(config.max_rotation)] * 3 + [config.max_translation] * 3
-        )
+        self.limits = cameras.c2w.new_tensor([math.radians(config.max_rotation)] * 3 + [config.max_translation] * 3)
         self.backward_axis = cameras.c2w.new_tensor([0.0, 0.0, 1.0])
         self.view_weight = cameras.c2w.new_zeros(1)
         self.optimizer = MaskedAdam(self, config.beta1, config.beta2, backend)

@@ -33,10 +33,7 @@ def interpolate(cameras: Cameras, views: int) -> Cameras:
     keys = cameras.intrinsics.double().cpu()
     intrinsics = torch.lerp(keys[first], keys[first + 1], share)
     return Cameras(
-        interpolate_poses(c2w, u).to(cameras.c2w),
-        intrinsics.to(cameras.intrinsics),
-        cameras.width,
-        cameras.height,
+        interpolate_poses(c2w, u).to(cameras.c2w), intrinsics.to(cameras.intrinsics), cameras.width, cameras.height
     )
 
 
@@ -47,13 +44,9 @@ def even_speed(c2w: Tensor, views: int) -> Tensor:
     poses = interpolate_poses(c2w, u)
     moved = poses[:, :, 3].diff(dim=0).norm(dim=1)
     turned = _angle_between(poses[:-1, :, :3], poses[1:, :, :3])
-    turning_radius = (
-        moved.sum() / turned.sum() if moved.sum() > 0 and turned.sum() > 0 else moved.new_tensor(1.0)
-    )
+    turning_radius = moved.sum() / turned.sum() if moved.sum() > 0 and turned.sum() > 0 else moved.new_tensor(1.0)
     length = torch.maximum(moved, TURNING_SHARE * turning_radius * turned)
-    length = (
-        length + 1e-9 * length.sum() / len(length) + 1e-30
-    )  # cameras that all are the same still have an order
+    length = length + 1e-9 * length.sum() / len(length) + 1e-30  # cameras that all are the same still have an order
     travelled = torch.nn.functional.pad(length.cumsum(0), (1, 0))
     wanted = torch.linspace(0, 1, views, dtype=torch.float64) * travelled[-1]
     piece = torch.searchsorted(travelled, wanted, right=True).clamp(1, len(u) - 1) - 1

@@ -61,9 +61,7 @@ def sample_weights(field: Field, sampler: RaySampler, samples: RaySamples) -> Te
     density = field.density(samples.coords(sampler.grid_map))
     nothing = density.new_empty(len(density), 0)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
-    return sampler.backend.ops.composite_rays(density, nothing, *intervals, sampler.config.min_transmittance)[
-        3
-    ]
+    return sampler.backend.ops.composite_rays(density, nothing, *intervals, sampler.config.min_transmittance)[3]
 
 
 def select_visible(field: Field, sampler: RaySampler, samples: RaySamples, capacity: int = 0) -> RaySamples:
@@ -118,12 +116,7 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
 
 @torch.no_grad()
 def render_image(
-    field: Field,
-    sampler: RaySampler,
-    cameras: Cameras,
-    index: int,
-    background: Tensor,
-    with_normals: bool = False,
+    field: Field, sampler: RaySampler, cameras: Cameras, index: int, background: Tensor, with_normals: bool = False
 ) -> Rendering:
     """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W], on request normals [H,W,3].
 

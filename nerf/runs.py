@@ -53,9 +53,7 @@ class OpenRun:
     def render(self, cameras: Cameras, index: int = 0) -> Rendering:
         """One camera's image, in host memory: rgb [H,W,3] over the run's background, opacity [H,W], depth [H,W]."""
         device = self.sampler.backend.device
-        seen = render_image(
-            self.field, self.sampler, cameras.to(device), index, background(self.config, self.field)
-        )
+        seen = render_image(self.field, self.sampler, cameras.to(device), index, background(self.config, self.field))
         return Rendering(seen.rgb.cpu(), seen.opacity.cpu(), seen.depth.cpu())
 
     def evaluate(self, split: str = "test", every: int = 1) -> Scores:
@@ -118,9 +116,7 @@ class TrainingRun:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(
-                f"{folder} cannot be made: {error.strerror}; save into another folder."
-            ) from error
+            raise UserError(f"{folder} cannot be made: {error.strerror}; save into another folder.") from error
         checkpoint.save(folder, self.config, self.state, self.images.cameras)
         return folder
 
@@ -140,9 +136,7 @@ def settings(values: Mapping[str, Any]) -> Config:
     for name, value in values.items():
         group, dot, leaf = GROUP_NAMES.get(name, name).partition(".")
         if dot != ("." if group in groups else ""):
-            raise UserError(
-                unknown_setting(name, [f"{known}.{leaf}" for known in groups for leaf in groups[known]])
-            )
+            raise UserError(unknown_setting(name, [f"{known}.{leaf}" for known in groups for leaf in groups[known]]))
         if dot:
             nested.setdefault(group, {})[leaf] = value
         else:
@@ -249,9 +243,7 @@ def _is_blender(dataset: DatasetConfig) -> bool:
 
 def _capture(dataset: DatasetConfig) -> Capture:
     if dataset.root is None:
-        raise UserError(
-            f"dataset.format={dataset.format} needs the folder of the capture; give dataset.root=FOLDER."
-        )
+        raise UserError(f"dataset.format={dataset.format} needs the folder of the capture; give dataset.root=FOLDER.")
     return read_capture(Path(dataset.root).expanduser(), dataset.format, dataset.images)
 
 

@@ -30,9 +30,8 @@ class RaySampler:
         capacity: see march_rays; 0 reads the number of samples back from the device.
         """
         path, march = self.march(rays, jitter)
-        contraction = self.grid_map.space.contraction
         ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
-            *march, capacity, contraction
+            *march, capacity, self.grid_map.space.contraction
         )
         return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
 
@@ -46,12 +45,5 @@ class RaySampler:
         path = space.path(rays.origins, rays.directions, zeros + near, zeros + self.config.far)
         origins, directions = self.grid_map.rays_to_grid(path)
         lattice = zeros if jitter is None else jitter
-        return path, (
-            origins.detach(),
-            directions.detach(),
-            lattice,
-            self.occupancy.occupied,
-            path.near.detach(),
-            path.far.detach(),
-            self.step_size,
-        )
+        march = origins.detach(), directions.detach(), lattice, self.occupancy.occupied
+        return path, (*march, path.near.detach(), path.far.detach(), self.step_size)

@@ -50,18 +50,12 @@ def _why_box(images: PosedImages) -> str:
 
 def _given_box(aabb: list[float]) -> Tensor:
     if len(aabb) != 6 or not all(-math.inf < low < high < math.inf for low, high in zip(aabb, aabb[3:])):
-        raise UserError(
-            f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1."
-        )
+        raise UserError(f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1.")
     return torch.tensor(aabb, dtype=torch.float32).view(2, 3)
 
 
 def make_box(
-    described: SceneDescription,
-    cameras: Cameras,
-    silhouettes: Silhouettes | None,
-    near: float,
-    device: torch.device,
+    described: SceneDescription, cameras: Cameras, silhouettes: Silhouettes | None, near: float, device: torch.device
 ) -> SceneBox:
     """The box of a scene in its space, on the device.
 
@@ -98,9 +92,7 @@ def _forward_box(described: SceneDescription, cameras: Cameras, near: float) -> 
     thickness = max(MIN_THICKNESS, DEPTH_CELLS_PER_PARALLAX * parallax)
     space = FrustumSpace(reference, plane, thickness, near)
     rays = [ray for index in range(len(cameras)) for ray in _corner_rays(cameras, index)]
-    origins, directions = (
-        torch.cat([getattr(ray, name) for ray in rays]) for name in ("origins", "directions")
-    )
+    origins, directions = (torch.cat([getattr(ray, name) for ray in rays]) for name in ("origins", "directions"))
     path = space.path(origins, directions, torch.zeros(len(rays)), torch.zeros(len(rays)))
     ends = torch.cat([path.origins, path.origins + path.length[:, None] * path.directions])
     lower, upper = ends.amin(0), ends.amax(0)
@@ -140,9 +132,7 @@ def _target(cameras: Cameras, missing: str) -> Tensor:
         return estimate_target(cameras.c2w.double()).float()
     except ValueError as error:
         name = {"near": "sampler.near", "aabb": "dataset.aabb"}[missing]
-        raise UserError(
-            f"the scene's extent cannot be found from the cameras: {error}; set {name}."
-        ) from error
+        raise UserError(f"the scene's extent cannot be found from the cameras: {error}; set {name}.") from error
 
 
 def _median_distance(cameras: Cameras, missing: str) -> float:

@@ -6,9 +6,7 @@ Legend: N motions, I cameras.
 import torch
 from torch import Tensor
 
-SMALL_ANGLE = (
-    0.05  # radians; below it four terms of the series are exact to 1e-16, and the closed forms are not
-)
+SMALL_ANGLE = 0.05  # radians; below it four terms of the series are exact to 1e-16, and the closed forms are not
 
 
 def exponential(increments: Tensor) -> tuple[Tensor, Tensor]:
@@ -20,9 +18,7 @@ def exponential(increments: Tensor) -> tuple[Tensor, Tensor]:
     omega, velocity = increments[:, :3], increments[:, 3:]
     square = omega.square().sum(-1)
     small = square < SMALL_ANGLE**2
-    safe = torch.where(
-        small, torch.ones_like(square), square
-    )  # no root or division at zero, nor a gradient of one
+    safe = torch.where(small, torch.ones_like(square), square)  # no root or division at zero, nor a gradient of one
     angle = safe.sqrt()
     sine, versine = torch.sin(angle), 2 * torch.sin(0.5 * angle).square()
     a = torch.where(small, _series(square, 1, (6, 20, 42)), sine / angle)

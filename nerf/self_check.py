@@ -49,17 +49,7 @@ def _march_rays() -> tuple:
     directions = center + _numbers(rays, 3, low=-2, high=2, seed=2) - origins
     near = torch.zeros(rays)
     occupied = _numbers(*cells, seed=3) < 0.4
-    return (
-        origins,
-        directions,
-        _numbers(rays, low=-0.5, high=0.5, seed=4),
-        occupied,
-        near,
-        near + 9,
-        0.02,
-        2000,
-        0.0,
-    )
+    return origins, directions, _numbers(rays, low=-0.5, high=0.5, seed=4), occupied, near, near + 9, 0.02, 2000, 0.0
 
 
 def _interpolate_trilinear() -> tuple:
@@ -86,17 +76,7 @@ def _adam_step() -> tuple:
     shape = (30, 12)
     grad = _numbers(*shape, low=-1) * (_numbers(*shape, seed=1) < 0.5)
     moments = _numbers(*shape, low=-0.1, high=0.1, seed=2), _numbers(*shape, low=0.001, high=0.1, seed=3)
-    return (
-        _numbers(*shape, seed=4),
-        *moments,
-        grad,
-        torch.full((1,), 0.1),
-        torch.full((1,), 3.0),
-        None,
-        0.9,
-        0.99,
-        1e-8,
-    )
+    return _numbers(*shape, seed=4), *moments, grad, torch.full((1,), 0.1), torch.full((1,), 3.0), None, 0.9, 0.99, 1e-8
 
 
 def _interpolate_trilinear_grad() -> tuple:
@@ -113,13 +93,7 @@ def _interpolate_cells() -> tuple:
 
 
 def _index_add() -> tuple:
-    return (
-        _numbers(7, 5, low=-1),
-        0,
-        (7 * _numbers(100, seed=1)).long(),
-        _numbers(100, 5, low=-1, seed=2),
-        0.5,
-    )
+    return _numbers(7, 5, low=-1), 0, (7 * _numbers(100, seed=1)).long(), _numbers(100, 5, low=-1, seed=2), 0.5
 
 
 def _distortion_loss() -> tuple:

@@ -15,9 +15,7 @@ from torch import Tensor
 
 from nerf.ops.contraction import contract, contracted_to_distance, expand, leave_box
 
-MIN_FORWARD = (
-    1e-4  # of a unit direction along the frustum's axis; rays that go more sideways never reach its far end
-)
+MIN_FORWARD = 1e-4  # of a unit direction along the frustum's axis; rays that go more sideways never reach its far end
 SHOWN_SHARE = 0.8  # of that way, in pictures of depth
 MIN_OPACITY = 1e-6  # a mean over less is none
 FAR_SHARE = 1 - 2.0**-20  # of the way through the frustum; the rest is farther than float32 can tell
@@ -140,8 +138,8 @@ class FrustumSpace(Space):
     """Normalised device coordinates of a reference camera (Mildenhall et al. 2020, appendix C): forward-facing scenes.
 
     A point at (x, y) and depth z of the camera lies at (x / z, y / z, thickness * (1 - near_plane / z)): tangents of
-    its view angle, and disparity. Straight lines stay straight, all that is behind the near plane fits into thickness, and
-    a cell is as wide as a pixel at every depth. Rays that go backwards or sideways meet nothing.
+    its view angle, and disparity. Straight lines stay straight, all that is behind the near plane fits into thickness,
+    and a cell is as wide as a pixel at every depth. Rays that go backwards or sideways meet nothing.
     """
 
     kind = "forward"

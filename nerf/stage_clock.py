@@ -64,9 +64,7 @@ class GraphClock(StageClock):
 
     def mark(self, stage: str) -> None:
         if torch.cuda.is_current_stream_capturing():
-            event = torch.cuda.Event(
-                enable_timing=True, external=True
-            )  # a node of the graph, not of the recording
+            event = torch.cuda.Event(enable_timing=True, external=True)  # a node of the graph, not of the recording
             event.record()
             self._marks.append((self._inside or stage, event))
 

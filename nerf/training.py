@@ -192,11 +192,7 @@ def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
     """Voxels of the finest grid: as many as allowed, but none much smaller than a pixel."""
     cameras = images.cameras
     center = box.aabb.mean(0).cpu()
-    pixel = (
-        box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0])
-        .median()
-        .item()
-    )
+    pixel = box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0]).median().item()
     limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel) ** 3
     return min(limit, config.field.num_voxels)
 
@@ -275,9 +271,7 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
         monitor += torch.cat([torch.where(finite, error, 0.0)[None], counts])
 
 
-def train(
-    config: Config, state: TrainState, should_stop: Callable[[], bool] = lambda: False
-) -> Iterator[Report]:
+def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
     """Trains to the end of the schedule, yielding a Report at each look.
 
     Steps whose loss or gradient is not finite are left out. Raises NonFiniteLoss at the look where these persist
@@ -366,9 +360,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
         if state.poses is not None:  # other rays meet the scene now
             state.batches.find_pool(make_sampler(config, state))
         rows = state.occupancy.vertex_rows()
-        state.optimizer = MaskedAdam(
-            state.field, config.train.beta1, config.train.beta2, state.field.backend, rows
-        )
+        state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)
         state.optimizer.step_number.copy_(step_number)
         changed = True
     occupancy = config.occupancy

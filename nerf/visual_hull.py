@@ -65,9 +65,7 @@ def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution
         widened = silhouettes.widened(view, radii[view])
         doubtful = widened[row.clamp(0, height - 1), column.clamp(0, width - 1)] | ~seen
         keep = doubtful if keep is None else keep & doubtful
-        if (view + 1) % VIEWS_PER_LOOK == 0 or view + 1 == len(
-            cameras
-        ):  # counting what is left waits for the device
+        if (view + 1) % VIEWS_PER_LOOK == 0 or view + 1 == len(cameras):  # counting what is left waits for the device
             remaining, points, keep = remaining[keep], points[keep], None
     occupied = torch.zeros_like(grid.occupied)
     occupied[remaining.unbind(-1)] = True
@@ -89,9 +87,7 @@ def cell_radii(cameras: Cameras, box: SceneBox, resolution: Resolution) -> list[
     radius = 0.5 * (1 / grid_map.scale).norm().item()
     if cameras.lenses is not None:
         # A lens magnifies here more and there less: so a ball is looked at in many places.
-        steps = [
-            torch.linspace(0.5, n - 1.5, min(n - 1, LENS_SAMPLES), device=box.aabb.device) for n in resolution
-        ]
+        steps = [torch.linspace(0.5, n - 1.5, min(n - 1, LENS_SAMPLES), device=box.aabb.device) for n in resolution]
         points = grid_map.to_world(torch.cartesian_prod(*steps))
         return [_image_radius(cameras, view, points, radius) for view in range(len(cameras))]
     corners = torch.cartesian_prod(*box.aabb.T)
@@ -122,9 +118,7 @@ def _viewed_cube(cameras: Cameras) -> SceneBox:
     try:
         target = estimate_target(cameras.c2w)
     except ValueError as error:
-        raise UserError(
-            f"the scene box cannot be found from the cameras: {error}; set dataset.aabb."
-        ) from error
+        raise UserError(f"the scene box cannot be found from the cameras: {error}; set dataset.aabb.") from error
     slope = (0.5 * cameras.image_sizes / cameras.intrinsics[:, :2]).amax(-1)
     half = ((cameras.centers - target).norm(dim=-1) * slope).max()
     return SceneBox(torch.stack([target - half, target + half]))

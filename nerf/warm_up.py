@@ -63,9 +63,7 @@ def shortened(config: Config) -> Config:
     return replace(
         config,
         dataset=replace(config.dataset, aabb=None),
-        field=replace(
-            config.field, num_voxels=VOXELS, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=1
-        ),
+        field=replace(config.field, num_voxels=VOXELS, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=1),
         occupancy=replace(config.occupancy, start=0.1, min_steps=1, every=0.3),
         poses=replace(config.poses, perturb_degrees=0.0, perturb_translation=0.0, perturb_sigma=0.0),
         train=replace(
@@ -96,8 +94,5 @@ def _sphere(cameras: Cameras, view: int) -> Tensor:
     along = -(rays.origins * rays.directions).sum(-1)
     half_chord_squared = 1 - rays.origins.square().sum(-1) + along.square()
     normal = rays.origins + (along - half_chord_squared.clamp(min=0).sqrt())[:, None] * rays.directions
-    rgba = (
-        torch.cat([0.5 + 0.5 * normal, torch.ones(len(normal), 1)], dim=-1)
-        * (half_chord_squared > 0)[:, None]
-    )
+    rgba = torch.cat([0.5 + 0.5 * normal, torch.ones(len(normal), 1)], dim=-1) * (half_chord_squared > 0)[:, None]
     return (255 * rgba.clamp(0, 1)).round().to(torch.uint8).view(SIZE, SIZE, 4)

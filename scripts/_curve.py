@@ -51,20 +51,15 @@ def run_curve(config: Config, settings: CurveConfig, folder: Path, say: Say) -> 
         for seed in dict.fromkeys(settings.seeds):
             place = folder / f"seconds_{seconds:g}_seed_{seed}"
             try:
-                runs.append(
-                    measure_run(with_budget(config, seconds, seed), settings, train, test, backend, place)
-                )
+                runs.append(measure_run(with_budget(config, seconds, seed), settings, train, test, backend, place))
             except TrainingStopped as error:
-                raise UserError(
-                    f"the run of {seconds:g} s with seed {seed} stopped: {error}. {error.remedy}."
-                ) from error
+                message = f"the run of {seconds:g} s with seed {seed} stopped: {error}. {error.remedy}."
+                raise UserError(message) from error
             gc.collect()  # a run's tensors go before the next one plans its memory
             finished = [*result["budgets"], budget_figures(seconds, runs)]
             _write(folder, result | {"budgets": finished}, peers)
             last = runs[-1]
-            say(
-                f"{seconds:g} s, seed {seed}: {last['psnr']['mean']:.2f} dB, {last['steps']} steps, {last['field']}"
-            )
+            say(f"{seconds:g} s, seed {seed}: {last['psnr']['mean']:.2f} dB, {last['steps']} steps, {last['field']}")
         result["budgets"] = finished
     print(f"\n{curve_tables([result], peers)}\n\n{folder / 'curve.json'}\n{folder / 'curve.png'}")
 

@@ -48,7 +48,7 @@ def plot_curve(results: list[dict], peers: dict | None, path: Path) -> None:
     curves = {s["name"]: [(t - s["excluded_seconds"], psnr) for t, psnr in s["curve"]] for s in systems}
     papers = [paper for paper in peers["published"] if paper["seconds"]] if peers else []
     published = [(paper["seconds"], paper["psnr"]) for paper in papers]
-    axes = Axes([*finals, *sum(looks, []), *published, *(p for curve in curves.values() for p in curve)])
+    axes = Axes([*finals, *(point for look in looks for point in look), *published, *(p for curve in curves.values() for p in curve)])
 
     image = Image.new("RGB", (SCALE * WIDTH, SCALE * HEIGHT), "white")
     draw = ImageDraw.Draw(image)
@@ -78,12 +78,7 @@ def plot_curve(results: list[dict], peers: dict | None, path: Path) -> None:
 
 
 def _frame(draw: ImageDraw.ImageDraw, axes: Axes, result: dict) -> None:
-    corners = [
-        (axes.start, axes.top),
-        (axes.end, axes.top),
-        (axes.end, axes.bottom),
-        (axes.start, axes.bottom),
-    ]
+    corners = [(axes.start, axes.top), (axes.end, axes.top), (axes.end, axes.bottom), (axes.start, axes.bottom)]
     for tick in (tick for tick in TICKS if axes.start <= tick <= axes.end):
         _line(draw, axes, [(tick, axes.bottom), (tick, axes.top)], GRID, 1)
         _text(draw, axes((tick, axes.bottom)), f"{tick:g}", INK, up=-6)
@@ -95,12 +90,7 @@ def _frame(draw: ImageDraw.ImageDraw, axes: Axes, result: dict) -> None:
     size = "x".join(map(str, result["image_size"]))
     title = f"{result['scene']} {size}, {result['device']}: PSNR of test views (dB) over training seconds"
     _text(draw, (SCALE * WIDTH / 2, SCALE * 12), title, INK, size=16)
-    _text(
-        draw,
-        (SCALE * (WIDTH - RIGHT + LEFT) / 2, SCALE * (HEIGHT - 28)),
-        "training seconds, logarithmic",
-        INK,
-    )
+    _text(draw, (SCALE * (WIDTH - RIGHT + LEFT) / 2, SCALE * (HEIGHT - 28)), "training seconds, logarithmic", INK)
 
 
 def _legend(draw: ImageDraw.ImageDraw, entries: list[tuple[str, str]]) -> None:
@@ -117,9 +107,7 @@ def _line(draw: ImageDraw.ImageDraw, axes: Axes, points: list[Point], color: str
 def _dot(draw: ImageDraw.ImageDraw, axes: Axes, point: Point, color: str, radius: int) -> None:
     if axes.shows(point):
         x, y = axes(point)
-        draw.ellipse(
-            [x - SCALE * radius, y - SCALE * radius, x + SCALE * radius, y + SCALE * radius], fill=color
-        )
+        draw.ellipse([x - SCALE * radius, y - SCALE * radius, x + SCALE * radius, y + SCALE * radius], fill=color)
 
 
 def _text(draw: ImageDraw.ImageDraw, at: Point, text: str, color: str, up: int = 0, size: int = 13) -> None:

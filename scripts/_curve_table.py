@@ -25,9 +25,7 @@ def curve_tables(results: list[dict], peers: dict | None) -> str:
         parts.append(_about_peers(peers))
         if budgets:
             found = ahead(budgets, peers)
-            verdict = (
-                f"A peer is ahead here: {'; '.join(found)}." if found else "No peer is ahead at any point."
-            )
+            verdict = f"A peer is ahead here: {'; '.join(found)}." if found else "No peer is ahead at any point."
             parts.append(f"{verdict} PSNR is compared {views_note(budgets)}.")
     return "\n\n".join(parts)
 
@@ -40,20 +38,12 @@ def _beside_peers(budgets: list[dict], peers: dict) -> str:
         theirs = [psnr_after(system, seconds) for system in peers["systems"]]
         leader = max((psnr for psnr in theirs if psnr is not None), default=None)
         behind = "-" if found is None or leader is None else f"{found['median'] - leader:+.2f}"
-        lines.append(
-            [f"{seconds:g}", _psnr(found), _range(found), behind, *(_number(psnr) for psnr in theirs)]
-        )
+        lines.append([f"{seconds:g}", _psnr(found), _range(found), behind, *(_number(psnr) for psnr in theirs)])
     frames = [1e3 * b["render_seconds_per_view"]["median"] for b in budgets]
     lines.append(_line("ms/frame", frames, peers, "ms_per_frame"))
     peaks = [b["peak_memory_bytes"]["high"] / GIB for b in budgets if b["peak_memory_bytes"]]
     lines.append(_line("memory GiB", peaks, peers, "peak_memory_gib"))
-    header = [
-        "training s",
-        "here, dB",
-        "range",
-        "over the best peer",
-        *(system["name"] for system in peers["systems"]),
-    ]
+    header = ["training s", "here, dB", "range", "over the best peer", *(system["name"] for system in peers["systems"])]
     return markdown_table(header, lines)
 
 
@@ -63,19 +53,7 @@ def _line(name: str, ours: list[float], peers: dict, key: str) -> list[str]:
 
 
 def _own_figures(budgets: list[dict]) -> str:
-    header = [
-        "training s",
-        "field",
-        "seeds",
-        "views",
-        "PSNR dB",
-        "range",
-        "SSIM",
-        "LPIPS",
-        "steps",
-        "GiB",
-        "ms/frame",
-    ]
+    header = ["training s", "field", "seeds", "views", "PSNR dB", "range", "SSIM", "LPIPS", "steps", "GiB", "ms/frame"]
     header.append("model MB")
     lines = []
     for b in budgets:

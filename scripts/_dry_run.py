@@ -74,13 +74,9 @@ def page(config: Config, images: PosedImages, found: DryRun) -> str:
         "CONVENTIONS": "".join(
             _row(score.name, f"{score.score:.3f} ± {score.standard_error:.3f}") for score in found.conventions
         ),
-        "THUMBNAILS": "".join(
-            _figure(images, index, found) for index in _spread(len(images), MOST_THUMBNAILS)
-        ),
+        "THUMBNAILS": "".join(_figure(images, index, found) for index in _spread(len(images), MOST_THUMBNAILS)),
         "SHOWN": f"{min(len(images), MOST_THUMBNAILS)} of {len(images)}",
-        "SCENE": json.dumps(_scene(cameras, images, found)).replace(
-            "<", "\\u003c"
-        ),  # a name may hold </script>
+        "SCENE": json.dumps(_scene(cameras, images, found)).replace("<", "\\u003c"),  # a name may hold </script>
     }
     text = TEMPLATE.read_text(encoding="utf-8")
     for name, value in parts.items():

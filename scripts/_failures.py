@@ -43,9 +43,7 @@ def _memory(error: Exception) -> str | None:
         if not needed or not free:
             return f"the GPU is out of memory ({message.splitlines()[0]})"
         return f"the GPU is out of memory: {needed[1]} more were needed, {free[2]} of its {free[1]} are free"
-    if message.startswith(
-        ("out of memory: ", "CUDA out of memory")
-    ):  # from an operation of ours, on either device
+    if message.startswith(("out of memory: ", "CUDA out of memory")):  # from an operation of ours, on either device
         return _out_of_memory_in_an_operation(message.splitlines()[0])
     needed = re.search(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes", message)
     if needed:

@@ -69,18 +69,14 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         try:
             main(_build(cls, composed), folder, arguments)
         except (UserError, OSError, RuntimeError, MemoryError) as error:
-            message = (
-                error if isinstance(error, UserError) else explain(error, folder, setting_names(cls, ""))
-            )
+            message = error if isinstance(error, UserError) else explain(error, folder, setting_names(cls, ""))
             if message is None:
                 raise
             with contextlib.suppress(OSError):  # goes only if it is empty
                 folder.rmdir()
             _fail(message)
 
-    os.environ.setdefault(
-        "HYDRA_FULL_ERROR", "1"
-    )  # else Hydra answers itself where it cannot make the folder
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra answers itself where it cannot make the folder
     try:
         task()
     except OSError as error:
@@ -113,9 +109,10 @@ def none_as_null(cls: type, argument: str) -> str:
 
 
 def _build(cls: type, composed: Any) -> Any:
-    nameless = "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene")
-    if nameless and not OmegaConf.is_missing(composed.dataset, "root") and composed.dataset.root:
-        composed.dataset.scene = Path(composed.dataset.root).resolve().name
+    if "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene"):
+        rooted = not OmegaConf.is_missing(composed.dataset, "root") and composed.dataset.root
+        if rooted:
+            composed.dataset.scene = Path(composed.dataset.root).resolve().name
     try:
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
@@ -159,15 +156,11 @@ def _check_overrides(cls: type, overrides: list[str]) -> None:
             if value not in options:
                 near = difflib.get_close_matches(value, options, n=1)
                 hint = f" Did you mean {name}={near[0]}?" if near else ""
-                raise UserError(
-                    f"{override}: there is no such {name}; choose one of {', '.join(options)}.{hint}"
-                )
+                raise UserError(f"{override}: there is no such {name}; choose one of {', '.join(options)}.{hint}")
         elif not name.startswith("hydra.") and name not in known:
             of_fields = {n: field for field in settings.FIELDS for n in setting_names(cls, field)}
             if name in of_fields:
-                raise UserError(
-                    f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too."
-                )
+                raise UserError(f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too.")
             raise UserError(settings.unknown_setting(name, [*known, *of_fields]))
 
 
@@ -193,11 +186,7 @@ def help_text(cls: type, doc: str) -> str:
     """What --help prints: the script's own words, then every setting with default and meaning."""
     lines = [doc.strip(), "", "Settings, given as name=value:"]
     rows = dict.fromkeys(
-        (
-            name,
-            _default(f),
-            ": ".join(filter(None, (f.metadata["doc"], ", ".join(f.metadata.get("choices", ()))))),
-        )
+        (name, _default(f), ": ".join(filter(None, (f.metadata["doc"], ", ".join(f.metadata.get("choices", ()))))))
         for field_name in settings.FIELDS
         for name, f in _leaves(cls, field_name)
         if name != "field.name"

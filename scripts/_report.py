@@ -158,16 +158,12 @@ def score_views(
     """Scores a split and writes its renders and a contact sheet (truth, render, depth, error) into the folder."""
     rows: list[list[Tensor]] = []
     count = len(range(0, len(views), config.evaluation.every))
-    shown = {
-        round(i * (count - 1) / max(1, SHEET_ROWS - 1)) * config.evaluation.every for i in range(SHEET_ROWS)
-    }
+    shown = {round(i * (count - 1) / max(1, SHEET_ROWS - 1)) * config.evaluation.every for i in range(SHEET_ROWS)}
 
     def keep(index: int, rendering: Rendering, truth: Tensor) -> None:
         pictures.save_png(folder / config.evaluation.split / f"{views.names[index]}.png", rendering.rgb)
         if index in shown:
-            depth = pictures.color_depth(
-                rendering.depth, rendering.opacity, *depth_range(sampler, views.cameras)
-            )
+            depth = pictures.color_depth(rendering.depth, rendering.opacity, *depth_range(sampler, views.cameras))
             rows.append([truth, rendering.rgb, depth, pictures.color_error(rendering.rgb, truth)])
 
     scores = evaluate(
@@ -210,21 +206,11 @@ def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
         rows.append(("LPIPS", f"not computed: {scores.no_lpips}"))
     if scores.depth_error:
         error = metrics["median_depth_error"]["mean"]
-        rows.append(
-            (
-                "depth error",
-                f"{error:.4f} world units, {error / voxel_size:.2f} voxels (median of hit pixels)",
-            )
-        )
+        rows.append(("depth error", f"{error:.4f} world units, {error / voxel_size:.2f} voxels (median of hit pixels)"))
     for name, words in (("pose_change", "mean change of a pose"), ("pose_error", "mean error of a pose")):
         if name in metrics:
             angle, distance = metrics[name]["rotation_degrees"], metrics[name]["translation"]
-            rows.append(
-                (
-                    name.replace("_", " "),
-                    f"{angle:.3f} degrees, {distance:.4f} world units ({words}, aligned)",
-                )
-            )
+            rows.append((name.replace("_", " "), f"{angle:.3f} degrees, {distance:.4f} world units ({words}, aligned)"))
     if "train_seconds" in metrics:
         rows.append(("training", f"{metrics['train_seconds']:.1f} s, {metrics['steps']} steps"))
         rows.append(("memory", f"{metrics['peak_memory_bytes'] / 2**30:.2f} GiB"))

@@ -126,11 +126,7 @@ def benchmark_table(result: dict) -> str:
             if s is None:
                 line += ["-"] * 3
             else:
-                line += [
-                    _milliseconds(s["cold_ms"]["fast"]),
-                    f"{s['times_floor']:.2f}",
-                    _times(s["cold_ms"]["ratio"]),
-                ]
+                line += [_milliseconds(s["cold_ms"]["fast"]), f"{s['times_floor']:.2f}", _times(s["cold_ms"]["ratio"])]
         both = found.get((op, case, "forward + backward"))
         lines.append([*line, _times(both and both["cold_ms"]["ratio"])])
     ceilings = result["ceilings"]
@@ -166,9 +162,7 @@ def benchmark_table(result: dict) -> str:
             for rung in result["ladder"]
         ]
         parts.append(markdown_table(["operation", "case", "direction", "plain ms", "fast ms", "gain"], rungs))
-        ideas = {
-            rung["op"]: f"`{rung['op']}`: {rung['plain']} -> {rung['fast']}" for rung in result["ladder"]
-        }
+        ideas = {rung["op"]: f"`{rung['op']}`: {rung['plain']} -> {rung['fast']}" for rung in result["ladder"]}
         parts.append(f"The ladder, plain -> fast. {'. '.join(ideas.values())}.")
     return "\n\n".join(parts)
 

@@ -54,7 +54,9 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if native.device.type == "cuda" and config.device == "auto":
         natives.append(select("native", "cpu"))
     images = load_split(config.dataset, "train")
-    _say(f"{len(images)} views {image_size(images.cameras)}; training the start of all rows")
+    _say(
+        f"{len(images)} views {image_size(images.cameras)}; training the start of all rows"
+    )
     start = make_start(config, settings, images, native)
     rows = []
     for backend in natives:

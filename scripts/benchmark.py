@@ -41,9 +41,7 @@ OF_OPS = ("mode", "device", "benchmark.", "hydra.", "-")  # settings that mode=o
 
 @dataclass
 class BenchmarkScriptConfig(Config):
-    mode: str = setting(
-        "ops", "every operation on its own, or training against the clock", choices=("ops", "curve")
-    )
+    mode: str = setting("ops", "every operation on its own, or training against the clock", choices=("ops", "curve"))
     benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
     curve: CurveConfig = dataclasses.field(default_factory=CurveConfig)
 
@@ -54,9 +52,7 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
     if idle:
         other = "mode=ops" if curve else "mode=curve"
         given = ", ".join(idle)
-        raise UserError(
-            f"{given} would change nothing with mode={config.mode}; leave it out, or give {other}."
-        )
+        raise UserError(f"{given} would change nothing with mode={config.mode}; leave it out, or give {other}.")
     if curve:
         training = Config(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Config)})
         run_curve(training, config.curve, folder, _say)

@@ -1,8 +1,8 @@
 """Score a trained run again, on any split.
 
-python scripts/evaluate.py                      the newest run, its test views
-python scripts/evaluate.py run=outputs/RUN split=train every=10
-python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
+    python scripts/evaluate.py                      the newest run, its test views
+    python scripts/evaluate.py run=outputs/RUN split=train every=10
+    python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
 """
 
 import json
@@ -43,20 +43,15 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     views = opened.views(config.split, config.every)
     scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
     facts = pose_facts(settings, opened.cameras, opened.given_cameras)
-    metrics = (
-        _training_facts(opened.folder)
-        | scores.summary()
-        | facts
-        | {
-            "split": config.split,
-            "scored_by": {
-                "command": " ".join(["python", *sys.argv]),
-                "commit": commit(),
-                "backend": opened.sampler.backend.name,
-                "device": device_name(opened.sampler.backend.device),
-            },
-        }
-    )
+    metrics = _training_facts(opened.folder) | scores.summary() | facts | {
+        "split": config.split,
+        "scored_by": {
+            "command": " ".join(["python", *sys.argv]),
+            "commit": commit(),
+            "backend": opened.sampler.backend.name,
+            "device": device_name(opened.sampler.backend.device),
+        },
+    }
     path = folder / "metrics.json"
     path.write_text(json.dumps(metrics, indent=2) + "\n")
     print_table(metrics, scores, opened.field.voxel_size)

@@ -59,24 +59,15 @@ class RenderConfig(RunConfig):
         "scene, else orbit",
     )
     cameras: list[int] | None = setting(
-        None,
-        f"path=interpolate: numbers of training cameras to pass through; none = {KEY_CAMERAS} around the scene",
+        None, f"path=interpolate: numbers of training cameras to pass through; none = {KEY_CAMERAS} around the scene"
     )
-    frames: int = setting(
-        60, "views of path=orbit, spiral and interpolate; others have their own number", low=1
-    )
+    frames: int = setting(60, "views of path=orbit, spiral and interpolate; others have their own number", low=1)
     fps: float | None = setting(
         None, "frames per second of the video; none = 30, or what FILE.json says", low=0.1, high=1000
     )
-    width: int | None = setting(
-        None, "width of the frames in pixels; none = in proportion", low=8, high=MAX_SIZE
-    )
-    height: int | None = setting(
-        None, "height of the frames in pixels; none = in proportion", low=8, high=MAX_SIZE
-    )
-    scale: float | None = setting(
-        None, "factor on width and height, instead of naming them", low=0.01, high=32
-    )
+    width: int | None = setting(None, "width of the frames in pixels; none = in proportion", low=8, high=MAX_SIZE)
+    height: int | None = setting(None, "height of the frames in pixels; none = in proportion", low=8, high=MAX_SIZE)
+    scale: float | None = setting(None, "factor on width and height, instead of naming them", low=0.01, high=32)
     video: list[str] = field(
         default_factory=lambda: ["rgb", "depth"],
         metadata={"doc": f"pictures side by side in the video, some of {', '.join(SHOWN)}"},
@@ -106,11 +97,7 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
                 "opacity": rendering.opacity,
                 "normals": pictures.color_normals(rendering.normals, rendering.opacity),
             }
-            exact = {
-                "depth": rendering.distance(),
-                "opacity": rendering.opacity,
-                "normals": rendering.normals,
-            }
+            exact = {"depth": rendering.distance(), "opacity": rendering.opacity, "normals": rendering.normals}
             for kind, picture in shown.items():
                 pictures.save_png(folder / kind / f"{index:0{digits}d}.png", picture.cpu())
             for kind, values in exact.items() if config.floats else ():
@@ -122,9 +109,7 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     video = folder / f"{Path(config.path).stem}.mp4"
     pictures.write_video(video, frames(), fps)
     size = image_size(cameras)
-    print(
-        f"{len(cameras)} frames {size} of {opened.folder} in {folder}: {', '.join(f'{kind}/' for kind in SHOWN)}"
-    )
+    print(f"{len(cameras)} frames {size} of {opened.folder} in {folder}: {', '.join(f'{kind}/' for kind in SHOWN)}")
     print(folder / "camera_path.json", video, sep="\n")
 
 
@@ -138,21 +123,15 @@ def _check(config: RenderConfig) -> None:
     if config.path not in ("auto", *PATHS) and not config.path.endswith(".json"):
         near = difflib.get_close_matches(config.path, PATHS, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise UserError(
-            f"path={config.path} is unknown; choose one of {', '.join(PATHS)}, or a file: FILE.json.{hint}"
-        )
+        raise UserError(f"path={config.path} is unknown; choose one of {', '.join(PATHS)}, or a file: FILE.json.{hint}")
     if config.path == "interpolate" and config.frames < 2:
         raise UserError(f"frames={config.frames} is too few for path=interpolate, which needs at least 2.")
     if config.scale is not None and (config.width is not None or config.height is not None):
         raise UserError("scale= and width= or height= both choose the size of the frames; give one of them.")
     if not config.video or not set(config.video) <= set(SHOWN):
-        raise UserError(
-            f"video={config.video} is no choice of pictures; name some of {', '.join(SHOWN)}: video=[rgb]."
-        )
+        raise UserError(f"video={config.video} is no choice of pictures; name some of {', '.join(SHOWN)}: video=[rgb].")
     if config.cameras is not None and config.path != "interpolate":
-        raise UserError(
-            f"cameras= is for path=interpolate, but path is {config.path}; give path=interpolate too."
-        )
+        raise UserError(f"cameras= is for path=interpolate, but path is {config.path}; give path=interpolate too.")
 
 
 def _camera_path(config: RenderConfig, opened: OpenRun) -> CameraPath:
@@ -163,9 +142,7 @@ def _camera_path(config: RenderConfig, opened: OpenRun) -> CameraPath:
     if config.path == "interpolate":
         return CameraPath(interpolate(_key_cameras(config, opened.cameras), config.frames), None)
     try:
-        return CameraPath(
-            {"orbit": orbit, "spiral": spiral}[config.path](opened.cameras, config.frames), None
-        )
+        return CameraPath({"orbit": orbit, "spiral": spiral}[config.path](opened.cameras, config.frames), None)
     except ValueError as error:
         remedy = "path=interpolate needs no common target"
         raise UserError(f"path={config.path} cannot be read off the training {error}; {remedy}.") from error

@@ -58,9 +58,7 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     else:
         folder = Path(given.resume)
         if folder.is_file():
-            raise UserError(
-                f"resume={folder} is a file, expected the folder of a run; give resume={folder.parent}."
-            )
+            raise UserError(f"resume={folder} is a file, expected the folder of a run; give resume={folder.parent}.")
         begun = resume(folder, lambda saved: _resumed_config(given, saved, overrides))
     config, images, state, backend = begun.config, begun.images, begun.state, begun.state.field.backend
     save_config(folder, config)
@@ -121,9 +119,7 @@ def _names(override: str) -> list[str]:
         return [name]
     content = OmegaConf.to_container(OmegaConf.load(CONFIGS / name / f"{value}.yaml"))
     groups = {group: leaves for group, leaves in content.items() if isinstance(leaves, dict)}
-    return [f"{group}.{leaf}" for group in groups for leaf in groups[group]] + sorted(
-        content.keys() - groups.keys()
-    )
+    return [f"{group}.{leaf}" for group in groups for leaf in groups[group]] + sorted(content.keys() - groups.keys())
 
 
 def _lookup(config: Config, name: str) -> object:

@@ -67,17 +67,7 @@ def _march(
     directions = lengths * torch.nn.functional.normalize(targets - origins, dim=-1)
     near, jitter = numbers(rays, high=0.1, seed=5), numbers(rays, low=-0.5, high=0.5, seed=6)
     origins = size / 2 + 100 * directions if away else origins
-    return (
-        origins,
-        directions,
-        jitter,
-        numbers(*cells, seed=4) < filled,
-        near,
-        near + far,
-        step,
-        capacity,
-        contraction,
-    )
+    return origins, directions, jitter, numbers(*cells, seed=4) < filled, near, near + far, step, capacity, contraction
 
 
 def _march_axis_parallel() -> tuple:
@@ -99,11 +89,7 @@ def _march_standing() -> tuple:
 
 
 def _march_visible(
-    low: float = -4.0,
-    high: float = 6.0,
-    min_transmittance: float = 1e-3,
-    min_weight: float = 0.01,
-    **march: object,
+    low: float = -4.0, high: float = 6.0, min_transmittance: float = 1e-3, min_weight: float = 0.01, **march: object
 ) -> tuple:
     """The rays of a march through raw density from low to high."""
     *rays, capacity, contraction = _march(**march)
@@ -305,14 +291,7 @@ CASES: dict[str, dict[str, Case]] = {
         "contracted": _case(_march, contraction=0.7, far=1e4),
         "contracted_from_inside": _case(_march, inside=True, contraction=1.0, far=math.inf),
         "contracted_far_skips": _case(
-            _march,
-            rays=30,
-            cells=(37, 41, 29),
-            filled=0.004,
-            step=0.06,
-            inside=True,
-            contraction=0.5,
-            far=1e4,
+            _march, rays=30, cells=(37, 41, 29), filled=0.004, step=0.06, inside=True, contraction=0.5, far=1e4
         ),
         "contracted_ends": _case(_march, contraction=0.7, far=3.0),
         "capacity_contracted": _case(_march, contraction=0.7, far=1e4, capacity=70),

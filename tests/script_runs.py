@@ -18,9 +18,7 @@ def command(name: str, *arguments: str, root: Path = ROOT) -> list[str]:
     return [sys.executable, str(root / "scripts" / f"{name}.py"), *arguments]
 
 
-def run_script(
-    name: str, *arguments: str, cwd: Path, root: Path = ROOT, **env: str
-) -> subprocess.CompletedProcess:
+def run_script(name: str, *arguments: str, cwd: Path, root: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
     """Runs a script to its end in a process of its own; its output is kept."""
     return subprocess.run(
         command(name, *arguments, root=root),

@@ -15,18 +15,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "cuda_ext" / "README.md"
-BLOCK = re.compile(
-    r"^`([^`\n]+)`(, at the end|, below `([^`\n]+)`)?:\n\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE
-)
+BLOCK = re.compile(r"^`([^`\n]+)`(, at the end|, below `([^`\n]+)`)?:\n\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.so", "golden")
 PROOFS = ("tests/ops/test_scale_rows.py", "tests/ops/test_every_operation.py")
 
 
 def section(title: str) -> str:
     """The text of a chapter of the README."""
-    found = re.search(
-        rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", README.read_text(), re.DOTALL | re.MULTILINE
-    )
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", README.read_text(), re.DOTALL | re.MULTILINE)
     assert found, f"README.md has no chapter '{title}'"
     return found[1]
 
@@ -61,9 +57,7 @@ def test_five_steps_add_an_operation(tmp_path: Path) -> None:
     environment.pop("PYTHONPATH", None)
     chosen = "scale_rows or every_registered or says_why_not"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", chosen, *PROOFS]
-    result = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     assert "passed" in result.stdout and (tmp_path / "nerf" / "ops" / "libnerf.so").is_file()
 

@@ -70,10 +70,7 @@ def test_a_grid_that_prunes_itself_empty_stops_with_the_reason(answer: Callable[
     write_split(Path("white"), "train", np.full((8, 20, 20, 3), 255, np.uint8), poses)
     settings = ("dataset.root=white", "dataset.aabb=[-1,-1,-1,1,1,1]", "train.save_every=10")
     message = answer("train", *TINY, *settings)
-    assert (
-        "the grid is empty: no training ray sees a cell with the opacity occupancy.alpha_threshold="
-        in message
-    )
+    assert "the grid is empty: no training ray sees a cell with the opacity occupancy.alpha_threshold=" in message
     assert "Look whether the images show anything but background" in message
     assert f"the last good checkpoint is kept in {Path.cwd()}/run" in message
     assert checkpoint.load_resume(Path("run"))["step"] % 10 == 0
@@ -124,9 +121,7 @@ def test_opaque_noise_fills_the_box_and_is_told_of(
     call = script_caller(monkeypatch, tmp_path)
     poses = [look_at_origin(0.8 * view, 0.4) for view in range(8)]
     for split in ("train", "test"):
-        write_split(
-            Path("noise"), split, np.random.default_rng(0).integers(0, 256, (8, 20, 20, 3), np.uint8), poses
-        )
+        write_split(Path("noise"), split, np.random.default_rng(0).integers(0, 256, (8, 20, 20, 3), np.uint8), poses)
     settings = ("dataset.root=noise", "dataset.aabb=[-1,-1,-1,1,1,1]", "occupancy.min_weight=0")
     settings += ("field.num_voxels=64000", "field.min_voxel_pixels=0.1")
     assert call("train", *TINY, *settings) == 0
@@ -140,10 +135,7 @@ def test_a_run_of_a_few_steps_is_told_of(
     call = script_caller(monkeypatch, tmp_path)
     write_tiny_scene(Path("scene"))
     assert call("train", *TINY, "train.steps=4") == 0
-    assert (
-        "note: only 4 steps were done, and the grid grew 0 of 1 times; raise train.steps"
-        in capsys.readouterr().err
-    )
+    assert "note: only 4 steps were done, and the grid grew 0 of 1 times; raise train.steps" in capsys.readouterr().err
     assert call("train", *TINY[:3], "hydra.run.dir=other") == 0
     assert "note: " not in capsys.readouterr().err
 
@@ -160,9 +152,7 @@ def test_a_run_of_a_few_steps_is_told_of(
         ("evaluate", "/proc/nerf", "/proc/nerf cannot be made or written (No such file or directory)"),
     ],
 )
-def test_a_folder_that_cannot_be_written(
-    answer: Callable[..., str], script: str, folder: str, expected: str
-) -> None:
+def test_a_folder_that_cannot_be_written(answer: Callable[..., str], script: str, folder: str, expected: str) -> None:
     """Cases that hold for root too, whom no permission stops."""
     Path("file").write_text("mine")
     message = answer(script, *(TINY[:3] if script == "train" else ()), f"hydra.run.dir={folder}")
@@ -211,18 +201,14 @@ def test_memory_that_does_not_suffice(answer: Callable[..., str]) -> None:
     assert "lower train.rays_per_step, lower field.num_voxels, raise dataset.downscale" in message
 
 
-def test_an_operation_that_cannot_allocate_says_what_it_needed(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_operation_that_cannot_allocate_says_what_it_needed(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     backend = select("native", device)
     grid, coords = torch.zeros(2, 2, 2, 10**6, device=device), torch.zeros(10**7, 3, device=device)
     expected = "out of memory: [10000000,1000000] of float32 could not be allocated"
     with pytest.raises(RuntimeError, match=re.escape(expected)) as caught:
         backend.ops.interpolate_trilinear(grid, coords)
-    sentence = importlib.import_module("_failures").explain(
-        caught.value, "nowhere", ["train.rays_per_step", "device"]
-    )
+    sentence = importlib.import_module("_failures").explain(caught.value, "nowhere", ["train.rays_per_step", "device"])
     start = "this machine is" if device == "cpu" else "the GPU is"
     assert sentence.startswith(f"{start} {expected}; ") and "lower train.rays_per_step" in sentence
     assert ("use device=cpu" in sentence) == (device != "cpu")
@@ -239,13 +225,8 @@ def test_a_gpu_that_is_out_of_memory(answer: Callable[..., str], monkeypatch: py
 
     monkeypatch.setattr(training, "training_step", out_of_memory)
     message = answer("train", *TINY)
-    assert (
-        "the GPU is out of memory: 3.25 GiB more were needed, 1.06 GiB of its 79.11 GiB are free" in message
-    )
-    assert (
-        "lower train.rays_per_step, lower field.num_voxels, raise dataset.downscale, use device=cpu"
-        in message
-    )
+    assert "the GPU is out of memory: 3.25 GiB more were needed, 1.06 GiB of its 79.11 GiB are free" in message
+    assert "lower train.rays_per_step, lower field.num_voxels, raise dataset.downscale, use device=cpu" in message
 
 
 def test_a_run_that_no_gpu_holds_is_refused_before_it_trains(answer: Callable[..., str], cuda: str) -> None:

@@ -53,9 +53,7 @@ def test_a_lens_may_be_stated(folder: Path) -> None:
     assert load_blender(folder, "train").cameras.lenses is None
     edit_transforms(folder, lambda transforms: transforms.update(k1=0.125, k2=0, p2=0.5))
     found = load_blender(folder, "train").cameras.lenses
-    assert (
-        found.models == ["perspective"] * 2 and found.coefficients.tolist() == [[0.125, 0, 0, 0.5, 0, 0]] * 2
-    )
+    assert found.models == ["perspective"] * 2 and found.coefficients.tolist() == [[0.125, 0, 0, 0.5, 0, 0]] * 2
 
 
 def test_centre_ray_passes_through_the_origin(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ from nerf.training import CAPACITY_STEP, train
 
 
 def test_a_budget_too_small_for_a_step_is_refused_with_one_that_is_not() -> None:
-    with pytest.raises(
-        UserError, match="over before the first step: images, box and first occupancy took .* s; give"
-    ):
+    with pytest.raises(UserError, match="over before the first step: images, box and first occupancy took .* s; give"):
         tiny_state(tiny_config(steps=None, max_seconds=1e-4))
 
 

@@ -107,20 +107,11 @@ NUMBERS = POSE.flatten().tolist()
     [
         ("{", "not valid JSON at line 1"),
         ("[]", "holds [], expected an object with the key 'camera_path'"),
-        (
-            document(camera_type="equirectangular"),
-            "camera_type is 'equirectangular', but only pinhole cameras",
-        ),
+        (document(camera_type="equirectangular"), "camera_type is 'equirectangular', but only pinhole cameras"),
         (document(camera_type="orthographic"), "camera_type is 'orthographic', but only pinhole cameras"),
         (document(camera_type=3), "camera_type is 3.0, but only pinhole cameras"),
-        (
-            document(render_width=None),
-            "key 'render_width' is missing, expected the size of the frames in pixels",
-        ),
-        (
-            document(render_height=0),
-            "render_height is 0.0, expected the size of the frames in pixels, a number",
-        ),
+        (document(render_width=None), "key 'render_width' is missing, expected the size of the frames in pixels"),
+        (document(render_height=0), "render_height is 0.0, expected the size of the frames in pixels, a number"),
         (document(render_height=90.5), "render_height is 90.5, expected a whole number of pixels"),
         (document(render_height=10**6), "render_height is 1000000.0, expected"),
         (document(fps="fast"), "fps is 'fast', expected the frames per second, a number above 0"),
@@ -128,47 +119,23 @@ NUMBERS = POSE.flatten().tolist()
         (document(fps=None, seconds=math.nan), "seconds is nan, expected the length of the video"),
         (document(camera_path=[]), "key 'camera_path' is [], expected a list of at least one camera"),
         (document(camera_path=None), "key 'camera_path' is missing, expected a list of at least one camera"),
-        (
-            document(camera_path=["a.png"]),
-            "camera_path[0] is 'a.png', expected an object with camera_to_world and fov",
-        ),
+        (document(camera_path=["a.png"]), "camera_path[0] is 'a.png', expected an object with camera_to_world and fov"),
         (entry(camera_to_world=None), "camera_path[1]: camera_to_world is missing, expected 16 numbers"),
-        (
-            entry(camera_to_world=NUMBERS[:12]),
-            "camera_path[1]: camera_to_world is a list of 12, expected 16 numbers",
-        ),
-        (
-            entry(camera_to_world=[*NUMBERS[:15], "1"]),
-            "camera_path[1]: camera_to_world holds '1', expected finite",
-        ),
-        (
-            entry(camera_to_world=[math.nan, *NUMBERS[1:]]),
-            "camera_path[1]: camera_to_world holds nan, expected finite",
-        ),
-        (
-            entry(camera_to_world=[math.inf, *NUMBERS[1:]]),
-            "camera_path[1]: camera_to_world holds inf, expected finite",
-        ),
-        (
-            entry(camera_to_world=[True, *NUMBERS[1:]]),
-            "camera_path[1]: camera_to_world holds True, expected finite",
-        ),
+        (entry(camera_to_world=NUMBERS[:12]), "camera_path[1]: camera_to_world is a list of 12, expected 16 numbers"),
+        (entry(camera_to_world=[*NUMBERS[:15], "1"]), "camera_path[1]: camera_to_world holds '1', expected finite"),
+        (entry(camera_to_world=[math.nan, *NUMBERS[1:]]), "camera_path[1]: camera_to_world holds nan, expected finite"),
+        (entry(camera_to_world=[math.inf, *NUMBERS[1:]]), "camera_path[1]: camera_to_world holds inf, expected finite"),
+        (entry(camera_to_world=[True, *NUMBERS[1:]]), "camera_path[1]: camera_to_world holds True, expected finite"),
         (entry(camera_to_world=POSE.T.flatten().tolist()), "it is written column by column, transpose it"),
         (entry(camera_to_world=[*NUMBERS[:12], 0, 0, 0, 2]), "expected the row 0, 0, 0, 1; correct it"),
-        (
-            entry(camera_to_world=mirrored()),
-            "a rotation, a scale and a shift (it mirrors or shears, determinant -1)",
-        ),
+        (entry(camera_to_world=mirrored()), "a rotation, a scale and a shift (it mirrors or shears, determinant -1)"),
         (entry(camera_to_world=[0.0] * 15 + [1.0]), "is not a rotation, a scale and a shift"),
         (entry(camera_to_world=[1, 0.5, *NUMBERS[2:]]), "is not a rotation, a scale and a shift"),
         (entry(fov=None), "camera_path[1]: key 'fov' is missing, expected the vertical angle in degrees"),
         (entry(fov=180), "fov is 180.0, expected the vertical angle in degrees, a number between 0 and 180"),
         (entry(fov=math.nan), "camera_path[1]: fov is nan, expected the vertical angle"),
         (entry(aspect=0), "camera_path[1]: aspect is 0.0, expected width by height, a number above 0"),
-        (
-            entry(aspect=1.7778),
-            "aspect is 1.7778, but render_width x render_height is 120x90, which is 1.33333",
-        ),
+        (entry(aspect=1.7778), "aspect is 1.7778, but render_width x render_height is 120x90, which is 1.33333"),
     ],
 )
 def test_mistakes_are_answered_with_file_and_place(tmp_path, content, expected):

@@ -195,13 +195,9 @@ def test_spiral_of_cameras_at_the_zenith_is_upright():
     rotation = look_at(TARGET + 4 * Z, TARGET, torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
     poses = rotation.repeat(5, 1, 1)
     for index in range(5):  # each a little off the zenith
-        position = TARGET + torch.tensor(
-            [0.3 * math.cos(index), 0.3 * math.sin(index), 4.0], dtype=torch.float64
-        )
+        position = TARGET + torch.tensor([0.3 * math.cos(index), 0.3 * math.sin(index), 4.0], dtype=torch.float64)
         poses[index] = look_at(position, TARGET, rotation[:, 1])
-    path = spiral(
-        Cameras(poses.float(), torch.tensor([[50.0, 50.0, 32.0, 24.0]]).repeat(5, 1), 64, 48), views=8
-    )
+    path = spiral(Cameras(poses.float(), torch.tensor([[50.0, 50.0, 32.0, 24.0]]).repeat(5, 1), 64, 48), views=8)
     assert path.c2w.isfinite().all()
 
 
@@ -220,9 +216,7 @@ def test_a_tour_goes_around_once():
 
 def test_a_tour_along_an_arc_does_not_cross_its_gap():
     cameras = cameras_around(arc=330.0)
-    cameras.c2w[1, :, 3] += cameras.c2w[
-        1, :, 2
-    ]  # the farthest one, from which azimuths count, is near an end
+    cameras.c2w[1, :, 3] += cameras.c2w[1, :, 2]  # the farthest one, from which azimuths count, is near an end
     order = torch.arange(24).roll(9)
     chosen = tour(Cameras(cameras.c2w[order], cameras.intrinsics, 64, 48), 24)
     assert order[chosen].tolist() in (list(range(24)), list(range(23, -1, -1)))

@@ -117,12 +117,8 @@ def test_cameras_move_to_another_device(device):
         ({"scale": 1e-6}, (1, 1), [50 / 48, 60 / 48, 0.5 - 1 / 48, 25 / 48]),
     ],
 )
-def test_resizing_keeps_the_vertical_field_of_view_and_square_pixels_square(
-    size, expected_size, expected_intrinsics
-):
-    cameras = Cameras(
-        torch.eye(4)[:3].repeat(3, 1, 1), torch.tensor([[50.0, 60.0, 31.0, 25.0]]).repeat(3, 1), 64, 48
-    )
+def test_resizing_keeps_the_vertical_field_of_view_and_square_pixels_square(size, expected_size, expected_intrinsics):
+    cameras = Cameras(torch.eye(4)[:3].repeat(3, 1, 1), torch.tensor([[50.0, 60.0, 31.0, 25.0]]).repeat(3, 1), 64, 48)
     found = cameras.resized(**size)
     assert (found.width, found.height) == expected_size
     torch.testing.assert_close(found.intrinsics, torch.tensor([expected_intrinsics] * 3))

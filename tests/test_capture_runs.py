@@ -18,13 +18,7 @@ from nerf.datasets.blender import load_blender
 from nerf.errors import UserError
 from nerf.runs import check_split, load_split
 
-SHORT = (
-    "experiment=smoke",
-    "dataset=capture",
-    "dataset.root=my photos",
-    "dataset.downscale=1",
-    "evaluation.every=1",
-)
+SHORT = ("experiment=smoke", "dataset=capture", "dataset.root=my photos", "dataset.downscale=1", "evaluation.every=1")
 
 
 def of(root: Path, **settings: object) -> DatasetConfig:
@@ -110,9 +104,7 @@ def test_a_capture_in_python(tmp_path: Path) -> None:
 
 
 def test_a_format_needs_a_folder() -> None:
-    with pytest.raises(
-        UserError, match="dataset.format=colmap needs the folder of the capture; give dataset.root"
-    ):
+    with pytest.raises(UserError, match="dataset.format=colmap needs the folder of the capture; give dataset.root"):
         load_split(DatasetConfig(format="colmap"), "train")
 
 

@@ -84,23 +84,15 @@ def test_the_model_alone_renders_what_the_run_renders_to_the_last_bit(tmp_path: 
     sampler = make_sampler(config, state)
     for view, (rgb, opacity, depth) in enumerate((e.rgb, e.opacity, e.depth) for e in expected):
         found = render_image(state.field, sampler, cameras, view, white)
-        assert (
-            torch.equal(found.rgb, rgb)
-            and torch.equal(found.opacity, opacity)
-            and torch.equal(found.depth, depth)
-        )
+        assert torch.equal(found.rgb, rgb) and torch.equal(found.opacity, opacity) and torch.equal(found.depth, depth)
 
 
 def test_the_resume_state_needs_no_model_and_the_model_no_state(tmp_path: Path) -> None:
     config, state = save_run(tmp_path)
     (tmp_path / "model.pt").unlink()
-    again = checkpoint.restore_run(
-        checkpoint.load_resume(tmp_path), config, tiny_images(), select("native", "cpu")
-    )
+    again = checkpoint.restore_run(checkpoint.load_resume(tmp_path), config, tiny_images(), select("native", "cpu"))
     assert differing(facts(state), facts(again)) == []
-    assert f"Go on with it: python scripts/train.py resume={tmp_path}" in complaint_of_folder(
-        tmp_path, "model.pt"
-    )
+    assert f"Go on with it: python scripts/train.py resume={tmp_path}" in complaint_of_folder(tmp_path, "model.pt")
 
     checkpoint.save(tmp_path, config, state, tiny_images().cameras)
     (tmp_path / "resume.pt").unlink()
@@ -165,22 +157,14 @@ def test_a_full_disk_leaves_the_files_before(tmp_path: Path, fits: str) -> None:
         check=False,
     )
     message = found.stderr.splitlines()[-1]
-    assert (
-        message.startswith("nerf.errors.UserError: ") and "Free some space, or set hydra.run.dir" in message
-    )
+    assert message.startswith("nerf.errors.UserError: ") and "Free some space, or set hydra.run.dir" in message
     assert names(tmp_path) == ["model.pt", "resume.pt"]
     assert (tmp_path / "resume.pt").read_bytes() == before["resume.pt"]
     if fits == "nothing":
-        assert (
-            f"{tmp_path}/model.pt cannot be written: [Errno 27] File too large; the one before is kept"
-            in message
-        )
+        assert f"{tmp_path}/model.pt cannot be written: [Errno 27] File too large; the one before is kept" in message
         assert (tmp_path / "model.pt").read_bytes() == before["model.pt"]
     else:
-        assert (
-            f"{tmp_path}/resume.pt cannot be written: [Errno 27] File too large; the one before is kept"
-            in message
-        )
+        assert f"{tmp_path}/resume.pt cannot be written: [Errno 27] File too large; the one before is kept" in message
         assert f"The model is written, {tmp_path}/model.pt." in message
         assert checkpoint.load(tmp_path)["step"] == 14 and checkpoint.load_resume(tmp_path)["step"] == 12
 
@@ -306,9 +290,7 @@ def test_foreign(tmp_path: Path, write: Callable[[Path], object], found: str, na
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_run_of_the_version_with_one_file_is_answered(tmp_path: Path, name: str) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"never read")
-    assert "checkpoint.pt was written by version 1, this program reads version 3" in complaint_of_folder(
-        tmp_path, name
-    )
+    assert "checkpoint.pt was written by version 1, this program reads version 3" in complaint_of_folder(tmp_path, name)
 
 
 class Trap:

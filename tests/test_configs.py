@@ -130,18 +130,8 @@ def test_a_field_brings_its_own_settings() -> None:
 
 def test_none_is_written_as_help_writes_it() -> None:
     hydra = load("_hydra")
-    arguments = [
-        "train.max_seconds=none",
-        "experiment=none",
-        "field.num_voxels=none",
-        "dataset.scene=nonesuch",
-    ]
-    expected = [
-        "train.max_seconds=null",
-        "experiment=none",
-        "field.num_voxels=null",
-        "dataset.scene=nonesuch",
-    ]
+    arguments = ["train.max_seconds=none", "experiment=none", "field.num_voxels=none", "dataset.scene=nonesuch"]
+    expected = ["train.max_seconds=null", "experiment=none", "field.num_voxels=null", "dataset.scene=nonesuch"]
     assert [hydra.none_as_null(settings_class("train"), a) for a in arguments] == expected
 
 
@@ -158,26 +148,17 @@ def test_none_is_written_as_help_writes_it() -> None:
         ("field.sh_degree=1", "field.sh_degree is a setting of field=voxel_sh; give field=voxel_sh too"),
         ("zzz=1", "there is no setting 'zzz'; see --help"),
         ("train=3", "there is no setting 'train'"),
-        (
-            "field=voxel_mpl",
-            "choose one of auto, voxel_deferred, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?",
-        ),
+        ("field=voxel_mpl", "choose one of auto, voxel_deferred, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?"),
         ("dataset=legoo", "choose one of blender, bricks, capture, lego. Did you mean dataset=lego?"),
         ("poses=refin", "choose one of fixed, refine. Did you mean poses=refine?"),
         ("poses.max_rotation=0", "poses.max_rotation=0.0 is out of range, expected 0.001 to 180"),
         ("poses.pertub_degrees=2", "did you mean 'poses.perturb_degrees'?"),
         ("evaluation.view_poses=align", "choose one of given, aligned, refined. Did you mean 'aligned'?"),
         ("experiment=smok", "Did you mean experiment=smoke?"),
-        (
-            "backend=nativ",
-            "backend=nativ is unknown; choose one of auto, native, torch. Did you mean 'native'?",
-        ),
+        ("backend=nativ", "backend=nativ is unknown; choose one of auto, native, torch. Did you mean 'native'?"),
         ("device=gpu", "choose one of auto, cuda, cpu"),
         ("lego", "'lego' is not name=value; for example dataset=lego"),
-        (
-            "train.steps=many",
-            "train.steps=many: Value 'many' of type 'str' could not be converted to Integer",
-        ),
+        ("train.steps=many", "train.steps=many: Value 'many' of type 'str' could not be converted to Integer"),
         ("train.steps=1.5", "could not be converted to Integer"),
         ("train.log_every=null", "'train.log_every' is not Optional"),
         ("train.cuda_graph=perhaps", "Value 'perhaps' is not a valid bool"),
@@ -196,12 +177,7 @@ def test_mistakes_are_answered(override: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("script", "override"),
-    [
-        ("render", "frame=3"),
-        ("evaluate", "splt=test"),
-        ("ablate", "sed=1"),
-        ("benchmark", "benchmark.sze=tiny"),
-    ],
+    [("render", "frame=3"), ("evaluate", "splt=test"), ("ablate", "sed=1"), ("benchmark", "benchmark.sze=tiny")],
 )
 def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> None:
     assert "did you mean" in complaint(override, script=script)

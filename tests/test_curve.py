@@ -90,10 +90,7 @@ def test_where_a_peer_is_ahead_it_is_said() -> None:
     said = ahead([budget_figures(5.0, [run_figures(31.0)])], PEERS)
     assert said[0] == "instant-ngp after 5 s: 33.23 against 32.00 dB"
     assert "SVRaster in rendering: 3.2 against 3.5 ms a frame of the 5 s model" in said
-    assert (
-        "instant-ngp in memory: 1.6 against 5.0 GiB" in said
-        and "DirectVoxGO in memory: 4.0 against 5.0 GiB" in said
-    )
+    assert "instant-ngp in memory: 1.6 against 5.0 GiB" in said and "DirectVoxGO in memory: 4.0 against 5.0 GiB" in said
     assert not any(line.startswith(("SVRaster in memory", "Plenoxels in")) for line in said)
     assert "3DGUT, published: 36.47 dB in 222 s against 31.25 dB" in said
 
@@ -136,20 +133,11 @@ def test_readme_shows_the_curve_beside_the_peers(tmp_path: Path, results: Path) 
     assert not (results / "curve.png").exists()
     first = lego_curve(budget_figures(5.0, [run_figures(33.0), run_figures(33.5), run_figures(32.0)]))
     (results / "curve_lego.json").write_text(json.dumps(first))
-    (results / "curve_lego_long.json").write_text(
-        json.dumps(lego_curve(budget_figures(300.0, [run_figures(36.0)])))
-    )
+    (results / "curve_lego_long.json").write_text(json.dumps(lego_curve(budget_figures(300.0, [run_figures(36.0)]))))
     assert tables(readme, results).returncode == 0
     assert lines_with(readme, "| 5 ")[0][:4] == ["5", "34.00", "33.00 to 34.50", "+0.77"]
     own = next(line for line in lines_with(readme, "voxel_mlp") if line[2] == "3")
-    assert own[3:6] == ["200", "33.25", "32.25 to 33.75"] and own[6:] == [
-        "0.9750",
-        "-",
-        "4000",
-        "5.00",
-        "3.50",
-        "81.5",
-    ]
+    assert own[3:6] == ["200", "33.25", "32.25 to 33.75"] and own[6:] == ["0.9750", "-", "4000", "5.00", "3.50", "81.5"]
     text = readme.read_text()
     assert "A peer is ahead here: instant-ngp in memory: 1.6 against 5.0 GiB; " in text
     assert "made the CUDA context and loaded the kernels" in text
@@ -186,9 +174,7 @@ def test_scoring_on_the_way_is_off_the_clock(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(curve, "evaluate", slow)
     config = with_budget(tiny_config(steps=None, log_every=1), 2.0, seed=3)
     settings = CurveConfig(looks=2, look_every=4)
-    found = measure_run(
-        config, settings, tiny_images(), tiny_images("test"), select("native", "cpu"), tmp_path / "run"
-    )
+    found = measure_run(config, settings, tiny_images(), tiny_images("test"), select("native", "cpu"), tmp_path / "run")
     assert seen[-1] == 1 and seen[:-1] and set(seen[:-1]) == {4}
     assert found["seed"] == 3 and 2.0 <= found["train_seconds"] < 2.6
     assert [look["views"] for look in found["looks"]] == [2] * len(found["looks"])
@@ -238,21 +224,14 @@ def test_a_run_that_stops_is_named_and_what_was_measured_is_kept(
     monkeypatch.delitem(sys.modules, "_curve", raising=False)
     assert call("benchmark", *TINY, "curve.budgets=[1.5]", "curve.seeds=[0,7]") == 2
     message = capsys.readouterr().err
-    assert (
-        "error: the run of 1.5 s with seed 7 stopped: after step 9 the grid is empty. Look whether" in message
-    )
-    assert [
-        run["seed"] for run in json.loads(Path("curve/curve.json").read_text())["budgets"][0]["runs"]
-    ] == [0]
+    assert "error: the run of 1.5 s with seed 7 stopped: after step 9 the grid is empty. Look whether" in message
+    assert [run["seed"] for run in json.loads(Path("curve/curve.json").read_text())["budgets"][0]["runs"]] == [0]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (
-            ("curve.budgets=[]",),
-            "curve.budgets=[] is no list of training seconds, expected for example [2,5,15,60]",
-        ),
+        (("curve.budgets=[]",), "curve.budgets=[] is no list of training seconds, expected for example [2,5,15,60]"),
         (("curve.budgets=[0.01]",), "curve.budgets=[0.01] is no list of training seconds"),
         (("curve.seeds=[-1]",), "curve.seeds=[-1] is no list of seeds"),
         (("train.max_seconds=5",), "give curve.budgets=[SECONDS,...] with mode=curve"),

@@ -22,9 +22,7 @@ def nerf(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedP
     """python -m nerf in a process of its own."""
     command = [sys.executable, "-m", "nerf", *arguments]
     env = os.environ | env
-    return subprocess.run(
-        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False)
 
 
 # The checks
@@ -76,9 +74,7 @@ def test_wrong_gradients_are_noticed(name: str) -> None:
     ops = altered(name, wrong)
     assert self_check.check(name, "cpu", ops).problem is None
     problem = self_check.check(f"{name}_backward", "cpu", ops).problem
-    assert problem.startswith(
-        f"{name}_backward on cpu: the gradient of {self_check.CHECKS[name].gradients[0]} differs"
-    )
+    assert problem.startswith(f"{name}_backward on cpu: the gradient of {self_check.CHECKS[name].gradients[0]} differs")
 
 
 def test_nan_an_exception_and_another_type_are_noticed() -> None:
@@ -87,16 +83,11 @@ def test_nan_an_exception_and_another_type_are_noticed() -> None:
 
     for change, expected in (
         (lambda function, *arguments: torch.nan * function(*arguments), "differs from the reference by nan"),
-        (
-            lambda function, *arguments: function(*arguments).double(),
-            "is torch.float64 .*expected torch.float32",
-        ),
+        (lambda function, *arguments: function(*arguments).double(), "is torch.float64 .*expected torch.float32"),
         (raises, "sample_images does not run on cpu: no kernel image is available$"),
     ):
         with pytest.raises(AssertionError, match=expected):
-            raise AssertionError(
-                self_check.check("sample_images", "cpu", altered("sample_images", change)).problem
-            )
+            raise AssertionError(self_check.check("sample_images", "cpu", altered("sample_images", change)).problem)
 
 
 def test_an_operation_without_a_check_shows_as_not_checked() -> None:
@@ -117,18 +108,7 @@ def test_the_doctor_says_what_is_here_and_checks_every_operation() -> None:
     found = nerf("doctor")
     assert found.returncode == 0, found.stderr
     packages = ("numpy", "hydra", "tensorboard", "lpips")
-    for topic in (
-        "Python",
-        "torch",
-        "nvcc",
-        "g++",
-        "ninja",
-        *packages,
-        "disk",
-        "memory",
-        "auto chooses",
-        "library",
-    ):
+    for topic in ("Python", "torch", "nvcc", "g++", "ninja", *packages, "disk", "memory", "auto chooses", "library"):
         assert f"\n{topic} " in "\n" + found.stdout, topic
     assert library.library_stamp() in found.stdout and torch.__version__ in found.stdout
     for name in self_check.registered():
@@ -155,11 +135,7 @@ def test_a_library_that_does_not_load_is_broken(unbuilt: Path) -> None:
     shutil.rmtree(unbuilt / "cuda_ext")  # an installed package
     (unbuilt / "nerf" / "ops" / "libnerf.so").write_bytes(b"no library")
     found = nerf("doctor", cwd=unbuilt)
-    assert (
-        found.returncode == 1
-        and "libnerf.so does not load" in found.stderr
-        and "Traceback" not in found.stderr
-    )
+    assert found.returncode == 1 and "libnerf.so does not load" in found.stderr and "Traceback" not in found.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch can use the GPU here")

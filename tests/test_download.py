@@ -105,9 +105,7 @@ def assert_whole(root: Path, scene: str = "lego", others: tuple[str, ...] = ()) 
 
 
 def test_the_loader_and_the_command_know_the_same_scenes() -> None:
-    text = subprocess.run(
-        [sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    text = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
     assert ", ".join((*SYNTHETIC_NERF, "all")) in " ".join(text.split())
 
 
@@ -117,10 +115,7 @@ def test_a_scene_is_fetched_checked_and_unpacked(root: Path, server: Server, leg
     assert_whole(root)
     digest = hashlib.sha256(lego).hexdigest()
     assert f"lego.zip: SHA-256 {digest} (no checksum is known for this source" in found.stdout
-    assert (
-        f"{root}/lego: 100 train, 100 val, 200 test views" in found.stdout
-        and "dataset.scene=lego" in found.stdout
-    )
+    assert f"{root}/lego: 100 train, 100 val, 200 test views" in found.stdout and "dataset.scene=lego" in found.stdout
     assert "lego.zip: 100%" in found.stderr
     with zipfile.ZipFile(io.BytesIO(lego)) as content:
         assert (root / "lego/test/r_199.png").read_bytes() == content.read("lego/test/r_199.png")
@@ -156,19 +151,14 @@ def test_a_download_that_breaks_off_goes_on(root: Path, server: Server, lego: by
     assert server.requests == ["", f"bytes={len(lego) // 3 + 1}-", f"bytes={2 * (len(lego) // 3 + 1)}-"]
 
 
-def test_a_server_that_is_gone_is_told_and_the_next_call_goes_on(
-    root: Path, server: Server, lego: bytes
-) -> None:
+def test_a_server_that_is_gone_is_told_and_the_next_call_goes_on(root: Path, server: Server, lego: bytes) -> None:
     server.files["/lego.zip"], server.break_after = lego, 0
     source = ("lego", "--source", f"{server.url}/lego.zip")
     root.mkdir()
     (root / "lego.zip.part").write_bytes(lego[:1000])
     (root / "lego.zip.part.json").write_text(json.dumps({"url": f"{server.url}/lego.zip", "size": len(lego)}))
     message = fail(root, *source)
-    assert (
-        "cannot be reached or breaks off (the server closed the connection)" in message
-        and "0.0 MB of 0." in message
-    )
+    assert "cannot be reached or breaks off (the server closed the connection)" in message and "0.0 MB of 0." in message
 
     server.breaks, server.break_after = 1, len(lego) // 2
     assert not (root / "lego").exists()
@@ -189,12 +179,7 @@ def test_a_server_without_ranges_is_asked_again_from_the_start(
     root: Path, server: Server, lego: bytes, lengths: bool
 ) -> None:
     server.files["/lego.zip"], server.ranges, server.lengths = lego, False, lengths
-    note = {
-        "url": f"{server.url}/lego.zip",
-        "etag": None,
-        "size": len(lego) if lengths else None,
-        "sha256": None,
-    }
+    note = {"url": f"{server.url}/lego.zip", "etag": None, "size": len(lego) if lengths else None, "sha256": None}
     root.mkdir()
     (root / "lego.zip.part").write_bytes(bytes(5000))
     (root / "lego.zip.part.json").write_text(json.dumps(note))
@@ -214,9 +199,7 @@ def test_a_file_that_has_changed_meanwhile_is_fetched_anew(root: Path, server: S
 
 
 @pytest.mark.parametrize("note", [None, "{}", '{"url": "http://elsewhere/lego.zip", "size": 9000}'])
-def test_bytes_of_another_source_are_not_added_to(
-    root: Path, server: Server, lego: bytes, note: str | None
-) -> None:
+def test_bytes_of_another_source_are_not_added_to(root: Path, server: Server, lego: bytes, note: str | None) -> None:
     server.files["/lego.zip"] = lego
     root.mkdir()
     (root / "lego.zip.part").write_bytes(bytes(5000))
@@ -288,9 +271,7 @@ def test_wrong_bytes_without_a_checksum_are_refused_and_removed(
 
 @pytest.mark.parametrize("name", ["lego/../../outside", "lego/train/../../../outside"])
 def test_nothing_is_written_outside(root: Path, server: Server, name: str) -> None:
-    server.files["/lego.zip"] = archive(
-        "lego", extra={name: b"bad", "/tmp/never": b"bad", "../outside": b"bad"}
-    )
+    server.files["/lego.zip"] = archive("lego", extra={name: b"bad", "/tmp/never": b"bad", "../outside": b"bad"})
     assert "points out of the scene's folder" in fail(root, "lego", "--source", f"{server.url}/lego.zip")
     assert not any(root.iterdir()) and [path.name for path in root.parent.iterdir()] == ["scenes"]
 
@@ -318,9 +299,7 @@ def test_a_source_that_has_moved(root: Path, server: Server, status: int, expect
 
 def test_a_server_in_trouble_is_asked_again(root: Path, server: Server) -> None:
     server.status = 503
-    assert "the server answers 503 Service Unavailable" in fail(
-        root, "lego", "--source", f"{server.url}/lego.zip"
-    )
+    assert "the server answers 503 Service Unavailable" in fail(root, "lego", "--source", f"{server.url}/lego.zip")
     assert len(server.requests) == 5
 
 

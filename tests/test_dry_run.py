@@ -69,29 +69,21 @@ def test_frames_that_show_the_same_picture_are_named(tmp_path: Path) -> None:
     poses = [look_at_origin(0.5 * i, 0.3) for i in range(6)]
     images = scene(tmp_path / "fine", pictures, poses)
     assert checks.check_duplicates(PlaneSweep(images), images).verdict == "green"
-    pictures[4] = np.clip(
-        pictures[1].astype(int) + np.random.default_rng(0).integers(-1, 2, pictures[1].shape), 0, 255
-    )
+    pictures[4] = np.clip(pictures[1].astype(int) + np.random.default_rng(0).integers(-1, 2, pictures[1].shape), 0, 255)
     images = scene(tmp_path / "moved", pictures, poses)
     check = checks.check_duplicates(PlaneSweep(images), images)
     assert check.verdict == "red" and "from different places: r_1 and r_4" in check.found
     poses[4] = poses[1]
     images = scene(tmp_path / "twice", pictures, poses)
     check = checks.check_duplicates(PlaneSweep(images), images)
-    assert (
-        check.verdict == "yellow"
-        and "r_1 and r_4" in check.found
-        and "leave one of each pair out" in check.remedy
-    )
+    assert check.verdict == "yellow" and "r_1 and r_4" in check.found and "leave one of each pair out" in check.remedy
 
 
 def test_views_from_nearly_the_same_place_are_no_duplicates() -> None:
     """Two of lego's views are 0.9% of their distance apart; here the bricks against themselves, moved by a pixel."""
     images = load_blender(BRICKS, "train")
     picture = images.image(0)
-    moved = replace(
-        images, pixels=torch.cat([images.pixels, picture.roll(1, 1).reshape(-1, picture.shape[-1])])
-    )
+    moved = replace(images, pixels=torch.cat([images.pixels, picture.roll(1, 1).reshape(-1, picture.shape[-1])]))
     moved = replace(moved, names=[*images.names, "moved"])
     poses = torch.cat([images.cameras.c2w, images.cameras.c2w[:1]])
     intrinsics = torch.cat([images.cameras.intrinsics, images.cameras.intrinsics[:1]])
@@ -114,16 +106,10 @@ def test_images_that_show_one_colour_are_named(tmp_path: Path) -> None:
 def test_a_box_that_the_cameras_look_past() -> None:
     far_away = SceneBox(UNIT_BOX.aabb + 50)
     check = checks.check_box(far_away, cameras_around(), torch.zeros(0, 3))
-    assert (
-        check.verdict == "red"
-        and "8 of 8 cameras look past it" in check.found
-        and "dataset.aabb" in check.remedy
-    )
+    assert check.verdict == "red" and "8 of 8 cameras look past it" in check.found and "dataset.aabb" in check.remedy
 
 
-@pytest.mark.parametrize(
-    ("spread", "verdict"), [(0.9, "green"), (2.0, "yellow"), (0.05, "yellow"), (30.0, "red")]
-)
+@pytest.mark.parametrize(("spread", "verdict"), [(0.9, "green"), (2.0, "yellow"), (0.05, "yellow"), (30.0, "red")])
 def test_the_box_against_the_points(spread: float, verdict: str) -> None:
     points = spread * (2 * torch.rand(1000, 3) - 1)
     check = checks.check_box(UNIT_BOX, cameras_around(), points)
@@ -151,9 +137,7 @@ def test_near_and_far_against_the_surface() -> None:
     distances = torch.linspace(3, 5, 200)
     assert checks.check_near_far(SamplerConfig(), UNIT_BOX, cameras_around(), distances).verdict == "green"
     check = checks.check_near_far(SamplerConfig(far=4.5), UNIT_BOX, cameras_around(), distances)
-    assert (
-        check.verdict == "red" and "far clips 25% of it" in check.found and "sampler.far=7.4" in check.remedy
-    )
+    assert check.verdict == "red" and "far clips 25% of it" in check.found and "sampler.far=7.4" in check.remedy
     check = checks.check_near_far(SamplerConfig(near=3, far=2), UNIT_BOX, cameras_around(), None)
     assert check.verdict == "red" and "nothing lies between" in check.found
 
@@ -268,15 +252,11 @@ def test_the_page_of_a_right_scene(tmp_path: Path) -> None:
     assert len(drawn["frusta"]) == 100 and len(drawn["points"]) > 100 and np.shape(drawn["box"]) == (2, 3)
     assert page.count("<figure") == 60
     assert str(tmp_path / "run" / "dry_run.html") in result.stdout and "green  poses" in result.stdout
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "dry_run.html"
-    ]  # nothing was trained
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["dry_run.html"]  # nothing was trained
     node = shutil.which("node")
     if node is not None:  # stands for a browser that counts what is drawn
         script = re.search(r"<script>(.*)</script>", page, re.DOTALL)[1]
-        (tmp_path / "page.js").write_text(
-            BROWSER + script + "\nconsole.log(JSON.stringify(drawn))", encoding="utf-8"
-        )
+        (tmp_path / "page.js").write_text(BROWSER + script + "\nconsole.log(JSON.stringify(drawn))", encoding="utf-8")
         result = subprocess.run([node, tmp_path / "page.js"], capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
         drawn = json.loads(result.stdout)
@@ -295,13 +275,7 @@ def test_the_page_of_a_scene_in_a_wrong_convention(tmp_path: Path) -> None:
         Image.open(BRICKS / f"{frame['file_path']}.png").save(folder / f"{name}.png")
         frame["file_path"], frame["transform_matrix"] = name, [*pose.tolist(), [0, 0, 0, 1]]
     (folder / "transforms_train.json").write_text(json.dumps(transforms))
-    settings = (
-        "dataset=blender",
-        f"dataset.root='{folder}'",
-        "device=cpu",
-        "backend=torch",
-        "hydra.run.dir=run",
-    )
+    settings = ("dataset=blender", f"dataset.root='{folder}'", "device=cpu", "backend=torch", "hydra.run.dir=run")
     result = run_script("train", "dry_run=true", *settings, cwd=tmp_path)
     assert result.returncode == 1, result.stderr
     assert "OpenCV axes" in result.stdout and "negate the second and the third column" in result.stdout
@@ -314,6 +288,4 @@ def test_the_page_of_a_scene_in_a_wrong_convention(tmp_path: Path) -> None:
 def test_a_dry_run_goes_on_with_nothing(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     result = run_script("train", "dry_run=true", "resume=run", cwd=tmp_path)
-    assert (
-        result.returncode == 2 and "drop one of the two" in result.stderr and "Traceback" not in result.stderr
-    )
+    assert result.returncode == 2 and "drop one of the two" in result.stderr and "Traceback" not in result.stderr

@@ -64,9 +64,7 @@ def test_exposures_are_relative_and_reach_their_own_image_alone(name: str) -> No
     assert gradient[2, 0] > 0 and gradient[2, 3] > 0 and not gradient[:, [1, 2, 4, 5]].any()
 
 
-def test_photos_of_other_exposures_cost_less_when_these_are_learned(
-    splits: tuple[PosedImages, PosedImages],
-) -> None:
+def test_photos_of_other_exposures_cost_less_when_these_are_learned(splits: tuple[PosedImages, PosedImages]) -> None:
     """Every second training photo is darker: learned and fitted exposures bring back what they cost."""
     scores = {}
     images, views = splits

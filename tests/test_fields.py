@@ -37,9 +37,7 @@ def test_one_opaque_sample_makes_a_colour(name: str) -> None:
     assert density.shape == (7,) and (density >= 0).all()
     rgb = field.shade(values, torch.ones(7), views)
     assert rgb.shape == (7, 3) and ((rgb > 0) & (rgb < 1)).all()
-    assert (
-        rgb - field.shade(values, torch.ones(7), directions(7))
-    ).abs().max() > 0.01 or name != "voxel_deferred"
+    assert (rgb - field.shade(values, torch.ones(7), directions(7))).abs().max() > 0.01 or name != "voxel_deferred"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,9 +47,7 @@ def test_light_is_in_proportion_to_opacity(name: str) -> None:
     _, values = field(torch.rand(7, 3), views, torch.arange(7))
     opacity = torch.linspace(0.1, 0.9, 7)
     whole = field.shade(values, torch.ones(7), views)
-    torch.testing.assert_close(
-        field.shade(values * opacity[:, None], opacity, views), whole * opacity[:, None]
-    )
+    torch.testing.assert_close(field.shade(values * opacity[:, None], opacity, views), whole * opacity[:, None])
     assert not field.shade(torch.zeros_like(values), torch.zeros(7), views).any()
 
 
@@ -64,10 +60,7 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
         _, values = field(coords, views, torch.zeros(2, dtype=torch.int64))
         features = field.interpolate(field.feature_grid, coords).mean(0)
         mlp_of_mean = field_of("voxel_deferred").shade(features[None], torch.ones(1), views)
-        assert (
-            torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6)
-            == same
-        )
+        assert torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6) == same
 
 
 @pytest.mark.parametrize(
@@ -79,9 +72,7 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
         ("cpu", 15.0, "voxel_sh", 4096),
     ],
 )
-def test_auto_takes_the_field_that_gets_farthest(
-    device: str, seconds: float | None, field: str, rays: int
-) -> None:
+def test_auto_takes_the_field_that_gets_farthest(device: str, seconds: float | None, field: str, rays: int) -> None:
     """Resolving looks at the device's name alone, so it needs no GPU."""
     backend = replace(select("native", "cpu"), device=torch.device(device))
     config = resolve(Config(train=TrainConfig(max_seconds=seconds)), backend)

@@ -52,16 +52,12 @@ def test_an_interrupted_write_leaves_the_older_file(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(
-        UserError, match=r"file/a.npy cannot be written \(.*\); free some space, or set hydra.run.dir"
-    ):
+    with pytest.raises(UserError, match=r"file/a.npy cannot be written \(.*\); free some space, or set hydra.run.dir"):
         save_floats(tmp_path / "file" / "a.npy", torch.zeros(3))
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
-    program = (
-        "import torch, sys; from nerf.images import save_floats; save_floats('a.npy', torch.zeros(100, 100))"
-    )
+    program = "import torch, sys; from nerf.images import save_floats; save_floats('a.npy', torch.zeros(100, 100))"
     found = run_limited(program, tmp_path)
     assert "UserError: a.npy cannot be written (File too large); free some space" in found.stderr
     assert not any(tmp_path.iterdir())

@@ -100,13 +100,7 @@ def test_a_resumed_run_with_a_broken_step_ends_as_one_that_never_stopped(
 
 def test_trouble_persists_when_a_quarter_of_the_steps_is_left_out() -> None:
     trouble = LeftOutSteps()
-    for left_out, steps, persist in (
-        (4, 10, False),
-        (0, 10, False),
-        (4, 10, False),
-        (1, 20, False),
-        (4, 5, True),
-    ):
+    for left_out, steps, persist in ((4, 10, False), (0, 10, False), (4, 10, False), (1, 20, False), (4, 5, True)):
         trouble.add(left_out, steps)
         assert trouble.persist == persist, (left_out, steps)
 

@@ -21,9 +21,7 @@ LONGEST = 0.2  # seconds from the first checkpoint to the kill; a step with its 
 def test_twenty_kills_leave_the_run_that_was_never_killed(tmp_path: Path) -> None:
     dice, steps, rendered = random.Random(0), [0], []
     program = [sys.executable, str(Path(__file__).with_name("killed_run.py")), str(tmp_path)]
-    with subprocess.Popen(
-        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    ) as parent:
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as parent:
         for _ in range(KILLS):
             parent.stdin.write("again\n")
             child = int(parent.stdout.readline())

@@ -20,10 +20,7 @@ LENSES = {
     "fisheye": ("fisheye", (-0.02, 0.005, -0.003, 0.0004)),
     "strong fisheye": ("fisheye", (0.2, -0.1, 0.03, -0.005)),
 }
-WIDEST = {
-    "perspective": math.tan(math.radians(40)),
-    "fisheye": math.radians(85),
-}  # of a picture's corner, undistorted
+WIDEST = {"perspective": math.tan(math.radians(40)), "fisheye": math.radians(85)}  # of a picture's corner, undistorted
 
 
 def lens(name: str) -> Lenses:
@@ -75,9 +72,7 @@ def test_distortion_is_the_formula(name: str) -> None:
     before = points(name)
     expected = [by_the_formula(name, (x / z).item(), (y / z).item()) for x, y, z in before]
     found = lens(name).distort(owner(before), before)
-    torch.testing.assert_close(
-        found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-7
-    )  # float32 k
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-7)  # float32 k
 
 
 @pytest.mark.parametrize("name", LENSES)
@@ -89,9 +84,7 @@ def test_distortion_is_opencvs(name: str) -> None:
     before = points(name)
     nothing, camera = np.zeros(3), np.eye(3)
     if model == "fisheye":
-        expected, _ = cv2.fisheye.projectPoints(
-            before.numpy()[:, None], nothing, nothing, camera, np.array(values)
-        )
+        expected, _ = cv2.fisheye.projectPoints(before.numpy()[:, None], nothing, nothing, camera, np.array(values))
     else:
         five = np.zeros(5)
         five[: len(values[:5])] = values[:5]
@@ -114,10 +107,7 @@ def test_undistortion_goes_back_to_the_ray(name: str, device: str) -> None:
 def test_every_pixel_has_a_ray_however_far_out(name: str) -> None:
     """Where a polynomial turns back it goes on straight, so that there is one ray for each point of the plane."""
     lenses = lens(name)
-    angle, radius = (
-        torch.linspace(0, 99, 2000, dtype=torch.float64),
-        torch.logspace(-6, 0.3, 2000, dtype=torch.float64),
-    )
+    angle, radius = torch.linspace(0, 99, 2000, dtype=torch.float64), torch.logspace(-6, 0.3, 2000, dtype=torch.float64)
     bent = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=-1)
     rays = lenses.undistort(owner(bent), bent)
     assert rays.isfinite().all()

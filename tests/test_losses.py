@@ -18,29 +18,19 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def test_photometric_is_the_mean_squared_error() -> None:
-    rgb, truth = (
-        torch.tensor([[0.0, 0.5, 1.0], [0.2, 0.2, 0.2]]),
-        torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.2, 0.5]]),
-    )
+    rgb, truth = torch.tensor([[0.0, 0.5, 1.0], [0.2, 0.2, 0.2]]), torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.2, 0.5]])
     assert photometric(rgb, truth).item() == pytest.approx((0.25 + 1 + 0.09) / 6)
     assert -10 * math.log10(photometric(truth + 0.1, truth).item()) == pytest.approx(20, abs=1e-4)
 
 
 def test_entropy_is_highest_at_one_half_and_gone_at_both_ends() -> None:
-    for p, expected in (
-        (0.5, math.log(2)),
-        (0.0, 0.0),
-        (1.0, 0.0),
-        (0.1, -0.1 * math.log(0.1) - 0.9 * math.log(0.9)),
-    ):
+    for p, expected in ((0.5, math.log(2)), (0.0, 0.0), (1.0, 0.0), (0.1, -0.1 * math.log(0.1) - 0.9 * math.log(0.9))):
         assert opacity_entropy(torch.full((3,), p)).item() == pytest.approx(expected, abs=2e-5)
     assert opacity_entropy(torch.tensor([0.5, 0.0])).item() == pytest.approx(math.log(2) / 2, abs=2e-5)
 
 
 def test_entropy_pushes_opacities_to_the_nearer_end_and_stays_finite() -> None:
-    opacity = torch.tensor(
-        [0.0, 0.3, 0.7, 1.0, 1.0 + 1e-7], requires_grad=True
-    )  # sums of weights may pass one
+    opacity = torch.tensor([0.0, 0.3, 0.7, 1.0, 1.0 + 1e-7], requires_grad=True)  # sums of weights may pass one
     opacity_entropy(opacity).backward()
     assert opacity.grad.isfinite().all()
     assert opacity.grad[1] > 0 > opacity.grad[2]  # descent lowers the first and raises the second

@@ -71,10 +71,7 @@ def test_what_is_proposed_fits_and_is_not_far_too_small(name: str, gibibytes: fl
     scale = (voxels / (201 * 350 * 240)) ** (1 / 3)
     smaller = tuple(round(n * scale) for n in finest)
     together = re.search(r"field.num_voxels=\d+( train.rays_per_step=(\d+))?( train.images=host)?", message)
-    rays, where = (
-        int(together[2] or config.train.rays_per_step),
-        "host" if together[3] else config.train.images,
-    )
+    rays, where = int(together[2] or config.train.rays_per_step), "host" if together[3] else config.train.images
     config = replace(config, train=replace(config.train, rays_per_step=rays, images=where))
     assert 0.75 * free < plan_memory(config, smaller, images).total <= free
 
@@ -106,9 +103,7 @@ def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:
     backend = select("native", cuda)
     config = Config(
         dataset=DatasetConfig(scene="sphere"),
-        field=FIELDS["voxel_deferred"](
-            num_voxels=96**3, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=5
-        ),
+        field=FIELDS["voxel_deferred"](num_voxels=96**3, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=5),
         train=TrainConfig(steps=60, rays_per_step=4096, images="device"),
     )
     config = resolve(config, backend)

@@ -40,9 +40,7 @@ def sphere(config: FieldConfig, backend: Backend, steepness: float = STEEPNESS) 
     """The unit sphere: raw density falls with the distance from the origin and is 0 on the surface."""
     box = BOX.to(backend.device)
     field = build_field(config, box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
-    vertices = torch.stack(
-        torch.meshgrid(*(torch.arange(n) for n in RESOLUTION), indexing="ij"), dim=-1
-    ).float()
+    vertices = torch.stack(torch.meshgrid(*(torch.arange(n) for n in RESOLUTION), indexing="ij"), dim=-1).float()
     radius = BOX.grid_map(RESOLUTION).to_world(vertices.view(-1, 3)).norm(dim=-1)
     with torch.no_grad():
         raw = steepness * (1 - radius) - field.density_shift
@@ -70,9 +68,7 @@ def degrees_between(one: Tensor, other: Tensor) -> Tensor:
 @pytest.mark.parametrize("view", [0, 1])
 def test_normals_of_a_sphere_are_its_radii(field: Field, view: int) -> None:
     cameras = cameras_of(field.backend.device)
-    found = render_image(
-        field, sampler_of(field), cameras, view, torch.ones(3, device=field.backend.device), True
-    )
+    found = render_image(field, sampler_of(field), cameras, view, torch.ones(3, device=field.backend.device), True)
     rays = cameras.image_rays(view)
     depth = sphere_depth(rays)
     truth = rays.origins + depth[:, None] * rays.directions
@@ -94,13 +90,9 @@ def test_backends_agree_on_normals(device: str) -> None:
     for name in ("native", "torch"):
         field = sphere(VoxelShConfig(), select(name, device))
         background = torch.ones(3, device=field.backend.device)
-        images.append(
-            render_image(field, sampler_of(field), cameras_of(field.backend.device), 0, background, True)
-        )
+        images.append(render_image(field, sampler_of(field), cameras_of(field.backend.device), 0, background, True))
     difference = degrees_between(images[0].normals, images[1].normals)[images[0].opacity > 0.5]
-    assert (
-        difference.max() < 1
-    )  # a sample on a cell's face may fall to either side, where the slope is another
+    assert difference.max() < 1  # a sample on a cell's face may fall to either side, where the slope is another
 
 
 def test_the_gradient_is_that_of_finite_differences(field: Field, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,9 +107,7 @@ def test_the_gradient_is_that_of_finite_differences(field: Field, monkeypatch: p
 
     monkeypatch.setattr(field, "interpolate", watched)
     slopes = falling_density(field, samples)
-    assert not slopes.requires_grad and asked == [False], (
-        "a gradient of the whole grid would be made and thrown away"
-    )
+    assert not slopes.requires_grad and asked == [False], "a gradient of the whole grid would be made and thrown away"
     positions, step = samples.positions(), 1e-3
     for axis in range(3):
         offset = torch.zeros(3, device=positions.device)
@@ -142,9 +132,7 @@ def test_normals_change_nothing_else(field: Field) -> None:
     assert field.density_grid.grad.abs().sum() > 0
 
 
-def test_an_image_with_normals_does_not_depend_on_its_pieces(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_with_normals_does_not_depend_on_its_pieces(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     field = sphere(VoxelShConfig(), backend)
     cameras, background = cameras_of(backend.device, size=12), torch.ones(3, device=backend.device)
     whole = render_image(field, sampler_of(field), cameras, 1, background, True)
@@ -165,12 +153,8 @@ def test_an_image_with_normals_does_not_depend_on_its_pieces(
 
 def test_facing_normals() -> None:
     down = torch.tensor([0.0, 0.0, -1.0])
-    slopes = torch.tensor(
-        [[0.0, 0.0, 5.0], [0.0, 0.0, -5.0], [3.0, 0.0, 4.0], [0.0, 0.0, 0.0], [1e-9, 0.0, 0.0]]
-    )
-    expected = torch.tensor(
-        [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.6, 0.0, 0.8], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    )
+    slopes = torch.tensor([[0.0, 0.0, 5.0], [0.0, 0.0, -5.0], [3.0, 0.0, 4.0], [0.0, 0.0, 0.0], [1e-9, 0.0, 0.0]])
+    expected = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.6, 0.0, 0.8], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     torch.testing.assert_close(facing_normals(slopes, down.expand(5, 3)), expected)
 
 

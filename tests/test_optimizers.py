@@ -129,9 +129,7 @@ def test_the_decay_scales_every_rate(backend: Backend) -> None:
         moved.append({name: p.detach() - before[name] for name, p in field.named_parameters()})
     for name, whole in moved[0].items():
         # Adam's first step has the length of the rate, whatever the gradient.
-        torch.testing.assert_close(
-            whole.abs(), torch.full_like(whole, RATES.get(name, MLP_RATE)), rtol=1e-3, atol=1e-6
-        )
+        torch.testing.assert_close(whole.abs(), torch.full_like(whole, RATES.get(name, MLP_RATE)), rtol=1e-3, atol=1e-6)
         torch.testing.assert_close(moved[1][name], 0.25 * whole, rtol=1e-3, atol=1e-6)
 
 

@@ -54,9 +54,7 @@ def test_there_and_back(sparse: tuple[Field, OccupancyGrid]) -> None:
         assert not grids[name][~readable].any()
 
 
-@pytest.mark.parametrize(
-    "occupied", [torch.zeros(3, 4, 5, dtype=torch.bool), torch.ones(3, 4, 5, dtype=torch.bool)]
-)
+@pytest.mark.parametrize("occupied", [torch.zeros(3, 4, 5, dtype=torch.bool), torch.ones(3, 4, 5, dtype=torch.bool)])
 def test_nothing_and_everything_occupied(occupied: torch.Tensor) -> None:
     backend, box = select("native", "cpu"), SceneBox(torch.tensor([[-1.0] * 3, [1.0] * 3]))
     field = build_field(VoxelMlpConfig(), box, (4, 5, 6), 0.1, backend)
@@ -119,9 +117,7 @@ def test_parts_that_do_not_fit_are_refused(sparse: tuple[Field, OccupancyGrid], 
         "values": replace(packed, values={"density_grid": density[1:]}),
         "shape": replace(packed, values={"density_grid": density[:, 0]}),
     }[wrong]
-    with pytest.raises(
-        ValueError, match="bytes of occupancy, expected" if wrong == "bits" else "expected \\["
-    ):
+    with pytest.raises(ValueError, match="bytes of occupancy, expected" if wrong == "bits" else "expected \\["):
         unpack(damaged, field.resolution)
 
 

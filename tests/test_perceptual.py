@@ -90,11 +90,7 @@ def test_without_the_package_one_line_says_so(run: Path, tmp_path: Path) -> None
     ("stub", "weights", "expected"),
     [
         ("import nonexistent", True, "package lpips cannot be imported (No module named 'nonexistent'); pip"),
-        (
-            "raise RuntimeError('torchvision::nms does not exist')",
-            True,
-            "cannot be imported (torchvision::nms does",
-        ),
+        ("raise RuntimeError('torchvision::nms does not exist')", True, "cannot be imported (torchvision::nms does"),
         (STUB, False, f"checkpoints/{WEIGHTS} are missing; download them once with: python -c"),
         (DAMAGED, True, f"{WEIGHTS} cannot be loaded (PytorchStreamReader failed); remove it"),
     ],

@@ -137,9 +137,7 @@ def test_lenses_go_with_their_photos(tmp_path: Path) -> None:
     found.frames[2] = replace(found.frames[2], lens="fisheye", distortion=(0.3,))
     lenses = everything(found, downscale=2).cameras.lenses
     assert lenses.models == ["perspective", "perspective", "fisheye"]
-    torch.testing.assert_close(
-        lenses.coefficients[:, :2], torch.tensor([[0.0, 0.0], [0.1, -0.2], [0.3, 0.0]])
-    )
+    torch.testing.assert_close(lenses.coefficients[:, :2], torch.tensor([[0.0, 0.0], [0.1, -0.2], [0.3, 0.0]]))
 
 
 # Sizes
@@ -193,10 +191,7 @@ def test_exif_turns_a_photo_only_where_its_intrinsics_are_turned(tmp_path: Path)
     assert np.array_equal(as_stored.image(0).numpy(), stored)
     assert "1 photos are read as stored, though EXIF turns them" in as_stored.notes[-1]
     upright = everything(of(tmp_path, frame(path, 4, 6)))
-    assert np.array_equal(upright.image(0).numpy(), np.rot90(stored, -1)) and upright.cameras.size(0) == (
-        4,
-        6,
-    )
+    assert np.array_equal(upright.image(0).numpy(), np.rot90(stored, -1)) and upright.cameras.size(0) == (4, 6)
     assert "1 photos are turned as their EXIF orientation says" in upright.notes[-1]
 
 
@@ -340,10 +335,7 @@ def test_a_photo_of_other_proportions(tmp_path: Path) -> None:
 
 def test_masks_that_cannot_be_used(tmp_path: Path) -> None:
     found = capture(tmp_path)
-    for size, problem in (
-        ((6, 4), "mask excludes every pixel"),
-        ((40, 60), "mask is 40x60, but its image is 6x4"),
-    ):
+    for size, problem in (((6, 4), "mask excludes every pixel"), ((40, 60), "mask is 40x60, but its image is 6x4")):
         Image.new("L", size).save(tmp_path / "mask.png")
         found.frames[1] = replace(found.frames[1], mask=tmp_path / "mask.png")
         message = complaint(found, hold_out=0)
@@ -384,9 +376,7 @@ def test_memory_is_that_of_the_pixels_and_of_the_few_photos_in_work(tmp_path: Pa
     root = str(Path(__file__).resolve().parents[1])
     two_cores = "os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:2])"
     program = f"import os, sys; sys.path.insert(0, {root!r}); {two_cores}{PEAK}"
-    result = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     used, pixels = map(int, result.stdout.split())
     assert pixels == 30 * 3000 * 2000 * 3
     assert used - pixels < 250e6

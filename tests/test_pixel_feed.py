@@ -32,9 +32,7 @@ def ray_batches(device: str = "cpu", on_host: bool = False) -> RayBatches:
 def step_tensors(batches: RayBatches) -> list[Tensor]:
     """A copy of what a step gets."""
     batch, background = batches.next(COUNT, "random")
-    return [
-        x.clone() for x in (batch.rays.origins, batch.rays.directions, batch.rgba, batch.jitter, background)
-    ]
+    return [x.clone() for x in (batch.rays.origins, batch.rays.directions, batch.rgba, batch.jitter, background)]
 
 
 def fed_tensors(batches: RayBatches) -> list[Tensor]:
@@ -139,17 +137,13 @@ def test_on_a_cpu_host_is_where_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("free", "expected"), [(4.1, "device"), (3.9, "host")])
-def test_auto_leaves_the_grids_their_room(
-    monkeypatch: pytest.MonkeyPatch, free: float, expected: str
-) -> None:
+def test_auto_leaves_the_grids_their_room(monkeypatch: pytest.MonkeyPatch, free: float, expected: str) -> None:
     images = tiny_images()
     memory = int(free * images.pixels.nbytes)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, 10 * memory))
     on_gpu = replace(select("native", "cpu"), device=torch.device("cuda"))
     assert place_images("auto", images, on_gpu) == expected
-    assert (
-        place_images("host", images, on_gpu) == "host" and place_images("device", images, on_gpu) == "device"
-    )
+    assert place_images("host", images, on_gpu) == "host" and place_images("device", images, on_gpu) == "device"
     assert place_images("auto", images, select("native", "cpu")) == "device"
 
 
@@ -194,6 +188,4 @@ def test_a_run_in_cuda_graphs_learns_from_images_in_host_memory(cuda: str, field
         reached[where] = sum(look.psnr for look in looks[-5:]) / 5
         batch, background = state.batches.next(config.train.rays_per_step, "random")
         assert batch.rgba.device.type == background.device.type == "cuda"
-    assert (
-        reached["host"] > 28 and abs(reached["host"] - reached["device"]) < 1.5
-    )  # seeds differ by half a dB
+    assert reached["host"] > 28 and abs(reached["host"] - reached["device"]) < 1.5  # seeds differ by half a dB

@@ -16,18 +16,11 @@ def test_a_set_is_its_mask(share: float, device: str) -> None:
     assert torch.equal(runs.mask(7, 1007).cpu(), mask)
     assert torch.equal(runs.mask(0, 12).cpu(), torch.cat([torch.zeros(7, dtype=torch.bool), mask[:5]]))
     again = PixelRuns.of_bounds(runs.bounds)
-    assert (
-        torch.equal(again.starts, runs.starts)
-        and torch.equal(again.ranks, runs.ranks)
-        and len(again) == len(runs)
-    )
+    assert torch.equal(again.starts, runs.starts) and torch.equal(again.ranks, runs.ranks) and len(again) == len(runs)
 
 
 def test_sets_are_joined() -> None:
-    parts = [
-        PixelRuns.of_mask(torch.tensor(mask).bool(), first)
-        for mask, first in (([0, 1, 1], 0), ([1, 0, 1], 3))
-    ]
+    parts = [PixelRuns.of_mask(torch.tensor(mask).bool(), first) for mask, first in (([0, 1, 1], 0), ([1, 0, 1], 3))]
     joined = PixelRuns.join(parts)
     assert joined.pixels(torch.arange(4)).tolist() == [1, 2, 3, 5]
     assert joined.mask(0, 6).tolist() == [False, True, True, True, False, True]

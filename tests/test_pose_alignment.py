@@ -48,18 +48,14 @@ def test_a_similarity_is_found_again(cameras: Cameras) -> None:
 
 def test_cameras_in_one_place_determine_the_rotation() -> None:
     true = replace(some_similarity(), scale=1.0)
-    torch.testing.assert_close(
-        align(ONE_PLACE, true.applied(ONE_PLACE)).rotation, true.rotation, rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close(align(ONE_PLACE, true.applied(ONE_PLACE)).rotation, true.rotation, rtol=0, atol=1e-5)
 
 
 def test_what_cannot_be_aligned_is_not_mirrored() -> None:
     """Poses that have nothing to do with each other: least squares alone would mirror some of them."""
     for _ in range(50):
         one, other = (
-            replace(
-                LINE[:2], c2w=torch.cat([exponential(3 * torch.randn(2, 6))[0], torch.randn(2, 3, 1)], dim=-1)
-            )
+            replace(LINE[:2], c2w=torch.cat([exponential(3 * torch.randn(2, 6))[0], torch.randn(2, 3, 1)], dim=-1))
             for _ in range(2)
         )
         rotation = align(one, other).rotation
@@ -71,9 +67,7 @@ def test_a_similarity_moves_cameras_with_what_they_see() -> None:
     move, points = some_similarity(), torch.randn(5, 3)
     carried = (move.scale * points.double() @ move.rotation.T + move.translation).float()
     for before, after in zip(GIVEN.project(3, points), move.applied(GIVEN).project(3, carried), strict=True):
-        torch.testing.assert_close(
-            after, before * (1 if after.ndim == 2 else move.scale), rtol=1e-4, atol=1e-3
-        )
+        torch.testing.assert_close(after, before * (1 if after.ndim == 2 else move.scale), rtol=1e-4, atol=1e-3)
 
 
 def test_errors_are_zero_after_a_similarity_and_known_otherwise() -> None:
@@ -93,9 +87,7 @@ def test_every_pose_is_perturbed_by_what_was_asked() -> None:
     config = PosesConfig(perturb_degrees=2.0, perturb_translation=0.02)
     wrong = perturbed(GIVEN, config, seed=3)
     angles = rotation_angle(GIVEN.c2w[:, :, :3].double().mT @ wrong.c2w[:, :, :3].double())
-    torch.testing.assert_close(
-        angles, torch.full((8,), math.radians(2), dtype=torch.float64), rtol=1e-4, atol=0
-    )
+    torch.testing.assert_close(angles, torch.full((8,), math.radians(2), dtype=torch.float64), rtol=1e-4, atol=0)
     torch.testing.assert_close((wrong.centers - GIVEN.centers).norm(dim=-1), 0.02 * scene_distances(GIVEN))
     assert torch.equal(wrong.c2w, perturbed(GIVEN, config, seed=3).c2w)
     assert not torch.equal(wrong.c2w, perturbed(GIVEN, config, seed=4).c2w)
@@ -108,9 +100,7 @@ def test_noise_of_barf_turns_about_the_origin() -> None:
     angles = rotation_angle(many.c2w[:, :, :3].double().mT @ wrong.c2w[:, :, :3].double())
     assert angles.square().mean().sqrt().item() == pytest.approx(0.15 * math.sqrt(3), rel=0.03)
     pixels = torch.stack([wrong.project(i, torch.zeros(1, 3))[0][0] for i in range(200)])
-    assert (
-        pixels - 10
-    ).abs().median() < 1.5  # what the camera looks at stays in sight: 0.15 of a distance of 4
+    assert (pixels - 10).abs().median() < 1.5  # what the camera looks at stays in sight: 0.15 of a distance of 4
 
 
 def test_cameras_side_by_side_have_a_distance_too() -> None:
@@ -124,9 +114,7 @@ def test_cameras_side_by_side_have_a_distance_too() -> None:
 
 def trained(moved: Similarity | None = None, how: str = "aligned"):
     """A short run, and its training cameras as if the whole scene had been learned elsewhere."""
-    config = replace(
-        tiny_config(), evaluation=EvaluationConfig(view_poses=how), poses=PosesConfig(mode="refine")
-    )
+    config = replace(tiny_config(), evaluation=EvaluationConfig(view_poses=how), poses=PosesConfig(mode="refine"))
     config = resolve(replace(config, poses=replace(config.poses, coarsest=500)), select("native", "cpu"))
     state = prepare(config, tiny_images(), select("native", "cpu"))
     learned = GIVEN if moved is None else moved.applied(GIVEN)
@@ -154,9 +142,7 @@ def test_views_that_are_off_are_refined_by_their_own_photos() -> None:
     off = perturbed(views.cameras, PosesConfig(perturb_degrees=1.5), seed=1)
     before = {name: value.clone() for name, value in state.field.state_dict().items()}
     learned = state.cameras
-    placed = place(
-        state.field, sampler, config, replace(views, cameras=off), "test", learned, learned, every=2
-    )
+    placed = place(state.field, sampler, config, replace(views, cameras=off), "test", learned, learned, every=2)
     assert torch.equal(placed.cameras.c2w[1::2], off.c2w[1::2])
     assert all(torch.equal(before[name], value) for name, value in state.field.state_dict().items())
     assert all(p.requires_grad for p in state.field.parameters())
@@ -175,8 +161,6 @@ def test_the_report_tells_changes_and_errors_where_they_are_known() -> None:
     config.poses.perturb_degrees = 2.0
     facts = pose_facts(config, GIVEN, GIVEN)  # they went all the way back
     assert facts.keys() == {"pose_change", "pose_error_before", "pose_error"}
-    assert (
-        1 < facts["pose_change"]["rotation_degrees"] < 2.5 and facts["pose_error"]["rotation_degrees"] < 1e-3
-    )
+    assert 1 < facts["pose_change"]["rotation_degrees"] < 2.5 and facts["pose_error"]["rotation_degrees"] < 1e-3
     config.poses.mode = "fixed"
     assert pose_facts(config, GIVEN, GIVEN).keys() == {"pose_error_before", "pose_error"}

@@ -34,9 +34,7 @@ def cameras_of(dtype: torch.dtype = torch.float64) -> Cameras:
     return Cameras(cameras.c2w.to(dtype), cameras.intrinsics.to(dtype), cameras.width, cameras.height)
 
 
-def refinement(
-    name: str = "native", dtype: torch.dtype = torch.float64, **settings: object
-) -> PoseRefinement:
+def refinement(name: str = "native", dtype: torch.dtype = torch.float64, **settings: object) -> PoseRefinement:
     return PoseRefinement(cameras_of(dtype), 1.0, PosesConfig(mode="refine", **settings), select(name, "cpu"))
 
 
@@ -62,9 +60,7 @@ def test_rays_are_those_of_the_refined_cameras() -> None:
         pixels = torch.arange(0, 8 * 400, 37)
         rays, expected = poses.rays_through(pixels), poses.refined().rays_through(pixels)
         torch.testing.assert_close(rays.origins, expected.origins)
-        torch.testing.assert_close(
-            rays.directions, expected.directions, rtol=0, atol=1e-7
-        )  # pixels are float32
+        torch.testing.assert_close(rays.directions, expected.directions, rtol=0, atol=1e-7)  # pixels are float32
         assert (rays.directions - cameras_of().rays_through(pixels).directions).abs().max() > 0.01
 
 
@@ -143,10 +139,7 @@ def test_gradient_of_a_rendered_loss_by_finite_differences(name: str, intrinsics
         field.density_grid += 3 * torch.randn_like(field.density_grid)
         field.sh_grid += torch.randn_like(field.sh_grid)
         poses.increments += 0.02 * torch.randn_like(poses.increments)
-    field.density_grid.grad, field.sh_grid.grad = (
-        torch.zeros_like(field.density_grid),
-        torch.zeros_like(field.sh_grid),
-    )
+    field.density_grid.grad, field.sh_grid.grad = torch.zeros_like(field.density_grid), torch.zeros_like(field.sh_grid)
     occupancy = uniform(field.resolution, box.aabb.device)
     sampler = RaySampler(backend, field.grid_map, occupancy, 0.11, tiny_config().sampler)
     pixels = torch.arange(3, 8 * 400, 29)
@@ -344,9 +337,7 @@ def test_a_cuda_graph_moves_poses_as_plain_calls_do(cuda: str) -> None:
     """With intrinsics and exposures; atomic additions come in any order, so the runs are alike and not equal."""
     moved = []
     for graphed in (False, True):
-        config = replace(
-            tiny_config(steps=80, cuda_graph=graphed), poses=PosesConfig(mode="refine", intrinsics=True)
-        )
+        config = replace(tiny_config(steps=80, cuda_graph=graphed), poses=PosesConfig(mode="refine", intrinsics=True))
         config = replace(config, poses=replace(config.poses, perturb_degrees=3.0, coarsest=500, slack=8.0))
         config = resolve(replace(config, exposure=ExposureConfig(learn=True)), select("native", cuda))
         state = prepare(config, tiny_images(), select("native", cuda))

@@ -58,17 +58,11 @@ def test_a_known_quaternion():
 
 
 def test_slerp_turns_at_an_even_rate_the_shorter_way():
-    start, end = (
-        quaternion_from_rotation(random_rotations(50)),
-        quaternion_from_rotation(random_rotations(50)),
-    )
+    start, end = quaternion_from_rotation(random_rotations(50)), quaternion_from_rotation(random_rotations(50))
     whole = angle(rotation_from_quaternion(start), rotation_from_quaternion(end))
     for share in (0.0, 0.25, 0.5, 1.0):
         between = rotation_from_quaternion(slerp(start, end, torch.full((50, 1), share, dtype=torch.float64)))
-        done, left = (
-            angle(rotation_from_quaternion(start), between),
-            angle(between, rotation_from_quaternion(end)),
-        )
+        done, left = angle(rotation_from_quaternion(start), between), angle(between, rotation_from_quaternion(end))
         torch.testing.assert_close(done, share * whole, atol=1e-4, rtol=0)
         torch.testing.assert_close(left, (1 - share) * whole, atol=1e-4, rtol=0)
 
@@ -100,9 +94,7 @@ def test_the_path_is_smooth():
 def test_two_cameras_are_joined_by_a_straight_line():
     poses = random_poses(2)
     found = interpolate_poses(poses, torch.linspace(0, 1, 11, dtype=torch.float64))
-    expected = torch.lerp(
-        poses[0, :, 3], poses[1, :, 3], torch.linspace(0, 1, 11, dtype=torch.float64)[:, None]
-    )
+    expected = torch.lerp(poses[0, :, 3], poses[1, :, 3], torch.linspace(0, 1, 11, dtype=torch.float64)[:, None])
     torch.testing.assert_close(found[:, :, 3], expected)
 
 
@@ -111,9 +103,7 @@ def test_the_speed_is_even_however_far_the_keys_are_apart(azimuths):
     poses = circle(azimuths)
     centers = interpolate_poses(poses, even_speed(poses, 60))[:, :, 3]
     steps = centers.diff(dim=0).norm(dim=1)
-    assert (
-        steps.max() / steps.min() < 1.05
-    )  # a chord is shorter than its arc; at an even parameter this is above 10
+    assert steps.max() / steps.min() < 1.05  # a chord is shorter than its arc; at an even parameter this is above 10
     torch.testing.assert_close(centers[[0, -1]], poses[[0, -1], :, 3])
     offsets = centers[:, :2].norm(dim=1)
     assert (offsets < 4.2).all(), "no overshoot"
@@ -122,9 +112,7 @@ def test_the_speed_is_even_however_far_the_keys_are_apart(azimuths):
 def test_a_turn_on_the_spot_takes_its_time():
     poses = circle([0, 0, 0])
     turned = poses.clone()
-    turned[1, :, :3] = (
-        poses[1, :, :3] @ rotation_from_quaternion(torch.tensor([[0.8, 0, 0.6, 0]]).double())[0]
-    )
+    turned[1, :, :3] = poses[1, :, :3] @ rotation_from_quaternion(torch.tensor([[0.8, 0, 0.6, 0]]).double())[0]
     turned[2] = turned[1]
     turned[2, 0, 3] += 3.0
     path = interpolate_poses(turned, even_speed(turned, 40))

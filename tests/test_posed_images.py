@@ -63,12 +63,7 @@ def test_pixels_are_counted_image_by_image(device: str) -> None:
     pixels = torch.arange(cameras.first_pixel(len(cameras)), device=device)
     image, column, row = cameras.locate(pixels)
     sizes = cameras.image_sizes[image]
-    assert (
-        (column >= 0).all()
-        and (row >= 0).all()
-        and (column < sizes[:, 0]).all()
-        and (row < sizes[:, 1]).all()
-    )
+    assert (column >= 0).all() and (row >= 0).all() and (column < sizes[:, 0]).all() and (row < sizes[:, 1]).all()
     first = torch.tensor([cameras.first_pixel(index) for index in range(len(cameras))], device=device)
     assert torch.equal(first[image] + row * sizes[:, 0] + column, pixels)
 
@@ -162,9 +157,7 @@ def test_a_mask_over_transparent_pixels_leaves_the_hull_in_doubt() -> None:
 def test_silhouettes_are_widened_by_what_a_lens_makes_of_a_cell() -> None:
     """Balls at one depth in a lens's picture are as large as it says, to first order."""
     lenses = Lenses.of(["perspective"], [(1.5, 0.0, 0.01, -0.02)])
-    cameras = Cameras(
-        torch.eye(4)[:3][None], torch.tensor([[400.0, 380.0, 150.0, 100.0]]), 300, 200, lenses=lenses
-    )
+    cameras = Cameras(torch.eye(4)[:3][None], torch.tensor([[400.0, 380.0, 150.0, 100.0]]), 300, 200, lenses=lenses)
     rays = cameras.image_rays(0).directions[:: 7 * 13]
     points = 4 * rays / -rays[:, 2:]
     radius = visual_hull._image_radius(cameras, 0, points, 0.1)
@@ -230,12 +223,8 @@ def test_a_model_keeps_its_cameras(tmp_path: Path) -> None:
     config, state = state_of(images)
     checkpoint.save(tmp_path, config, state, cameras)
     found = checkpoint.restore_cameras(checkpoint.load(tmp_path), "given_cameras")
-    assert torch.equal(found.image_sizes, cameras.image_sizes) and torch.equal(
-        found.intrinsics, cameras.intrinsics
-    )
-    assert found.lenses.models == lenses.models and torch.equal(
-        found.lenses.coefficients, lenses.coefficients
-    )
+    assert torch.equal(found.image_sizes, cameras.image_sizes) and torch.equal(found.intrinsics, cameras.intrinsics)
+    assert found.lenses.models == lenses.models and torch.equal(found.lenses.coefficients, lenses.coefficients)
     torch.testing.assert_close(found.lenses.reach, lenses.reach)
 
 
@@ -243,10 +232,7 @@ def test_paths_through_cameras_of_different_sizes_have_one() -> None:
     cameras = cut_images().cameras
     for path in (orbit(cameras, 5), interpolate(cameras, 5), interpolate(cameras[[1, 0]], 5)):
         assert path.sizes is None and path.lenses is None
-    assert (path.width, path.height) == (16, 20) and (orbit(cameras, 5).width, orbit(cameras, 5).height) == (
-        20,
-        20,
-    )
+    assert (path.width, path.height) == (16, 20) and (orbit(cameras, 5).width, orbit(cameras, 5).height) == (20, 20)
     half = cameras.resized(scale=0.5)
     assert [half.size(index) for index in range(3)] == [(10, 10), (8, 10), (10, 6)]
     same = cameras.resized(12, 10)

@@ -137,19 +137,14 @@ def test_a_folder_that_cannot_be_written(photos: Path, tmp_path: Path) -> None:
 def test_a_full_disk(photos: Path, tmp_path: Path) -> None:
     first = f"{STAND_IN}; import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))"
     message = fail(photos, tmp_path / "out", first=first)
-    assert (
-        "cannot be written (File too large); free some space and run the command again, which goes on"
-        in message
-    )
+    assert "cannot be written (File too large); free some space and run the command again, which goes on" in message
 
 
 def test_other_photos_or_settings_are_not_mixed_in(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (photos / "broken.jpg").touch()
     fail(photos, out)  # breaks off after it has begun
-    assert "was made with another size; name a new folder OUT, or add --again" in fail(
-        photos, out, "--size", 32
-    )
+    assert "was made with another size; name a new folder OUT, or add --again" in fail(photos, out, "--size", 32)
     (photos / "broken.jpg").unlink()
     assert "was made with another inputs" in fail(photos, out)
     (out / "colmap" / "prepare.json").write_text("{")
@@ -243,18 +238,11 @@ def test_photos_of_one_size_and_lens_share_a_camera(modules: object, tmp_path: P
     import _poses
 
     (tmp_path / "in").mkdir()
-    for name, size, focal in (
-        ("a", (64, 48), 26),
-        ("b", (64, 48), 26),
-        ("tall", (48, 64), 26),
-        ("tele", (64, 48), 77),
-    ):
+    for name, size, focal in (("a", (64, 48), 26), ("b", (64, 48), 26), ("tall", (48, 64), 26), ("tele", (64, 48), 77)):
         exif = Image.Exif()
         exif[0x0110], exif.get_ifd(0x8769)[0xA405] = "Téléphone 7", focal
         picture(1, *size).save(tmp_path / "in" / f"{name}.jpg", exif=exif)
-    modules.store_photos(
-        modules.find_photos(tmp_path / "in"), tmp_path / "images", 32, 1, False
-    )  # EXIF stays
+    modules.store_photos(modules.find_photos(tmp_path / "in"), tmp_path / "images", 32, 1, False)  # EXIF stays
     groups = _poses.lenses(tmp_path / "images", stored(tmp_path / "images"))
     assert groups == [["a.jpg", "b.jpg"], ["tall.jpg"], ["tele.jpg"]]
 
@@ -329,9 +317,7 @@ def test_photos_become_a_scene_whose_poses_are_right(fox_photos: Path, tmp_path:
         theirs.append(given[Path(image.name).stem.removeprefix("Füchse ")][:3, :3])
     u, _, v = np.linalg.svd(sum(b @ a.T for a, b in zip(rotations, theirs)))
     world = u @ v
-    angles = [
-        np.degrees(np.arccos(min(1, (np.trace(world @ a @ b.T) - 1) / 2))) for a, b in zip(rotations, theirs)
-    ]
+    angles = [np.degrees(np.arccos(min(1, (np.trace(world @ a @ b.T) - 1) / 2))) for a, b in zip(rotations, theirs)]
     assert np.linalg.det(world) > 0 and max(angles) < 1
 
     again = run(fox_photos, out)
@@ -363,9 +349,7 @@ def test_too_few_registered_photos(photos: Path, tmp_path: Path) -> None:
     pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install pycolmap")
     found = run(photos, tmp_path / "out", "--threads", 1)
     assert found.returncode == 2 and "Traceback" not in found.stderr
-    assert (
-        "0 of 4 photos could be registered: too few for a scene. What helps: take more photos" in found.stderr
-    )
+    assert "0 of 4 photos could be registered: too few for a scene. What helps: take more photos" in found.stderr
     assert "--camera each" in found.stderr and not (tmp_path / "out" / "sparse").exists()
 
 
@@ -378,8 +362,6 @@ def test_a_video_becomes_a_scene(fox_photos: Path, tmp_path: Path) -> None:
     assert "each is matched with those near it (--match sequential)" in found.stdout
     assert "10 of 10 photos could be registered" in found.stdout
     assert (tmp_path / "out" / "sparse" / "0" / "cameras.bin").exists()
-    other = run(
-        tmp_path / "fox.mp4", tmp_path / "out", "--threads", 2, "--frames", 10, "--match", "exhaustive"
-    )
+    other = run(tmp_path / "fox.mp4", tmp_path / "out", "--threads", 2, "--frames", 10, "--match", "exhaustive")
     assert other.returncode == 0 and "is there already" not in other.stdout, other.stderr
     assert stored(tmp_path / "out" / "sparse") == ["0"]

@@ -114,9 +114,7 @@ def test_a_cell_is_touched_by_its_eight_vertices() -> None:
     grid = OccupancyGrid(torch.zeros(3, 4, 5, dtype=torch.bool))
     assert len(grid.vertex_rows()) == 0
     grid.occupied[2, 0, 4] = True  # vertices (2..3, 0..1, 4..5) of 4 x 5 x 6
-    assert grid.vertex_rows().tolist() == [
-        (x * 5 + y) * 6 + z for x in (2, 3) for y in (0, 1) for z in (4, 5)
-    ]
+    assert grid.vertex_rows().tolist() == [(x * 5 + y) * 6 + z for x in (2, 3) for y in (0, 1) for z in (4, 5)]
 
 
 def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,7 @@ def packed(tail: int = 0) -> RaySamples:
     return RaySamples(
         rays,
         offsets,
-        torch.cat(
-            [torch.arange(len(COUNTS)).repeat_interleave(counts), torch.zeros(tail, dtype=torch.int64)]
-        ),
+        torch.cat([torch.arange(len(COUNTS)).repeat_interleave(counts), torch.zeros(tail, dtype=torch.int64)]),
         torch.cat([starts, torch.zeros(tail)]),
         torch.cat([starts + 0.1 + 0.1 * torch.rand(number), torch.zeros(tail)]),
         torch.tensor([2]),  # rays that marching had dropped
@@ -39,9 +37,7 @@ def by_ray(samples: RaySamples) -> list[list[tuple[float, float]]]:
 
 
 def kept_by_ray(samples: RaySamples, keep: torch.Tensor) -> list[list[tuple[float, float]]]:
-    flags = [
-        keep.tolist()[a:b] for a, b in zip(samples.ray_offsets.tolist(), samples.ray_offsets.tolist()[1:])
-    ]
+    flags = [keep.tolist()[a:b] for a, b in zip(samples.ray_offsets.tolist(), samples.ray_offsets.tolist()[1:])]
     return [[p for p, k in zip(pairs, f) if k] for pairs, f in zip(by_ray(samples), flags)]
 
 

@@ -68,9 +68,7 @@ def test_the_budget_decides() -> None:
     """The budgets of the curve fall into different rows wherever rows differ: no limit lies on a budget."""
     for recipe in RECIPES:
         assert recipe.up_to not in BUDGETS
-    sizes = [
-        fill_in(Config(train=TrainConfig(max_seconds=s)), "cuda", "box").field.num_voxels for s in BUDGETS
-    ]
+    sizes = [fill_in(Config(train=TrainConfig(max_seconds=s)), "cuda", "box").field.num_voxels for s in BUDGETS]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
 
 
@@ -78,11 +76,7 @@ def test_what_is_given_stays() -> None:
     config = Config(field=VoxelMlpConfig(num_voxels=1000), train=TrainConfig(max_seconds=2, rays_per_step=77))
     config.loss.opacity_entropy = 0.25
     resolved = fill_in(config, "cuda", "box")
-    assert (resolved.field.name, resolved.field.num_voxels, resolved.train.rays_per_step) == (
-        "voxel_mlp",
-        1000,
-        77,
-    )
+    assert (resolved.field.name, resolved.field.num_voxels, resolved.train.rays_per_step) == ("voxel_mlp", 1000, 77)
     assert resolved.loss.opacity_entropy == 0.25
     assert fill_in(resolved, "cuda", "box") == resolved
 

@@ -38,13 +38,7 @@ def write_path(path: Path, **changes: object) -> Path:
     """A path of three cameras around the tiny scene's sphere, 24x16."""
     poses = [look_at_origin(0.5 * index, 0.3).flatten().tolist() for index in range(3)]
     entries = [{"camera_to_world": pose, "fov": 40, "aspect": 1.5} for pose in poses]
-    content = {
-        "camera_type": "perspective",
-        "render_width": 24,
-        "render_height": 16,
-        "fps": 7,
-        "camera_path": entries,
-    }
+    content = {"camera_type": "perspective", "render_width": 24, "render_height": 16, "fps": 7, "camera_path": entries}
     path.write_text(json.dumps(content | changes))
     return path
 
@@ -52,18 +46,9 @@ def write_path(path: Path, **changes: object) -> Path:
 @pytest.mark.parametrize("path", ["orbit", "spiral", "interpolate"])
 def test_every_path_renders_in_a_process_of_its_own(run: Path, tmp_path: Path, path: str) -> None:
     out = tmp_path / "out"
-    found = run_script(
-        "render", f"run={run}", f"path={path}", "frames=5", f"hydra.run.dir={out}", cwd=tmp_path
-    )
+    found = run_script("render", f"run={run}", f"path={path}", "frames=5", f"hydra.run.dir={out}", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
-    assert {p.name for p in out.iterdir()} == {
-        "rgb",
-        "depth",
-        "opacity",
-        "normals",
-        "camera_path.json",
-        f"{path}.mp4",
-    }
+    assert {p.name for p in out.iterdir()} == {"rgb", "depth", "opacity", "normals", "camera_path.json", f"{path}.mp4"}
     for kind in ("rgb", "depth", "opacity", "normals"):
         frames = sorted((out / kind).iterdir())
         assert [p.name for p in frames] == [f"{index:04d}.png" for index in range(5)]
@@ -100,13 +85,9 @@ def test_a_path_file_renders_with_its_own_size_and_rate(run: Path, tmp_path: Pat
         truth = sphere_depth(rays).view(16, 24)
         inner = (truth[5:11, 8:16] > 0).numpy()
         assert inner.all(), "the sphere is there"
-        assert (
-            np.abs(exact["depth"] - truth.numpy())[5:11, 8:16].max() < 0.5
-        )  # of a grid of 12 voxels along an edge
+        assert np.abs(exact["depth"] - truth.numpy())[5:11, 8:16].max() < 0.5  # of a grid of 12 voxels along an edge
         edge = (exact["opacity"] > 0.02) & (exact["opacity"] < 0.6)
-        assert edge.any() and exact["depth"][edge].min() > 1.5, (
-            "what half covers a pixel is as far away as the rest"
-        )
+        assert edge.any() and exact["depth"][edge].min() > 1.5, "what half covers a pixel is as far away as the rest"
         normals = (rays.origins + truth.view(-1, 1) * rays.directions).view(16, 24, 3).numpy()
         cosines = (exact["normals"] * normals).sum(-1)[5:11, 8:16]
         assert np.median(cosines) > 0.8
@@ -125,9 +106,7 @@ def test_a_path_file_renders_with_its_own_size_and_rate(run: Path, tmp_path: Pat
         (["scale=1.5"], (30, 30)),
     ],
 )
-def test_frames_take_any_size(
-    run: Path, call_script: Callable[..., int], settings: list[str], size: tuple
-) -> None:
+def test_frames_take_any_size(run: Path, call_script: Callable[..., int], settings: list[str], size: tuple) -> None:
     assert call_script("render", f"run={run}", "frames=1", *settings, "hydra.run.dir=out") == 0
     assert Image.open("out/rgb/0000.png").size == Image.open("out/normals/0000.png").size == size
 
@@ -167,10 +146,7 @@ def test_a_run_whose_cameras_share_no_target_says_so(
     for path in ("orbit", "spiral"):
         assert call_script("render", "run=run", f"path={path}", "hydra.run.dir=out") == 2
         message = capsys.readouterr().err
-        assert (
-            f"error: path={path} cannot be read off the training cameras: found 8 with optical axes"
-            in message
-        )
+        assert f"error: path={path} cannot be read off the training cameras: found 8 with optical axes" in message
         assert message.endswith("path=interpolate needs no common target.\n")
     assert call_script("render", "run=run", "path=interpolate", "frames=2", "hydra.run.dir=out") == 0
 
@@ -180,10 +156,7 @@ def test_a_run_whose_cameras_share_no_target_says_so(
     [
         (["path=orbti"], "path=orbti is unknown; choose one of orbit, spiral, interpolate, test, or a file"),
         (["path=none.json"], "none.json: no such file, expected a camera path in nerfstudio's JSON format"),
-        (
-            ["path=bad.json"],
-            "bad.json: camera_type is 'orthographic', but only pinhole cameras can be rendered",
-        ),
+        (["path=bad.json"], "bad.json: camera_type is 'orthographic', but only pinhole cameras can be rendered"),
         (["path=interpolate", "cameras=[0,8]"], "cameras=[0, 8] are not at least two numbers from 0 to 7"),
         (["path=interpolate", "cameras=[3]"], "cameras=[3] are not at least two numbers from 0 to 7"),
         (["path=interpolate", "frames=1"], "frames=1 is too few for path=interpolate"),

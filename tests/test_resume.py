@@ -153,9 +153,7 @@ def test_resume_names_a_folder(
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start_script(
-        "train", "experiment=smoke", "train.steps=3000", f"hydra.run.dir={run}", cwd=tmp_path
-    )
+    process = start_script("train", "experiment=smoke", "train.steps=3000", f"hydra.run.dir={run}", cwd=tmp_path)
     for line in process.stderr:  # the progress bar redraws its line: universal newlines make each a line
         if "step 10/3000" in line:
             process.send_signal(signal.SIGINT)

@@ -42,29 +42,18 @@ def never_stopped() -> dict[str, torch.Tensor]:
 
 def readme_code() -> str:
     """The code under "In Python"."""
-    section = re.search(
-        r"^## In Python\n(.*?)^## ", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
-    )[1]
+    section = re.search(r"^## In Python\n(.*?)^## ", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
     return "".join(line[4:] or "\n" for line in section.splitlines(keepends=True) if line[:4].strip() == "")
 
 
 def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
     code = readme_code()
     assert len([line for line in code.splitlines() if line.strip()]) <= 30 and BUDGET in code
-    program = code.replace(
-        BUDGET, '"train.steps": 60, "train.log_every": 20'
-    )  # seconds, however busy the machine is
+    program = code.replace(BUDGET, '"train.steps": 60, "train.log_every": 20')  # seconds, however busy the machine is
     env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     command, no_terminal = [sys.executable, "-c", program], subprocess.DEVNULL
     found = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=env,
-        stdin=no_terminal,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+        command, cwd=tmp_path, env=env, stdin=no_terminal, capture_output=True, text=True, timeout=240, check=False
     )
     assert found.returncode == 0, found.stderr
     *looks, scores = found.stdout.splitlines()
@@ -76,9 +65,7 @@ def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
 
 
 def test_import_nerf_alone_imports_nothing_heavy_and_every_name_is_there() -> None:
-    program = (
-        "import nerf, sys; assert 'torch' not in sys.modules; [getattr(nerf, name) for name in nerf.__all__]"
-    )
+    program = "import nerf, sys; assert 'torch' not in sys.modules; [getattr(nerf, name) for name in nerf.__all__]"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
     with pytest.raises(AttributeError, match="'nerf' has no attribute 'trian'"):
         nerf.trian  # noqa: B018
@@ -134,9 +121,7 @@ def test_while_a_look_is_handled_interrupts_are_as_usual(run: TrainingRun) -> No
 
 
 def test_the_second_interrupt_is_as_usual() -> None:
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background job begins without it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without it
     try:
         with pytest.raises(KeyboardInterrupt), StopOnInterrupt() as interrupt:
             os.kill(os.getpid(), signal.SIGINT)
@@ -213,10 +198,7 @@ def test_settings_take_the_names_of_the_command_line() -> None:
         ({"train": 3}, "there is no setting 'train'; did you mean 'train.steps'?"),
         ({"trian.steps": 3}, "there is no setting 'trian.steps'; did you mean 'train.steps'?"),
         ({"train.steps": 0}, "train.steps=0 is out of range, expected at least 1"),
-        (
-            {"field": "voxel_mpl"},
-            "field.name=voxel_mpl is unknown; choose one of auto, voxel_deferred, voxel_mlp",
-        ),
+        ({"field": "voxel_mpl"}, "field.name=voxel_mpl is unknown; choose one of auto, voxel_deferred, voxel_mlp"),
     ],
 )
 def test_mistakes_in_settings_are_answered(values: dict, expected: str) -> None:

@@ -60,10 +60,7 @@ def window_before_hills(rays: Rays) -> Tensor:
 
 def photos(scene, poses: Tensor, focal: float, described: SceneDescription | None) -> PosedImages:
     cameras = Cameras(
-        poses,
-        torch.tensor([[focal * SIZE, focal * SIZE, SIZE / 2, SIZE / 2]]).repeat(len(poses), 1),
-        SIZE,
-        SIZE,
+        poses, torch.tensor([[focal * SIZE, focal * SIZE, SIZE / 2, SIZE / 2]]).repeat(len(poses), 1), SIZE, SIZE
     )
     colors = torch.stack([scene(cameras.image_rays(i)).view(SIZE, SIZE, 3) for i in range(len(poses))])
     pixels = (255 * colors).round().byte().view(-1, 3)
@@ -77,9 +74,7 @@ def ring(split: str) -> PosedImages:
     poses = []
     for index in range(count):
         turn, height = math.tau * (index + shift) / count, 0.6 * math.sin(2.4 * (index + shift))
-        poses.append(
-            look_at(torch.tensor([2 * math.cos(turn), height, 2 * math.sin(turn)]), torch.zeros(3), UP)
-        )
+        poses.append(look_at(torch.tensor([2 * math.cos(turn), height, 2 * math.sin(turn)]), torch.zeros(3), UP))
     return photos(ball_under_a_sky, torch.stack(poses), 0.8, SceneDescription("unbounded", near=1.0))
 
 
@@ -152,13 +147,8 @@ def test_a_scene_that_a_box_cannot_hold(kind: str, far: float) -> None:
 @pytest.mark.parametrize("kind", SCENES)
 def test_backends_take_the_same_steps(kind: str) -> None:
     config = config_of(kind)
-    config = replace(
-        config, train=replace(config.train, steps=12), field=replace(config.field, upsample_at=[])
-    )
-    found = [
-        psnr(*trained(config, SCENES[kind]("train"), name), SCENES[kind]("test"))
-        for name in ("native", "torch")
-    ]
+    config = replace(config, train=replace(config.train, steps=12), field=replace(config.field, upsample_at=[]))
+    found = [psnr(*trained(config, SCENES[kind]("train"), name), SCENES[kind]("test")) for name in ("native", "torch")]
     assert found[0] == pytest.approx(found[1], abs=1e-3)
 
 
@@ -175,9 +165,7 @@ def test_a_saved_run_renders_the_same_and_goes_on(kind: str, tmp_path) -> None:
     color = background(config, state.field)
     assert torch.equal(background(config, field), color) and not torch.equal(color, torch.full((3,), 0.5))
     before = render_image(state.field, sampler, cameras, 1, color)
-    after = render_image(
-        field, replace(sampler, occupancy=occupancy, grid_map=field.grid_map), cameras, 1, color
-    )
+    after = render_image(field, replace(sampler, occupancy=occupancy, grid_map=field.grid_map), cameras, 1, color)
     assert torch.equal(before.rgb, after.rgb) and torch.equal(before.depth, after.depth)
     again = checkpoint.restore_run(checkpoint.load_resume(tmp_path), config, images, backend)
     assert again.field.box.space.kind == kind
@@ -222,18 +210,12 @@ def test_the_settings_decide_then_the_capture_then_the_images() -> None:
 def test_what_the_kind_decides_unless_it_is_set(kind: str) -> None:
     backend = select("native", "cpu")
     config = resolve(Config(), backend, kind)
-    assert config.dataset.kind == kind and config.dataset.background == (
-        "white" if kind == "box" else "learned"
-    )
-    assert (config.loss.tv_density > 0) == (kind != "box") and (config.loss.opacity_entropy > 0) == (
-        kind == "box"
-    )
+    assert config.dataset.kind == kind and config.dataset.background == ("white" if kind == "box" else "learned")
+    assert (config.loss.tv_density > 0) == (kind != "box") and (config.loss.opacity_entropy > 0) == (kind == "box")
     assert None not in vars(config.loss).values()
     asked = Config(dataset=DatasetConfig(kind=kind, background="random"))
     asked = resolve(replace(asked, loss=replace(asked.loss, tv_density=0.5)), backend)
-    assert (
-        asked.dataset.kind == kind and asked.dataset.background == "random" and asked.loss.tv_density == 0.5
-    )
+    assert asked.dataset.kind == kind and asked.dataset.background == "random" and asked.loss.tv_density == 0.5
 
 
 def test_the_frustum_holds_all_that_the_cameras_see() -> None:

@@ -53,10 +53,7 @@ def test_train_writes_what_it_promises(trained: tuple[Path, str]) -> None:
         assert str(run / name) in printed
     for row in ("PSNR", "SSIM", "depth error", "training", "memory", "rendering", "run by"):
         assert f"\n{row} " in printed
-    assert sorted(path.name for path in (run / "test").iterdir()) == [
-        "r_0.png",
-        "r_10.png",
-    ]  # evaluation.every=10
+    assert sorted(path.name for path in (run / "test").iterdir()) == ["r_0.png", "r_10.png"]  # evaluation.every=10
     assert read_picture(run / "test" / "r_0.png").shape == (50, 50, 3)
     assert read_picture(run / "contact_sheet.png").shape[1] > 4 * 50
     with imageio.get_reader(run / "orbit.mp4") as video:
@@ -92,17 +89,9 @@ def test_sources_without_git_take_the_commit_from_the_environment(tmp_path: Path
     """A copy of the sources, as in a container, with nothing to compile with: the PyTorch backend runs."""
     root, run = tmp_path / "copy", tmp_path / "run"
     for name in ("nerf", "scripts", "configs", "cuda_ext"):
-        shutil.copytree(
-            ROOT / name, root / name, ignore=shutil.ignore_patterns("libnerf.so", "__pycache__", "build")
-        )
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("libnerf.so", "__pycache__", "build"))
     write_tiny_scene(root / "data" / "sphere")
-    settings = (
-        "experiment=smoke",
-        "dataset=blender",
-        "dataset.scene=sphere",
-        "dataset.downscale=1",
-        "train.steps=3",
-    )
+    settings = ("experiment=smoke", "dataset=blender", "dataset.scene=sphere", "dataset.downscale=1", "train.steps=3")
     env = {"NERF_COMMIT": "abc123", "CXX": "no-such-compiler"}
     found = run_script(
         "train", *settings, "backend=torch", f"hydra.run.dir={run}", cwd=tmp_path, root=root, **env
@@ -144,9 +133,7 @@ def test_evaluate_scores_another_split_of_the_newest_run(
     assert json.loads(Path("scores/metrics.json").read_text())["split"] == "train"
 
 
-def test_render_writes_frames_depth_opacity_normals_and_a_video(
-    trained: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_render_writes_frames_depth_opacity_normals_and_a_video(trained: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     settings = ("frames=3", "width=40", "fps=5", f"hydra.run.dir={out}")
     found = run_script("render", f"run={trained[0]}", *settings, cwd=tmp_path)
@@ -167,9 +154,7 @@ def test_render_of_the_test_cameras_shows_what_training_rendered(
 ) -> None:
     assert call_script("render", f"run={trained[0]}", "path=test", "hydra.run.dir=out") == 0
     assert len(list(Path("out/rgb").iterdir())) == 20
-    assert np.array_equal(
-        read_picture(Path("out/rgb/0010.png")), read_picture(trained[0] / "test" / "r_10.png")
-    )
+    assert np.array_equal(read_picture(Path("out/rgb/0010.png")), read_picture(trained[0] / "test" / "r_10.png"))
 
 
 # Mistakes
@@ -194,27 +179,11 @@ def test_a_mistake_ends_the_process_with_one_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "arguments", "expected"),
     [
-        (
-            "train",
-            ["dataset=lego", "hydra.run.dir=o"],
-            "Scene 'lego' not found: no transforms_train.json in ",
-        ),
-        (
-            "train",
-            ["dataset=lego", "dataset.root=empty", "hydra.run.dir=o"],
-            "in empty, empty/lego. Fetch it with: ",
-        ),
-        (
-            "train",
-            ["dataset.downscale=3", "hydra.run.dir=o"],
-            "dataset.downscale=3 does not divide the image size",
-        ),
+        ("train", ["dataset=lego", "hydra.run.dir=o"], "Scene 'lego' not found: no transforms_train.json in "),
+        ("train", ["dataset=lego", "dataset.root=empty", "hydra.run.dir=o"], "in empty, empty/lego. Fetch it with: "),
+        ("train", ["dataset.downscale=3", "hydra.run.dir=o"], "dataset.downscale=3 does not divide the image size"),
         ("train", ["train.steps=none", "dataset=blender"], "Missing mandatory value: scene"),
-        (
-            "render",
-            ["run=nowhere", "hydra.run.dir=o"],
-            "nowhere does not exist; expected the folder of a training run",
-        ),
+        ("render", ["run=nowhere", "hydra.run.dir=o"], "nowhere does not exist; expected the folder of a training run"),
         ("render", ["hydra.run.dir=o"], "there is no trained run in "),
         ("evaluate", ["run=empty", "hydra.run.dir=o"], "empty/model.pt does not exist"),
         ("render", ["frame=3"], "did you mean 'frames'?"),
@@ -239,19 +208,13 @@ def test_mistakes_are_answered_and_leave_no_folder(
 def test_a_device_that_is_not_there(
     trained: tuple[Path, str], call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for script, arguments in (
-        ("train", []),
-        ("render", [f"run={trained[0]}"]),
-        ("evaluate", [f"run={trained[0]}"]),
-    ):
+    for script, arguments in (("train", []), ("render", [f"run={trained[0]}"]), ("evaluate", [f"run={trained[0]}"])):
         assert call_script(script, "device=cuda", *arguments) == 2
         message = capsys.readouterr().err
         assert "device=cuda cannot run here: PyTorch" in message and "or use device=cpu" in message
 
 
-def test_a_damaged_image_is_named(
-    call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_image_is_named(call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     write_tiny_scene(Path("scene"))
     image = Path("scene/train/r_3.png")
     image.write_bytes(image.read_bytes()[:-40])

@@ -7,19 +7,7 @@ import torch
 
 from nerf.se3 import SMALL_ANGLE, exponential, rotation_angle
 
-SIZES = (
-    0.0,
-    1e-12,
-    1e-6,
-    1e-3,
-    0.5 * SMALL_ANGLE,
-    0.999 * SMALL_ANGLE,
-    1.001 * SMALL_ANGLE,
-    0.3,
-    2.0,
-    math.pi,
-    9.0,
-)
+SIZES = (0.0, 1e-12, 1e-6, 1e-3, 0.5 * SMALL_ANGLE, 0.999 * SMALL_ANGLE, 1.001 * SMALL_ANGLE, 0.3, 2.0, math.pi, 9.0)
 
 
 def increments(angle: float, count: int = 20) -> torch.Tensor:

@@ -69,9 +69,7 @@ def test_the_frustum_is_tangents_and_disparity() -> None:
     """The axis at twice the near plane's depth is half way in; one to the side at depth 4 is the tangent 1/4."""
     space, _ = spaces()["forward"]
     right, up, backward = reference_pose()[:, :3].unbind(-1)
-    points = torch.stack(
-        [EYE - 4 * backward, EYE - 4 * backward + right, EYE - NEAR_PLANE * backward - 2 * up]
-    )
+    points = torch.stack([EYE - 4 * backward, EYE - 4 * backward + right, EYE - NEAR_PLANE * backward - 2 * up])
     expected = [[0, 0, THICKNESS / 2], [0.25, 0, THICKNESS / 2], [0, -1, 0]]
     torch.testing.assert_close(space.to_scene(points), torch.tensor(expected), atol=1e-6, rtol=0)
 
@@ -83,15 +81,11 @@ def test_the_way_of_a_ray_is_the_ray_in_scene_space(kind: str) -> None:
     origins, directions = rays.origins.double(), rays.directions.double()
     zeros = torch.zeros(200).double()
     path = space.path(origins, directions, zeros, zeros + 1e4)
-    t = {"box": 9.0, "forward": path.length if kind == "forward" else 0, "unbounded": 4.0}[kind] * torch.rand(
-        200
-    )
+    t = {"box": 9.0, "forward": path.length if kind == "forward" else 0, "unbounded": 4.0}[kind] * torch.rand(200)
     every = torch.arange(200)
     distance = path.distances(t, every)
     torch.testing.assert_close(path.distances(t), distance)
-    torch.testing.assert_close(
-        path.positions(t, every), space.to_scene(origins + distance[:, None] * directions)
-    )
+    torch.testing.assert_close(path.positions(t, every), space.to_scene(origins + distance[:, None] * directions))
     if kind != "unbounded":  # there t is the length of the pressed way where it runs along an axis of the box
         torch.testing.assert_close(path.directions.norm(dim=-1), torch.ones(200).double())
 
@@ -166,9 +160,7 @@ def solid_sphere(kind: str, backend: Backend) -> tuple[Field, RaySampler]:
 def camera(device: torch.device, size: int = 40) -> Cameras:
     position = EYE + torch.tensor([0.3, -0.2, 0.1])
     pose = look_at(position, torch.zeros(3), torch.tensor([0.0, 1.0, 0.0]))
-    return Cameras(pose[None], torch.tensor([[1.6 * size, 1.6 * size, size / 2, size / 2]]), size, size).to(
-        device
-    )
+    return Cameras(pose[None], torch.tensor([[1.6 * size, 1.6 * size, size / 2, size / 2]]), size, size).to(device)
 
 
 @KINDS
@@ -201,11 +193,7 @@ def test_nothing_is_seen_nearer_than_near() -> None:
         space = restore_space(state, torch.device("cpu"))
         box = SceneBox(field.box.aabb, space)
         sampler = RaySampler(
-            backend,
-            box.grid_map(RESOLUTION),
-            sampler.occupancy,
-            sampler.step_size,
-            SamplerConfig(far=math.inf),
+            backend, box.grid_map(RESOLUTION), sampler.occupancy, sampler.step_size, SamplerConfig(far=math.inf)
         )
         samples = sampler.sample(camera(backend.device).image_rays(0))
         starts = samples.path.distances(0.5 * (samples.t_starts + samples.t_ends), samples.ray_indices)

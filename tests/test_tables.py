@@ -198,9 +198,7 @@ def test_benchmark_table_has_a_line_for_each_case_and_the_ladder(tmp_path: Path,
     assert line[2:] == ["0.250", "1.50", "4.00", "1.50", "1.50", "4.00", "-", "-", "-", "4.00"]
     assert rung == ["`composite_rays`", "8192 rays", "forward", "0.750", "0.250", "3.00"]
     text = readme.read_text()
-    assert (
-        "copy 4200 GB/s" in text and "17.1 G floats/s one at a time, 68.3 G floats/s four at a time" in text
-    )
+    assert "copy 4200 GB/s" in text and "17.1 G floats/s one at a time, 68.3 G floats/s four at a time" in text
     assert "`composite_rays`: a thread per ray -> a warp per ray." in text
     assert "no time left for adam_step: dense." in text
 
@@ -265,13 +263,9 @@ def test_means_are_the_means_of_the_views() -> None:
 def test_summaries_of_benchmarks_follow_from_their_rows() -> None:
     for path in sorted(RESULTS.glob("benchmark_*.json")):
         result = json.loads(path.read_text())
-        assert result["summaries"] == [line for case in result["cases"] for line in summaries(case)], (
-            path.name
-        )
+        assert result["summaries"] == [line for case in result["cases"] for line in summaries(case)], path.name
         rungs = [line for case in result["cases"] for line in ladder(case)]
-        for told, rung in zip(
-            result["ladder"], rungs, strict=True
-        ):  # its ideas are those of the commit measured
+        for told, rung in zip(result["ladder"], rungs, strict=True):  # its ideas are those of the commit measured
             assert told | {"plain": "", "fast": ""} == rung | {"plain": "", "fast": ""}, path.name
         for case in result["cases"]:
             for row in (row for row in case["rows"] if row["missing"] is None):

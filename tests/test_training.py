@@ -43,15 +43,11 @@ def first_losses(field: str, backend_name: str) -> list[float]:
     """Squared error of the first steps of experiment=smoke on the bundled scene."""
     sys.path.insert(0, str(SCRIPTS))
     script, compose = importlib.import_module("train"), importlib.import_module("_hydra").compose
-    config = compose(
-        "train", script.TrainScriptConfig, ["experiment=smoke", f"field={field}", "train.log_every=1"]
-    )
+    config = compose("train", script.TrainScriptConfig, ["experiment=smoke", f"field={field}", "train.log_every=1"])
     backend = select(backend_name, "cpu")
     config = resolve(config, backend)
     state = prepare(config, load_blender(BRICKS, "train", config.dataset.downscale), backend)
-    return [
-        10 ** (-look.psnr / 10) for look in train(config, state, lambda: state.clock.step >= GOLDEN_STEPS)
-    ]
+    return [10 ** (-look.psnr / 10) for look in train(config, state, lambda: state.clock.step >= GOLDEN_STEPS)]
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -253,9 +249,7 @@ def test_a_box_that_is_given_is_taken() -> None:
     assert state.field.box.aabb.tolist() == [[-1.5, -1.0, -1.25], [1.5, 1.0, 1.25]]
 
 
-@pytest.mark.parametrize(
-    "aabb", [(), (1.0, 2.0), (0, 0, 0, 1, 1, 0.0), (1, 1, 1, 0, 0, 0), (-math.inf, 0, 0, 1, 1, 1)]
-)
+@pytest.mark.parametrize("aabb", [(), (1.0, 2.0), (0, 0, 0, 1, 1, 0.0), (1, 1, 1, 0, 0, 0), (-math.inf, 0, 0, 1, 1, 1)])
 def test_a_box_that_is_none_is_refused(aabb: tuple[float, ...]) -> None:
     with pytest.raises(UserError, match="is no box, expected x0,y0,z0,x1,y1,z1"):
         with_box(*aabb)
@@ -271,27 +265,16 @@ def test_a_box_that_no_camera_sees_is_refused() -> None:
 
 def test_truth_is_the_image_over_the_background_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = tiny_images().pixels[:, 3].eq(0).double().mean().item()
-    for background, color, share in (
-        ("white", 1, empty),
-        ("black", 0, empty),
-        ("random", 1, 0),
-        ("random", 0, 0),
-    ):
+    for background, color, share in (("white", 1, empty), ("black", 0, empty), ("random", 1, 0), ("random", 0, 0)):
         seen: list[torch.Tensor] = []
-        monkeypatch.setattr(
-            losses, "photometric", lambda rgb, truth, seen=seen: seen.append(truth) or rgb.sum()
-        )
+        monkeypatch.setattr(losses, "photometric", lambda rgb, truth, seen=seen: seen.append(truth) or rgb.sum())
         config = tiny_config()
         config, state = tiny_state(replace(config, dataset=replace(config.dataset, background=background)))
         training_step(config, state, torch.zeros(4))
-        assert (seen[0] == color).all(-1).double().mean().item() == pytest.approx(
-            share, abs=0.12 * (share > 0)
-        )
+        assert (seen[0] == color).all(-1).double().mean().item() == pytest.approx(share, abs=0.12 * (share > 0))
 
 
 if __name__ == "__main__":
     for name in FIELDS:
         found = first_losses(name, "native")
-        golden_file(name).write_text(
-            "".join(f"{step} {loss:.8f}\n" for step, loss in enumerate(found, start=1))
-        )
+        golden_file(name).write_text("".join(f"{step} {loss:.8f}\n" for step, loss in enumerate(found, start=1)))

@@ -120,9 +120,7 @@ def test_images_without_alpha_leave_everything_in_doubt() -> None:
     assert carve(images, box, (9, 9, 9)).occupied.all()
     # What the cameras look at: the origin, from a distance of 4 with slope tan(0.4).
     expected = 4 * torch.tan(torch.tensor(0.4))
-    torch.testing.assert_close(
-        box.aabb, expected * torch.tensor([[-1.0] * 3, [1.0] * 3]), rtol=1e-4, atol=1e-4
-    )
+    torch.testing.assert_close(box.aabb, expected * torch.tensor([[-1.0] * 3, [1.0] * 3]), rtol=1e-4, atol=1e-4)
 
 
 def test_a_cell_that_no_view_contains_stays() -> None:

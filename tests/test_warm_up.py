@@ -23,9 +23,7 @@ def test_a_brief_training_does_everything_and_leaves_the_random_numbers_alone(
     prune = training.prune
     monkeypatch.setattr(training, "prune", lambda *arguments: prunings.append(1) or prune(*arguments))
     upsample = training.Field.upsample
-    monkeypatch.setattr(
-        training.Field, "upsample", lambda *arguments: doublings.append(1) or upsample(*arguments)
-    )
+    monkeypatch.setattr(training.Field, "upsample", lambda *arguments: doublings.append(1) or upsample(*arguments))
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)

@@ -47,11 +47,7 @@ def find_scene(root: str | None, scene: str, data_dir: Path) -> Path:
     for place in places:
         if (place / "transforms_train.json").is_file():
             return place
-    fetched = (
-        f"Fetch it with: python {data_dir / 'download.py'} {scene}; or set"
-        if scene in SYNTHETIC_NERF
-        else "Set"
-    )
+    fetched = f"Fetch it with: python {data_dir / 'download.py'} {scene}; or set" if scene in SYNTHETIC_NERF else "Set"
     raise UserError(
         f"Scene '{scene}' not found: no transforms_train.json in {', '.join(map(str, places))}. {fetched} "
         f"dataset.root=PATH, or export NERF_DATA=PATH with PATH/{scene} in it, or put the scene into {unpacked}."
@@ -93,9 +89,7 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
     depths = None
     if any("depth_file_path" in frame for frame in transforms.frames):
         scale, files = transforms.positive("depth_scale"), transforms.files("depth_file_path")
-        maps = read_all(
-            lambda i: read_depth(files[i], scale, (width, height), downscale), len(files), "depth maps"
-        )
+        maps = read_all(lambda i: read_depth(files[i], scale, (width, height), downscale), len(files), "depth maps")
         depths = torch.from_numpy(np.concatenate(maps, axis=None))
     channels = 4 if any(info.has_alpha for info in infos) else 3
     pixels = read_images(cameras, channels, lambda i: read_pixels(paths[i], channels, downscale))
@@ -139,9 +133,7 @@ class _Transforms:
         values = [self.header.get(key, 0.0) for key in PERSPECTIVE]
         for key, value in zip(PERSPECTIVE, values):
             if not isinstance(value, float) or not math.isfinite(value):
-                raise UserError(
-                    f"{self.path}: {key} is {shown(value)}, expected a finite number; correct it."
-                )
+                raise UserError(f"{self.path}: {key} is {shown(value)}, expected a finite number; correct it.")
         return values
 
     def _horizontal_fov(self) -> float:

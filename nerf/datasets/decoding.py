@@ -124,9 +124,7 @@ def read_all(read: Callable[[int], Result], count: int, what: str) -> list[Resul
     threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(threads) as pool:
         try:
-            return list(
-                tqdm(pool.map(read, range(count)), what, count, leave=False, disable=None, unit="image")
-            )
+            return list(tqdm(pool.map(read, range(count)), what, count, leave=False, disable=None, unit="image"))
         except BaseException:  # an interrupt as well: the rest need not be read
             pool.shutdown(cancel_futures=True)
             raise

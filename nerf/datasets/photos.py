@@ -69,16 +69,12 @@ def load_photos(
     cameras = _cameras(photos, downscale)
     channels = 4 if any(info.has_alpha for info in infos) else 3
     pixels = read_images(
-        cameras,
-        channels,
-        lambda i: read_pixels(photos[i].frame.image, channels, downscale, photos[i].upright),
+        cameras, channels, lambda i: read_pixels(photos[i].frame.image, channels, downscale, photos[i].upright)
     )
     names = _names([frame.image for frame in frames])
     counted = _counted(photos, cameras, downscale)
     notes = _notes(capture, photos, missing, split)
-    return PosedImages(
-        pixels, cameras, names, counted=counted, notes=notes, scene=_scene(capture, channels == 4)
-    )
+    return PosedImages(pixels, cameras, names, counted=counted, notes=notes, scene=_scene(capture, channels == 4))
 
 
 def _scene(capture: Capture, has_alpha: bool) -> SceneDescription:
@@ -118,15 +114,11 @@ def split_frames(capture: Capture, split: str, hold_out: int = 8) -> list[Frame]
 def _check_frames(frames: Sequence[Frame], where: str) -> None:
     twice = [path for path, count in Counter(frame.image for frame in frames).items() if count > 1]
     if twice:
-        raise UserError(
-            f"{where}: duplicate frames, {_some(twice)} are each named by several; remove all but one."
-        )
+        raise UserError(f"{where}: duplicate frames, {_some(twice)} are each named by several; remove all but one.")
     for frame in frames:
         rigid_pose([*frame.c2w.tolist(), [0.0, 0.0, 0.0, 1.0]], f"{frame.image}: its pose")
         fx, fy, cx, cy = frame.intrinsics
-        if not (
-            np.isfinite([fx, fy, cx, cy]).all() and fx > 0 and fy > 0 and frame.width > 0 and frame.height > 0
-        ):
+        if not (np.isfinite([fx, fy, cx, cy]).all() and fx > 0 and fy > 0 and frame.width > 0 and frame.height > 0):
             raise UserError(
                 f"{frame.image}: its intrinsics are fx={fx:g}, fy={fy:g}, cx={cx:g}, cy={cy:g} for {frame.width}x"
                 f"{frame.height} pixels, expected finite numbers, sizes and focal lengths above 0; correct them."
@@ -171,23 +163,17 @@ def _cameras(photos: Sequence[_Photo], downscale: int) -> Cameras:
     for photo, size in zip(photos, sizes):
         if min(size) < 1:
             width, height = photo.size
-            raise UserError(
-                f"dataset.downscale={downscale} leaves nothing of {photo.frame.image}, {width}x{height}."
-            )
+            raise UserError(f"dataset.downscale={downscale} leaves nothing of {photo.frame.image}, {width}x{height}.")
     frames = [photo.frame for photo in photos]
     full = np.array([(frame.width, frame.height) for frame in frames], np.float64)
     scale = np.array([photo.size for photo in photos]) / full / downscale
-    intrinsics = torch.from_numpy(
-        np.array([frame.intrinsics for frame in frames]) * np.tile(scale, 2)
-    ).float()
+    intrinsics = torch.from_numpy(np.array([frame.intrinsics for frame in frames]) * np.tile(scale, 2)).float()
     radii = corner_radii(intrinsics, torch.tensor(sizes))
     c2w = torch.from_numpy(np.stack([frame.c2w for frame in frames])).float()
     try:
         lenses = Lenses.of([frame.lens for frame in frames], [frame.distortion for frame in frames], radii)
     except ValueError as error:
-        raise UserError(
-            f"{frames[0].image.parent}: a lens cannot be used, {error}; correct its camera."
-        ) from error
+        raise UserError(f"{frames[0].image.parent}: a lens cannot be used, {error}; correct its camera.") from error
     return Cameras.of_sizes(c2w, intrinsics, sizes, lenses)
 
 
@@ -201,13 +187,9 @@ def _counted(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> Pixe
         path = photos[index].frame.mask
         if path is None:
             return PixelRuns.of_bounds(torch.tensor([[first, end]]))
-        runs = PixelRuns.of_mask(
-            torch.from_numpy(read_mask(path, photos[index].size, downscale)).reshape(-1), first
-        )
+        runs = PixelRuns.of_mask(torch.from_numpy(read_mask(path, photos[index].size, downscale)).reshape(-1), first)
         if len(runs) == 0:
-            raise UserError(
-                f"{path}: the mask excludes every pixel; white counts. Invert it, or drop the frame."
-            )
+            raise UserError(f"{path}: the mask excludes every pixel; white counts. Invert it, or drop the frame.")
         return runs
 
     return PixelRuns.join(read_all(read, len(photos), "masks"))
@@ -236,14 +218,10 @@ def _notes(capture: Capture, photos: Sequence[_Photo], missing: set[Path], split
         )
     turned = sum(photo.upright for photo in photos)
     if turned:
-        notes.append(
-            f"{turned} photos are turned as their EXIF orientation says: their intrinsics are for that."
-        )
+        notes.append(f"{turned} photos are turned as their EXIF orientation says: their intrinsics are for that.")
     unturned = sum(photo.info.turns and not photo.upright for photo in photos)
     if unturned:
-        notes.append(
-            f"{unturned} photos are read as stored, though EXIF turns them: their intrinsics are for that."
-        )
+        notes.append(f"{unturned} photos are read as stored, though EXIF turns them: their intrinsics are for that.")
     return tuple(notes)
 
 

@@ -57,8 +57,4 @@ class PixelRuns:
         """Whether each of the pixels first to end - 1 is in the set, [end - first] bool."""
         pixels = torch.arange(first, end, device=self.starts.device)
         run = torch.searchsorted(self.starts, pixels, right=True) - 1
-        return (
-            (run >= 0) & (pixels < self.bounds[:, 1][run.clamp(min=0)])
-            if len(self.starts)
-            else pixels < first
-        )
+        return (run >= 0) & (pixels < self.bounds[:, 1][run.clamp(min=0)]) if len(self.starts) else pixels < first

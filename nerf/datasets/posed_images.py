@@ -20,9 +20,7 @@ class PosedImages:
     Synthetic-NeRF.
     """
 
-    pixels: (
-        Tensor  # [P,C] uint8: red, green, blue, and alpha where any of the files stores transparency (C = 4)
-    )
+    pixels: Tensor  # [P,C] uint8: red, green, blue, and alpha where any of the files stores transparency (C = 4)
     cameras: Cameras
     names: list[str]  # of each image, no two alike; fit for a file name
     depths: Tensor | None = None  # [P] float32: world distance along the unit ray, 0 = no hit

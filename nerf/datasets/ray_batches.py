@@ -88,8 +88,7 @@ class RayBatches:
         step = math.ceil(math.sqrt(width * height / MAX_POOL_RAYS))
         device = self.backend.device
         columns, rows = (
-            (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1)
-            for size in (width, height)
+            (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
         )
         pixels = self.cameras.first_pixel(image) + rows[:, None] * width + columns
         samples = sampler.sample(self.ray_source.rays_through(pixels.flatten()))

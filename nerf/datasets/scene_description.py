@@ -12,9 +12,7 @@ class SceneDescription:
     """Kind and extent of a scene, with the reasons; what is not known is None."""
 
     kind: str  # one of KINDS
-    aabb: Tensor | None = (
-        None  # [2,3] world: the box, or the inner box of an unbounded scene; forward: unused
-    )
+    aabb: Tensor | None = None  # [2,3] world: the box, or the inner box of an unbounded scene; forward: unused
     near: float | None = None  # world distance from a camera, a margin included: nothing is nearer
     far: float | None = None  # where most of what is seen ends, for pictures of depth
     reasons: tuple[str, ...] = ()

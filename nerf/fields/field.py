@@ -36,12 +36,7 @@ class Field(nn.Module, ABC):
     """
 
     def __init__(
-        self,
-        box: SceneBox,
-        resolution: Resolution,
-        finest_voxel: float,
-        initial_alpha: float,
-        backend: Backend,
+        self, box: SceneBox, resolution: Resolution, finest_voxel: float, initial_alpha: float, backend: Backend
     ) -> None:
         super().__init__()
         self.box, self.backend = box, backend
@@ -65,11 +60,7 @@ class Field(nn.Module, ABC):
         return given if self.background is None else self.background_color()
 
     def background_groups(self) -> list[ParameterGroup]:
-        return (
-            []
-            if self.background is None
-            else [ParameterGroup("background", self.background, (LR_BACKGROUND,))]
-        )
+        return [] if self.background is None else [ParameterGroup("background", self.background, (LR_BACKGROUND,))]
 
     def set_resolution(self, resolution: Resolution) -> None:
         self.resolution = resolution

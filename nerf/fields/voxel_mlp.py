@@ -17,23 +17,14 @@ class VoxelMlp(Field):
     color_grid_name = "feature_grid"
 
     def __init__(
-        self,
-        config: VoxelMlpConfig,
-        box: SceneBox,
-        resolution: Resolution,
-        finest_voxel: float,
-        backend: Backend,
+        self, config: VoxelMlpConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
     ) -> None:
         super().__init__(box, resolution, finest_voxel, config.initial_alpha, backend)
         self.config = config
-        self.feature_grid = nn.Parameter(
-            torch.zeros(*resolution, config.feature_channels, device=backend.device)
-        )
+        self.feature_grid = nn.Parameter(torch.zeros(*resolution, config.feature_channels, device=backend.device))
         inputs = config.feature_channels + encoding_width(config.view_frequencies)
-        widths = [
-            -(-inputs // 4) * 4,
-            *[config.hidden_width] * config.hidden_layers,
-        ]  # rows of whole 16 bytes
+        widths = [-(-inputs // 4) * 4]  # rows of whole 16 bytes
+        widths += [config.hidden_width] * config.hidden_layers
         layers: list[nn.Module] = []
         for fan_in, fan_out in zip(widths, widths[1:], strict=False):
             layers += [nn.Linear(fan_in, fan_out), nn.ReLU(inplace=True)]

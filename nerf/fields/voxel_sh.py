@@ -20,12 +20,7 @@ class VoxelSh(Field):
     color_grid_name = "sh_grid"
 
     def __init__(
-        self,
-        config: VoxelShConfig,
-        box: SceneBox,
-        resolution: Resolution,
-        finest_voxel: float,
-        backend: Backend,
+        self, config: VoxelShConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
     ) -> None:
         super().__init__(box, resolution, finest_voxel, config.initial_alpha, backend)
         self.config = config

@@ -58,6 +58,4 @@ def distance_to_contracted(distance: Tensor, leave: Tensor, limit: Tensor) -> Te
 
 def contracted_to_distance(contracted: Tensor, leave: Tensor, limit: Tensor) -> Tensor:
     """The inverse of distance_to_contracted."""
-    return torch.where(
-        contracted > leave, leave + unsquash((contracted - leave).clamp(min=0), limit), contracted
-    )
+    return torch.where(contracted > leave, leave + unsquash((contracted - leave).clamp(min=0), limit), contracted)

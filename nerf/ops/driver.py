@@ -15,9 +15,7 @@ class Driver:
     """What is known of the driver of this machine."""
 
     release: str | None  # of the kernel module, for example 535.104.05; None where it cannot be read
-    cuda: (
-        tuple[int, int] | None
-    )  # the newest CUDA that the driver's library runs; None where there is no such library
+    cuda: tuple[int, int] | None  # the newest CUDA that the driver's library runs; None where there is no such library
 
     def __str__(self) -> str:
         if self.release is None and self.cuda is None:
@@ -61,7 +59,5 @@ def no_gpu_reason(driver: Driver, torch_version: str, torch_cuda: str | None) ->
     if driver.release is None and driver.cuda is None:
         return f"{needs}; found no NVIDIA driver. Install one, and check nvidia-smi"
     if driver.runs(torch_cuda) is False:
-        return (
-            f"{needs}; found {driver}, which is too old. Update the driver, or install PyTorch for its CUDA"
-        )
+        return f"{needs}; found {driver}, which is too old. Update the driver, or install PyTorch for its CUDA"
     return f"{needs}; found {driver} but no usable GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES"

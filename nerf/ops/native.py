@@ -158,16 +158,12 @@ def _fake(name: str) -> Callable[[Callable[..., object]], None]:
 
     def register(kernel: Callable[..., object]) -> None:
         def checked(*arguments: object) -> object:
-            given = zip(
-                (a.name for a in schema.arguments), arguments, strict=False
-            )  # defaults may be left out
+            given = zip((a.name for a in schema.arguments), arguments, strict=False)  # defaults may be left out
             devices = {key: x.device for key, x in given if isinstance(x, Tensor)}
             expected = next((d for d in devices.values() if d.type != "meta"), torch.device("meta"))
             for key, device in devices.items():
                 if device != expected:
-                    raise ValueError(
-                        f"{key} is on {device}, expected {expected} like the others; move it with .to()"
-                    )
+                    raise ValueError(f"{key} is on {device}, expected {expected} like the others; move it with .to()")
             return kernel(*arguments)
 
         torch.library.register_fake(f"nerf::{name}", checked)
@@ -291,23 +287,8 @@ def _(origins, directions, jitter, occupied, near, far, step_size, density_grid,
 
 
 @_fake("render_rays")
-def _(
-    origins,
-    directions,
-    jitter,
-    occupied,
-    near,
-    far,
-    step_size,
-    density_grid,
-    shift,
-    scale,
-    t,
-    w,
-    values_grid,
-    *rest,
-):
-    rays = origins.shape[0]
+def _(origins, directions, jitter, occupied, near, far, step_size, density_grid, *rest):
+    rays, values_grid = origins.shape[0], rest[4]
     return origins.new_empty(rays, values_grid.shape[3]), origins.new_empty(rays), origins.new_empty(rays)
 
 
@@ -321,9 +302,7 @@ def _save_trilinear(ctx, inputs, output):
 def _trilinear_backward(ctx, grad_out):
     grid, coords = ctx.saved_tensors
     needs_grid, needs_coords = ctx.needs_input_grad
-    grad_grid, grad_coords = _ops.interpolate_trilinear_backward(
-        grad_out, grid, coords, needs_grid, needs_coords
-    )
+    grad_grid, grad_coords = _ops.interpolate_trilinear_backward(grad_out, grid, coords, needs_grid, needs_coords)
     return grad_grid if needs_grid else None, grad_coords if needs_coords else None
 
 
@@ -371,9 +350,7 @@ def _save_basis(ctx, inputs, output):
 
 def _basis_backward(ctx, grad_out):
     if ctx.needs_input_grad[1]:
-        raise RuntimeError(
-            "contract_basis has no derivative with respect to basis; use backend=torch for one"
-        )
+        raise RuntimeError("contract_basis has no derivative with respect to basis; use backend=torch for one")
     return _ops.contract_basis_backward(grad_out, *ctx.saved_tensors, ctx.channels), None, None
 
 
@@ -405,18 +382,10 @@ def _no_second_derivative(name: str):
     return backward
 
 
-torch.library.register_autograd(
-    "nerf::interpolate_trilinear", _trilinear_backward, setup_context=_save_trilinear
-)
+torch.library.register_autograd("nerf::interpolate_trilinear", _trilinear_backward, setup_context=_save_trilinear)
 torch.library.register_autograd("nerf::composite_rays", _composite_backward, setup_context=_save_composite)
 torch.library.register_autograd("nerf::contract_basis", _basis_backward, setup_context=_save_basis)
 torch.library.register_autograd("nerf::interpolate_cells", _cells_backward, setup_context=_save_cells)
 torch.library.register_autograd("nerf::distortion_loss", _distortion_backward, setup_context=_save_distortion)
-for _name in (
-    "interpolate_trilinear",
-    "composite_rays",
-    "contract_basis",
-    "interpolate_cells",
-    "distortion_loss",
-):
+for _name in ("interpolate_trilinear", "composite_rays", "contract_basis", "interpolate_cells", "distortion_loss"):
     torch.library.register_autograd(f"nerf::{_name}_backward", _no_second_derivative(_name))

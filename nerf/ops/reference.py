@@ -56,13 +56,7 @@ def march_rays(
     for first in range(0, len(origins), chunk):
         rows = slice(first, first + chunk)
         t_mid = t_min[rows, None] + (k + 0.5 + jitter[rows, None]) * step_size
-        cell = (
-            position(t_mid, rows)
-            .floor()
-            .nan_to_num(0)
-            .clamp(min=torch.zeros_like(upper), max=upper - 1)
-            .long()
-        )
+        cell = position(t_mid, rows).floor().nan_to_num(0).clamp(min=torch.zeros_like(upper), max=upper - 1).long()
         exists = (t_mid < t_max[rows, None]) & occupied[cell.unbind(-1)]
         ray, point = exists.nonzero(as_tuple=True)
         found.append(torch.stack([ray + first, point], -1))
@@ -81,15 +75,11 @@ def march_rays(
     t_ends = t_min[ray_indices] + (k[point] + 1 + jitter[ray_indices]) * step_size
     if capacity > 0:
         tail = (0, capacity - len(ray_indices))
-        ray_indices, t_starts, t_ends = (
-            torch.nn.functional.pad(x, tail) for x in (ray_indices, t_starts, t_ends)
-        )
+        ray_indices, t_starts, t_ends = (torch.nn.functional.pad(x, tail) for x in (ray_indices, t_starts, t_ends))
     return torch.nn.functional.pad(ends, (1, 0)), ray_indices, t_starts, t_ends, overflow
 
 
-_Position = Callable[
-    [Tensor, slice | Tensor], Tensor
-]  # grid units [rows,K,3] of some rows of the rays at t [rows,K]
+_Position = Callable[[Tensor, slice | Tensor], Tensor]  # grid units [rows,K,3] of some rows of the rays at t [rows,K]
 
 
 def _rays_through_grid(
@@ -133,11 +123,7 @@ def _contracted_rays(
         points = origins[rows, None] + distance[..., None] * directions[rows, None]
         return half + inner * contract(points, thickness)
 
-    return (
-        distance_to_contracted(near, leave, limit),
-        distance_to_contracted(farthest, leave, limit),
-        position,
-    )
+    return distance_to_contracted(near, leave, limit), distance_to_contracted(farthest, leave, limit), position
 
 
 def march_visible(
@@ -251,9 +237,7 @@ def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = No
 def interpolate_trilinear_grad(grad: Tensor, grad_out: Tensor, coords: Tensor) -> None:
     """Adds to grad [X,Y,Z,C], in place, what grad_out [N,C] at coords [N,3] means for the grid."""
     with torch.enable_grad():
-        leaf = torch.zeros_like(
-            grad, requires_grad=True
-        )  # the result is linear in the grid, so any grid will do
+        leaf = torch.zeros_like(grad, requires_grad=True)  # the result is linear in the grid, so any grid will do
         (slope,) = torch.autograd.grad(interpolate_trilinear(leaf, coords.detach()), leaf, grad_out)
     grad += slope
 
@@ -360,7 +344,7 @@ def adam_step(
     touched = (grad != 0) & (grad * grad).isfinite() & (step > 0)
     exp_avg.copy_(torch.where(touched, torch.lerp(grad, exp_avg, beta1), exp_avg))
     exp_avg_sq.copy_(torch.where(touched, torch.lerp(grad * grad, exp_avg_sq, beta2), exp_avg_sq))
-    first, second = 1 - beta1 ** step.double(), 1 - beta2 ** step.double()
+    first, second = 1 - beta1**step.double(), 1 - beta2**step.double()
     size = lr * (exp_avg / first.to(param)) / ((exp_avg_sq / second.to(param)).sqrt() + eps)
     param.sub_(torch.where(touched, size.to(param.dtype), torch.zeros_like(param)))
     grad.zero_()
@@ -408,9 +392,7 @@ def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offse
     ray = torch.repeat_interleave(torch.arange(num_rays, device=weights.device), counts)
     slot = torch.arange(len(ray), device=weights.device) - ray_offsets[ray]
     weight, starts, ends = (x[: len(ray)] for x in (weights, t_starts, t_ends))
-    gap = 0.5 * (
-        (starts - starts.roll(1)) + (ends - ends.roll(1))
-    )  # between this midpoint and the one before
+    gap = 0.5 * ((starts - starts.roll(1)) + (ends - ends.roll(1)))  # between this midpoint and the one before
     gap = torch.where(slot > 0, gap, 0)
     longest = int(counts.max().item()) if num_rays else 0
 
@@ -419,7 +401,5 @@ def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offse
 
     row = rows(weight)
     passed = torch.nn.functional.pad(row.cumsum(1)[:, :-1], (1, 0)) if longest else row
-    reach = (passed * rows(gap)).cumsum(
-        1
-    )  # of sample i: sum over j < i of weight_j * (midpoint_i - midpoint_j)
+    reach = (passed * rows(gap)).cumsum(1)  # of sample i: sum over j < i of weight_j * (midpoint_i - midpoint_j)
     return 2 * (row * reach).sum(1) + (row.square() * rows(ends - starts)).sum(1) / 3

@@ -19,9 +19,7 @@ class _GatherRows(torch.autograd.Function):
     """values[rows]: values [V,C], rows [N] -> [N,C]. The backward pass adds to grad [V,C]; without one it makes it."""
 
     @staticmethod
-    def forward(
-        ctx: FunctionCtx, native: ModuleType, values: Tensor, rows: Tensor, grad: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: FunctionCtx, native: ModuleType, values: Tensor, rows: Tensor, grad: Tensor | None) -> Tensor:
         ctx.native, ctx.shape, ctx.grad = native, values.shape, grad
         ctx.save_for_backward(rows)
         return values.index_select(0, rows)

@@ -256,9 +256,7 @@ def test_without_a_compiler_auto_says_why_and_native_is_refused(tmp_path):
     """A checkout that was never built, and a PATH without any compiler on it."""
     root = library.BUILD_SCRIPT.parents[1]
     for name in ("nerf", "cuda_ext"):
-        shutil.copytree(
-            root / name, tmp_path / name, ignore=shutil.ignore_patterns("libnerf.so", "__pycache__")
-        )
+        shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("libnerf.so", "__pycache__"))
     (tmp_path / "bin").mkdir()
     program = "import sys; from nerf.ops.backend import select; print(select(sys.argv[1], 'cpu'))"
     env = {name: value for name, value in os.environ.items() if name not in ("CXX", "PYTHONPATH")}
@@ -276,7 +274,4 @@ def test_without_a_compiler_auto_says_why_and_native_is_refused(tmp_path):
     told = found["auto"].stdout
     assert told.startswith("backend torch on CPU") and f"native is missing: {reason}" in told
     last = found["native"].stderr.splitlines()[-1]
-    assert (
-        f"UserError: backend=native cannot run here: {reason}" in last
-        and "backend=torch needs no compiler" in last
-    )
+    assert f"UserError: backend=native cannot run here: {reason}" in last and "backend=torch needs no compiler" in last

@@ -59,9 +59,7 @@ def test_trilinear_of_very_many_points(channels, cuda):
     grid, coords = torch.rand(9, 8, 7, channels, device=cuda), torch.rand(points, 3, device=cuda) * 6
     out = native.interpolate_trilinear(grid, coords)
     assert out.numel() > 1 << 31
-    torch.testing.assert_close(
-        out[-LAST:], native.interpolate_trilinear(grid, coords[-LAST:]), rtol=0, atol=0
-    )
+    torch.testing.assert_close(out[-LAST:], native.interpolate_trilinear(grid, coords[-LAST:]), rtol=0, atol=0)
     grad_out = out.zero_()
     grad_out[-LAST:] = 1
     found = torch.ops.nerf.interpolate_trilinear_backward(grad_out, grid, coords, True, True)
@@ -102,9 +100,7 @@ def test_composite_and_distortion_of_very_many_samples(channels, cuda):
     alone = torch.ops.nerf.distortion_loss(weights[tail], t_starts[tail], t_ends[tail], few)
     assert torch.equal(loss[-LAST:], alone)
     grad = torch.ops.nerf.distortion_loss_backward(ones, weights, t_starts, t_ends, offsets)
-    alone = torch.ops.nerf.distortion_loss_backward(
-        ones[:LAST], weights[tail], t_starts[tail], t_ends[tail], few
-    )
+    alone = torch.ops.nerf.distortion_loss_backward(ones[:LAST], weights[tail], t_starts[tail], t_ends[tail], few)
     assert torch.equal(grad[tail], alone)
 
 
@@ -131,9 +127,7 @@ def test_pixels_of_huge_images_and_of_very_many_rays(cuda):
     images = torch.randint(0, 256, (3, 20_000, 36_000, 1), dtype=torch.uint8, device=cuda)
     assert images.numel() > 1 << 31
     indices = images.numel() - 1 - torch.arange(LAST, device=cuda)
-    torch.testing.assert_close(
-        native.sample_images(images, indices), reference.sample_images(images, indices)
-    )
+    torch.testing.assert_close(native.sample_images(images, indices), reference.sample_images(images, indices))
     del images
     images = torch.randint(0, 256, (2, 9, 11, 3), dtype=torch.uint8, device=cuda)
     indices = torch.randint(0, 2 * 9 * 11, (BEYOND // 3 + LAST,), device=cuda)

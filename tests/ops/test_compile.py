@@ -67,9 +67,7 @@ def test_compiled_to_machine_code_between_other_operations():
 
 def capturable(name: str) -> list[str]:
     """Cases that read nothing back: march_rays needs a capacity for that."""
-    return [
-        case for case in CASES[name] if name != "march_rays" or case.startswith(("capacity", "many_rays"))
-    ]
+    return [case for case in CASES[name] if name != "march_rays" or case.startswith(("capacity", "many_rays"))]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

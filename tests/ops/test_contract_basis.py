@@ -81,9 +81,7 @@ def test_derivative_of_the_basis_raises(device):
 def test_bad_arguments_are_named():
     arguments = CASES[NAME]["typical"](torch.float32, "cpu")
     assert_checks_types_and_shapes(NAME, arguments)
-    assert_rejected(
-        NAME, arguments, "values", arguments[0][:, :11], "11 channels, expected at least 3 for each of 4"
-    )
+    assert_rejected(NAME, arguments, "values", arguments[0][:, :11], "11 channels, expected at least 3 for each of 4")
     assert_rejected(NAME, arguments, "ray_indices", arguments[2][1:], r"expected \[30\]")
     backward = CASES[f"{NAME}_backward"]["typical"](torch.float32, "cpu")
     assert_checks_types_and_shapes(f"{NAME}_backward", backward)

@@ -31,9 +31,7 @@ def all_pairs(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offsets: Te
         w, starts, ends = weights[begin:end], t_starts[begin:end], t_ends[begin:end]
         mid = (starts + ends) / 2
         distances = (mid[:, None] - mid[None, :]).abs()
-        losses.append(
-            ((w[:, None] * w[None, :] * distances).sum() + (w.square() * (ends - starts)).sum() / 3)[None]
-        )
+        losses.append(((w[:, None] * w[None, :] * distances).sum() + (w.square() * (ends - starts)).sum() / 3)[None])
     return torch.cat(losses)
 
 
@@ -79,16 +77,11 @@ def test_descent_moves_the_weight_of_a_floater_to_the_surface(ops, device):
     """Two samples of a ray share the light, a floater and a surface. The photograph cannot tell them apart, since both
     have its colour and the opacity stays one; the distortion can, and gives all weight to the stronger one."""
     t_starts = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64, device=device)
-    offsets, shares = (
-        torch.tensor([0, 4], device=device),
-        torch.tensor([0.25, 0.01, 0.04, 0.7], device=device).double(),
-    )
+    offsets, shares = torch.tensor([0, 4], device=device), torch.tensor([0.25, 0.01, 0.04, 0.7], device=device).double()
     logits = shares.log().requires_grad_()
     for _ in range(300):
         weights = logits.softmax(0)
-        (slope,) = torch.autograd.grad(
-            ops.distortion_loss(weights, t_starts, t_starts + 0.1, offsets).sum(), logits
-        )
+        (slope,) = torch.autograd.grad(ops.distortion_loss(weights, t_starts, t_starts + 0.1, offsets).sum(), logits)
         logits = (logits - 1.0 * slope).detach().requires_grad_()
     weights = logits.softmax(0)
     assert weights[3] > 0.99 and weights[0] < 0.005
@@ -99,12 +92,7 @@ def test_time_grows_with_the_samples_and_not_with_their_square():
 
     def seconds(samples: int) -> float:
         edges, weights = torch.linspace(0, 1, samples + 1), numbers(samples).float()
-        arguments = (
-            weights.requires_grad_(),
-            edges[:-1].clone(),
-            edges[1:].clone(),
-            torch.tensor([0, samples]),
-        )
+        arguments = (weights.requires_grad_(), edges[:-1].clone(), edges[1:].clone(), torch.tensor([0, samples]))
         times = []
         for _ in range(7):
             start = time.perf_counter()

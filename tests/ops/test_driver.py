@@ -52,9 +52,7 @@ def test_every_reason_names_what_is_there_and_what_is_needed() -> None:
         "PyTorch 2.11.0 was built for CUDA 13.0, which needs driver 580 or newer; found NVIDIA driver 470.82.01 "
         "(CUDA 11.4 at most), which is too old. Update the driver, or install PyTorch for its CUDA"
     )
-    assert "found NVIDIA driver 580.95.05 (CUDA 13.0 at most) but no usable GPU" in no_gpu_reason(
-        new, "2.11.0", "13.0"
-    )
+    assert "found NVIDIA driver 580.95.05 (CUDA 13.0 at most) but no usable GPU" in no_gpu_reason(new, "2.11.0", "13.0")
     assert "found no NVIDIA driver. Install one" in no_gpu_reason(Driver(None, None), "2.11.0", "13.0")
     assert "built without CUDA; install a CUDA build" in no_gpu_reason(new, "2.11.0+cpu", None)
 
@@ -63,9 +61,7 @@ def test_an_old_driver_is_answered_by_number(tmp_path: Path) -> None:
     """A library with the driver's name and its one function stands for it; only PyTorch's CUDA version is invented."""
     source = tmp_path / "driver.c"
     source.write_text("int cuDriverGetVersion(int* version) { *version = 11040; return 0; }\n")
-    subprocess.run(
-        ["g++", "-x", "c", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1"], check=True
-    )
+    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1"], check=True)
     program = (
         "import torch; torch.cuda.is_available = lambda: False; torch.version.cuda = '13.0'\n"
         "from nerf.errors import UserError\nfrom nerf.ops import backend\n"
@@ -74,9 +70,7 @@ def test_an_old_driver_is_answered_by_number(tmp_path: Path) -> None:
     )
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("LD_LIBRARY_PATH")]))
     env = os.environ | {"LD_LIBRARY_PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
-    found = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
-    )
+    found = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
     told, refused = found.stdout.splitlines()
     expected = "was built for CUDA 13.0, which needs driver 580 or newer; found NVIDIA driver "
     assert "no GPU: PyTorch" in told and "device=cuda cannot run here: PyTorch" in refused
@@ -88,16 +82,12 @@ class OldRuntime:
     """Operations whose CUDA code finds a driver that is older than its runtime; the words are CUDA's."""
 
     def interpolate_trilinear(self, grid: object, coords: object) -> None:
-        raise RuntimeError(
-            "interpolate_trilinear: CUDA driver version is insufficient for CUDA runtime version\nat"
-        )
+        raise RuntimeError("interpolate_trilinear: CUDA driver version is insufficient for CUDA runtime version\nat")
 
 
 def test_a_library_that_is_newer_than_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = backend._gpu_problem(OldRuntime(), "cpu")
-    assert (
-        "insufficient for CUDA runtime version; " in problem and "driver" in problem and "\n" not in problem
-    )
+    assert "insufficient for CUDA runtime version; " in problem and "driver" in problem and "\n" not in problem
     assert "CUDA_HOME" in problem and "NERF_CUDA_ARCHS" in problem
     assert backend._gpu_problem(backend.select("native", "cpu").ops, "cpu") is None
 
@@ -105,10 +95,7 @@ def test_a_library_that_is_newer_than_the_driver_is_told(monkeypatch: pytest.Mon
     monkeypatch.setattr(backend, "has_cuda_code", lambda: True)
     monkeypatch.setattr(backend, "_gpu_problem", lambda native, device: problem)
     monkeypatch.setattr(backend.torch, "set_float32_matmul_precision", lambda precision: None)
-    assert (
-        "native is missing: the native library's CUDA code does not run"
-        in backend.select("auto", "cuda").reason
-    )
+    assert "native is missing: the native library's CUDA code does not run" in backend.select("auto", "cuda").reason
     with pytest.raises(UserError, match="backend=native cannot run here: .*insufficient.*backend=torch"):
         backend.select("native", "cuda")
 

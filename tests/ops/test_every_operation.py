@@ -30,14 +30,7 @@ NOT_DIFFERENTIABLE = {
 REQUIRED = {"typical", "empty", "non_contiguous"}
 REQUIRED_BY = {
     "march_rays": {"all_miss", "long_rays", "capacity_fits", "capacity_overflows", "capacity_empty"},
-    "march_visible": {
-        "all_miss",
-        "long_rays",
-        "no_limits",
-        "capacity_fits",
-        "capacity_overflows",
-        "capacity_empty",
-    },
+    "march_visible": {"all_miss", "long_rays", "no_limits", "capacity_fits", "capacity_overflows", "capacity_empty"},
     "render_rays": {"all_miss", "long_rays", "no_limits", "channels_7", "channels_28"},
     "interpolate_trilinear": {"outside", "on_vertices", "one_axis_single", "channels_1", "channels_28"},
     "interpolate_cells": {"outside", "one_point", "wide_rows", "channels_1", "channels_28"},

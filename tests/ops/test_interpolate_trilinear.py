@@ -201,9 +201,7 @@ def test_bad_arguments_of_the_gradient_are_named():
     assert_rejected(INTO, arguments, "grad", arguments[0][:0], "expected at least one vertex")
     assert_rejected(INTO, arguments, "grad_out", arguments[1][1:], r"expected \[30,4\]")
     with pytest.raises(ValueError, match="^grad is written in place and must be contiguous"):
-        native.interpolate_trilinear_grad(
-            arguments[0].transpose(0, 1).contiguous().transpose(0, 1), *arguments[1:]
-        )
+        native.interpolate_trilinear_grad(arguments[0].transpose(0, 1).contiguous().transpose(0, 1), *arguments[1:])
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])

@@ -78,9 +78,7 @@ def by_definition(arguments: tuple) -> list[tuple[int, float, float]]:
             point = o + distance * d
             norm = np.abs(point).max()
             shrink = (one + (norm - one) / (one + (norm - one) / shell)) / norm if norm > 1 else one
-            cell = np.clip(np.floor(half + inner * (shrink * point)), 0, np.array(occupied.shape) - 1).astype(
-                int
-            )
+            cell = np.clip(np.floor(half + inner * (shrink * point)), 0, np.array(occupied.shape) - 1).astype(int)
             if occupied[tuple(cell)]:
                 found.append((ray, t_min + (k + jitter[ray]) * step, t_min + (k + one + jitter[ray]) * step))
             k += one
@@ -89,9 +87,7 @@ def by_definition(arguments: tuple) -> list[tuple[int, float, float]]:
 
 @BOTH
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(
-    "case", ["contracted", "contracted_from_inside", "contracted_far_skips", "contracted_ends"]
-)
+@pytest.mark.parametrize("case", ["contracted", "contracted_from_inside", "contracted_far_skips", "contracted_ends"])
 def test_samples_are_those_of_the_definition(ops, case, dtype, device):
     arguments = CASES[NAME][case](dtype, device)
     offsets, indices, t_starts, t_ends, _ = ops.march_rays(*arguments)
@@ -116,9 +112,7 @@ def test_steps_are_never_longer_than_cells():
     leave, limit = (x[rays] for x in leave_box(o, d, thickness(shell)))
 
     def coordinates(t):
-        return inner * contract(
-            o[rays] + contracted_to_distance(t, leave, limit)[:, None] * d[rays], thickness(shell)
-        )
+        return inner * contract(o[rays] + contracted_to_distance(t, leave, limit)[:, None] * d[rays], thickness(shell))
 
     lengths = (coordinates(ends) - coordinates(starts)).abs().amax(-1)
     assert (ends < leave + limit).float().mean() > 0.9

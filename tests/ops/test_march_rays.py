@@ -172,9 +172,7 @@ def test_opcheck(case, device):
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e10, 1e30])
 def test_huge_and_tiny_units_stay_finite_and_equal(scale, device):
-    origins, directions, jitter, occupied, near, far, step, *rest = CASES[NAME]["typical"](
-        torch.float32, device
-    )
+    origins, directions, jitter, occupied, near, far, step, *rest = CASES[NAME]["typical"](torch.float32, device)
     arguments = origins, directions / scale, jitter, occupied, near * scale, far * scale, step * scale, *rest
     ours, theirs = outcome(NAME, native, arguments), outcome(NAME, reference, arguments)
     assert len(ours["output 1"]) > 100

@@ -24,9 +24,7 @@ def test_it_is_the_three_operations_in_one(ops, case, device):
     *march, grid, _ = CASES[NAME][case](torch.float64, device)
     density_grid, shift, scale = march[7:10]
     offsets, _, starts, ends, coords, _ = ops.march_visible(*march)
-    density = scale * torch.nn.functional.softplus(
-        ops.interpolate_trilinear(density_grid, coords)[:, 0] + shift
-    )
+    density = scale * torch.nn.functional.softplus(ops.interpolate_trilinear(density_grid, coords)[:, 0] + shift)
     values = ops.interpolate_trilinear(grid, coords)
     expected = ops.composite_rays(density, values, starts, ends, offsets, 0.0)[:3]
     assert expected[1].max() > 0.1
