@@ -88,6 +88,10 @@ class Ladder:
 ONE_THREAD_EACH = "one thread per point and channel"
 LADDERS = {
     "march_rays": Ladder("a thread walks a ray", "a warp per ray, each lane walks a piece of the lattice"),
+    "march_visible": Ladder("a thread walks a ray", "a warp per ray, a lane per point of the lattice"),
+    "render_rays": Ladder(
+        "a thread walks a ray", "a warp per ray; its lanes share the corners of a sample, summed once a ray"
+    ),
     "interpolate_trilinear": Ladder(
         ONE_THREAD_EACH,
         "rows of whole 16 bytes: a thread per float4; backward: runs of points keep sums of vertices, two"
@@ -217,6 +221,36 @@ def march(size: Size, device: torch.device) -> Problem:
     return Problem(arguments | {"capacity": samples}, {"forward": floor}, always_same=True)
 
 
+def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Floor]:
+    """The rays of march through random density: arguments up to min_weight, midpoints [M,3], and what finding them takes."""
+    arguments = dict(march(size, device).arguments)
+    del arguments["capacity"]
+    arguments |= {
+        "density_grid": random_numbers(device, *[size.vertices] * 3, 1, low=-4, high=2),
+        "density_shift": -2.0,
+        "density_scale": 1.0,
+        "min_transmittance": 1e-4,
+        "min_weight": 1e-3,
+    }
+    coords = reference.march_visible(**arguments)[4]
+    looked_at = FLOAT * touched_vertices(coords, size.vertices)  # at least
+    return arguments, coords, Floor(9 * FLOAT * size.rays + arguments["occupied"].numel() + looked_at)
+
+
+def march_visible(size: Size, device: torch.device) -> Problem:
+    arguments, coords, looking = seen_march(size, device)
+    floor = Floor(looking.num_bytes + LONG * (size.rays + 1) + len(coords) * (LONG + 5 * FLOAT))
+    return Problem(arguments | {"capacity": len(coords)}, {"forward": floor})
+
+
+def render_rays(size: Size, channels: int, device: torch.device) -> Problem:
+    arguments, coords, looking = seen_march(size, device)
+    values = random_numbers(device, *[size.vertices] * 3, channels, low=-1)
+    read = FLOAT * channels * touched_vertices(coords, size.vertices)
+    floor = Floor(looking.num_bytes + read + FLOAT * size.rays * (channels + 2))
+    return Problem(arguments | {"values_grid": values}, {"forward": floor})
+
+
 def sample_images(size: Size, device: torch.device) -> Problem:
     generator = torch.Generator(device).manual_seed(0)
     shape, channels = size.images, 4
@@ -329,6 +363,8 @@ def all_cases(size: Size) -> Iterator[Case]:
             "composite_rays", f"{size.rays} rays, {channels} channels", partial(composite, size, channels)
         )
     yield Case("march_rays", f"{size.rays} rays, {size.vertices - 1}^3 cells", partial(march, size))
+    yield Case("march_visible", f"{size.rays} rays, {size.vertices - 1}^3 cells", partial(march_visible, size))
+    yield Case("render_rays", f"{size.rays} rays, {grid}, 12 channels", partial(render_rays, size, 12))
     yield Case("contract_basis", f"{size.rays} rays, 28 channels", partial(basis, size, 28))
     yield Case("distortion_loss", f"{size.rays} rays", partial(distortion, size))
     yield Case("sample_images", f"{size.rays} rays", partial(sample_images, size))

@@ -48,7 +48,8 @@ def plot_curve(results: list[dict], peers: dict | None, path: Path) -> None:
     curves = {s["name"]: [(t - s["excluded_seconds"], psnr) for t, psnr in s["curve"]] for s in systems}
     papers = [paper for paper in peers["published"] if paper["seconds"]] if peers else []
     published = [(paper["seconds"], paper["psnr"]) for paper in papers]
-    axes = Axes([*finals, *(point for look in looks for point in look), *published, *(p for curve in curves.values() for p in curve)])
+    lines = [*looks, *curves.values()]
+    axes = Axes([*finals, *published, *(point for line in lines for point in line)])
 
     image = Image.new("RGB", (SCALE * WIDTH, SCALE * HEIGHT), "white")
     draw = ImageDraw.Draw(image)
