@@ -44,15 +44,16 @@ class Batch:
             self.rays.rays.directions,
             self.rays.rgba,
             self.rays.jitter,
+            self.rays.pixels,
             self.background,
         )
 
     def to(self, device: torch.device, num_rays: int) -> "Batch":
         """A copy of its first rays on that device."""
-        origins, directions, rgba, jitter, background = (
+        origins, directions, rgba, jitter, pixels, background = (
             x[:num_rays].to(device, copy=True) for x in self.tensors()
         )
-        return Batch(RayBatch(Rays(origins, directions), rgba, jitter), background)
+        return Batch(RayBatch(Rays(origins, directions), rgba, jitter, pixels), background)
 
 
 @dataclass(frozen=True)

@@ -102,16 +102,30 @@ class Cameras:
         pixel_indices [R] int64 counts pixels image by image, row by row: where all images have one size,
         (image * height + v) * width + u.
         """
+        points, image = self.plane_points(pixel_indices)
+        return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image))
+
+    def image_of(self, pixel_indices: Tensor) -> Tensor:
+        """The images [R] that pixels belong to; pixel_indices: see rays_through."""
+        return self.locate(pixel_indices)[0]
+
+    def plane_points(self, pixel_indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Where pixels lie in focal lengths from the principal point, [R,2] x right, y down; and their images, [R].
+
+        pixel_indices: see rays_through.
+        """
         image, column, row = self.locate(pixel_indices)
         fx, fy, cx, cy = self.intrinsics.index_select(0, image).unbind(-1)
-        x, y = (column + 0.5 - cx) / fx, (row + 0.5 - cy) / fy
-        z = torch.ones_like(fx)
+        return torch.stack([(column + 0.5 - cx) / fx, (row + 0.5 - cy) / fy], dim=-1), image
+
+    def directions_through(self, points: Tensor, image: Tensor) -> Tensor:
+        """Directions [R,3] in the axes of their cameras, of any length, through plane_points. Differentiable."""
         if self.lenses is not None:
-            x, y, z = self.lenses.undistort(image, torch.stack([x, y], dim=-1)).unbind(-1)
-        in_camera = torch.stack([x, -y, -z], dim=-1)
-        c2w = self.c2w.index_select(0, image)
-        directions = (c2w[:, :, :3] * in_camera[:, None, :]).sum(-1)
-        return Rays(c2w[:, :, 3].contiguous(), torch.nn.functional.normalize(directions, dim=-1))
+            x, y, z = self.lenses.undistort(image, points).unbind(-1)
+        else:
+            x, y = points.unbind(-1)
+            z = torch.ones_like(x)
+        return torch.stack([x, -y, -z], dim=-1)
 
     def image_rays(self, index: int) -> Rays:
         """All rays of one image, row by row: R = height * width."""
@@ -188,6 +202,12 @@ def corner_radii(intrinsics: Tensor, sizes: Tensor) -> list[float]:
     """
     focal, center = intrinsics[:, :2], intrinsics[:, 2:]
     return (torch.maximum(center, sizes - center).clamp(min=0) / focal).norm(dim=-1).tolist()
+
+
+def posed_rays(in_camera: Tensor, c2w: Tensor) -> Rays:
+    """World rays of directions in_camera [R,3] of cameras c2w [R,3,4], one for each ray. Differentiable in both."""
+    directions = (c2w[:, :, :3] * in_camera[:, None, :]).sum(-1)
+    return Rays(c2w[:, :, 3].contiguous(), torch.nn.functional.normalize(directions, dim=-1))
 
 
 def focal_from_fov(size: int, fov: float) -> float:

@@ -14,7 +14,7 @@ import pickle
 import struct
 import zipfile
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,11 @@ from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.packed_grids import PackedGrids, pack, unpack
+from nerf.pose_alignment import perturbed
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
 from nerf.spaces import restore_space, space_state
-from nerf.training import TrainState
+from nerf.training import TrainState, learn_exposure, refine_poses
 
 MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
@@ -55,7 +56,7 @@ REMEDY = "Train again, or name another run."
 def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> None:
     """Writes the run's two files; the state goes first, for the model follows from it.
 
-    cameras are the training cameras, from which camera paths are made.
+    cameras are the training cameras as they were given; those that training used, learned or perturbed, go beside them.
     Raises UserError where the disk is full or the folder cannot be written; the file before stays.
     """
     resume = {
@@ -67,6 +68,10 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
+        "learners": {
+            name: {"values": learner.state_dict(), "optimizer": learner.optimizer.state_dict()}
+            for name, learner in state.learners().items()
+        },
     }
     try:
         _write(folder / RESUME_FILE, _common(config, state, cameras) | resume)
@@ -93,7 +98,9 @@ def _common(config: Config, state: TrainState, cameras: Cameras) -> dict[str, An
         "space": space_state(state.field.box.space),
         "resolution": list(state.field.resolution),
         "finest_voxel": state.finest_voxel,
-        "cameras": _packed_cameras(cameras),
+        "cameras": _packed_cameras(state.cameras),
+        "given_cameras": _packed_cameras(cameras),
+        "view_weight": None if state.field.view_weight is None else state.field.view_weight.clone(),
         "step": state.clock.step,
         "elapsed": state.clock.elapsed,
     }
@@ -217,12 +224,16 @@ def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> 
     if config.dataset.background == "learned":
         field.learn_background()
     field.load_state_dict(content["field"])
+    if content.get("view_weight") is not None:  # as it was when the file was written
+        field.view_weight = content["view_weight"].to(backend.device)
     return field, OccupancyGrid(content["occupied"].to(backend.device))
 
 
-def restore_cameras(content: dict[str, Any]) -> Cameras:
-    """The training cameras."""
-    saved = content["cameras"]
+def restore_cameras(content: dict[str, Any], name: str = "cameras") -> Cameras:
+    """The training cameras: cameras as training used or learned them, given_cameras as the data set has them."""
+    saved = (
+        content[name] if name in content else content["cameras"]
+    )  # files from before poses were learned have one
     lenses = None
     if saved["lenses"] is not None:
         lenses = Lenses.of(saved["lenses"]["models"], saved["lenses"]["coefficients"])
@@ -245,7 +256,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
 
     Raises UserError where the images are not those that the run was trained on.
     """
-    trained, cameras = restore_cameras(content), images.cameras
+    trained, cameras = restore_cameras(content, "given_cameras"), images.cameras
     if not (torch.equal(trained.image_sizes, cameras.image_sizes) and torch.equal(trained.c2w, cameras.c2w)):
         raise UserError(
             f"the run was trained on {len(trained)} views {trained.width}x{trained.height}; found {len(cameras)} views "
@@ -254,10 +265,19 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     field, occupancy = restore_field(content, config, backend)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     optimizer.load_state_dict(content["optimizer"])
+    images = replace(images, cameras=perturbed(cameras, config.poses, config.seed))
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
+    learners = {"poses": refine_poses(config, batches, field), "exposure": learn_exposure(config, batches)}
+    for name, values in content.get("learners", {}).items():
+        learners[name].load_state_dict(values["values"])
+        learners[name].optimizer.load_state_dict(values["optimizer"])
     batches.generator.set_state(content["generator"])
     batches.pool = PixelRuns.of_bounds(content["pool"])
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
+    for learner in filter(None, learners.values()):
+        learner.advance(clock.progress)
     counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity")}
-    return TrainState(field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters)
+    return TrainState(
+        field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters, **learners
+    )

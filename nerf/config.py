@@ -159,9 +159,75 @@ class TrainConfig:
 
 
 @dataclass
+class PosesConfig:
+    mode: str = setting(
+        "fixed", "take the poses as given, or learn them with the scene", choices=("fixed", "refine")
+    )
+    lr: float = setting(
+        1e-3, "learning rate of poses: radians, and shares of the distance to the scene", low=0
+    )
+    lr_decay: float = setting(
+        0.03, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1
+    )
+    beta1: float = setting(0.9, "Adam's decay of the poses' mean gradient", low=0, high=0.9999)
+    beta2: float = setting(0.99, "Adam's decay of their mean squared gradient", low=0, high=0.99999)
+    start: float = setting(
+        0.03, "share of the run before poses move: the scene needs some to appear", low=0, high=0.99
+    )
+    warmup: float = setting(0.02, "share of the rest over which their learning rates rise", low=0, high=1)
+    max_rotation: float = setting(30.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
+    max_translation: float = setting(
+        0.5, "nor moves farther than this share of its distance to the scene", low=1e-6
+    )
+    slack: float = setting(
+        4.0, "silhouettes count as widened by this angle, degrees: how wrong poses may be", low=0
+    )
+    coarsest: int = setting(8000, "voxels of the first grid: poses settle from coarse to fine", low=8)
+    finest_at: float = setting(
+        0.4, "share of the run at which the last doubling comes, instead of field.upsample_at", low=0, high=1
+    )
+    view_from: float = setting(
+        0.6,
+        "share of the run before colour depends on the direction, which would hide errors",
+        low=0,
+        high=0.9,
+    )
+    intrinsics: bool = setting(
+        False, "learn one correction of focal lengths and principal points for all images too"
+    )
+    lr_intrinsics: float = setting(
+        3e-4, "its learning rate: logarithms and shares of the focal length", low=0
+    )
+    perturb_degrees: float = setting(
+        0.0, "experiments: turn each training camera by this angle", low=0, high=180
+    )
+    perturb_translation: float = setting(0.0, "and move it by this share of its distance to the scene", low=0)
+    perturb_sigma: float = setting(
+        0.0, "and by SE(3) noise of this deviation, as Lin et al. 2021 (0.15 there)", low=0
+    )
+
+
+@dataclass
+class ExposureConfig:
+    learn: bool = setting(False, "learn a gain and a bias of each colour for each image")
+    lr: float = setting(1e-3, "learning rate of both, in logarithms and in shares of white", low=0)
+
+
+@dataclass
 class EvaluationConfig:
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
+    view_poses: str = setting(
+        "aligned",
+        "where held-out views are seen from: as given; moved as the training poses were; or refined by their own photo",
+        choices=("given", "aligned", "refined"),
+    )
+    pose_steps: int = setting(200, "steps of that refinement, of all views together", low=1)
+    exposure: str = setting(
+        "none",
+        "fit = a gain and a bias of each colour are fitted on the left half of each view, and its right half is scored",
+        choices=("none", "fit"),
+    )
 
 
 @dataclass
@@ -174,6 +240,8 @@ class Config:
     occupancy: OccupancyConfig = dataclasses.field(default_factory=OccupancyConfig)
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    poses: PosesConfig = dataclasses.field(default_factory=PosesConfig)
+    exposure: ExposureConfig = dataclasses.field(default_factory=ExposureConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     backend: str = setting("auto", "which code computes", choices=("auto", "native", "torch"))
     device: str = setting("auto", "where", choices=("auto", "cuda", "cpu"))

@@ -92,8 +92,9 @@ def measure_run(
 
 def _score(run: TrainingRun, test: PosedImages, every: int, with_lpips: bool = False) -> Scores:
     color = background(run.config, run.state.field)
+    views = run.open().placed(test, run.config.evaluation.split, every)
     return evaluate(
-        run.state.field, make_sampler(run.config, run.state), test, color, every, with_lpips=with_lpips
+        run.state.field, make_sampler(run.config, run.state), views, color, every, with_lpips=with_lpips
     )
 
 

@@ -6,13 +6,15 @@ truth there.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from nerf import metrics
 from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
+from nerf.exposure import fit_left_score_right
 from nerf.fields.field import Field
 from nerf.perceptual import Lpips, LpipsUnavailable
 from nerf.rendering import Rendering, render_image
@@ -51,9 +53,20 @@ def evaluate(
     every: int = 1,
     on_view: Callable[[int, Rendering, Tensor], None] = lambda index, rendering, truth: None,
     with_lpips: bool = False,
+    exposure: str = "none",
 ) -> Scores:
-    """Renders and scores every k-th view; on_view sees each with its truth [H,W,3]."""
+    """Renders and scores every k-th view; on_view sees each with its truth [H,W,3].
+
+    exposure: fit adapts each rendering to the exposure of its photo, from the left half, and scores the right half.
+    Raises UserError where half a view is too small to score.
+    """
     device = background.device
+    narrowest = images.cameras.image_sizes[:, 0].min().item()
+    if exposure == "fit" and narrowest < 2 * metrics.SSIM_WINDOW:
+        raise UserError(
+            f"evaluation.exposure=fit scores half of each view, and {narrowest} pixels of width are too "
+            f"few, expected at least {2 * metrics.SSIM_WINDOW}; take evaluation.exposure=none or larger views."
+        )
     cameras = images.cameras.to(device)
     perceptual, no_lpips = None, None
     if with_lpips:
@@ -71,11 +84,22 @@ def evaluate(
         truth = images.image_over(index, background.cpu()).to(device)
         counts = images.counts(index)
         counts = None if counts is None else counts.to(device)
-        psnr.append(metrics.psnr(rendering.rgb, truth, counts))
-        ssim.append(metrics.ssim(rendering.rgb, truth, counts))
+        shown, wanted, scored = rendering.rgb, truth, counts
+        if exposure == "fit":
+            alpha = (
+                images.image(index)[..., 3:].to(device) / 255
+                if images.has_alpha
+                else torch.ones_like(truth[..., :1])
+            )
+            rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, truth, alpha, counts))
+            half = truth.shape[1] // 2
+            shown, wanted = rendering.rgb[:, half:], truth[:, half:]
+            scored = None if counts is None else counts[:, half:]
+        psnr.append(metrics.psnr(shown, wanted, scored))
+        ssim.append(metrics.ssim(shown, wanted, scored))
         if perceptual is not None:
-            seen = rendering.rgb if counts is None else torch.where(counts[..., None], rendering.rgb, truth)
-            lpips.append(perceptual(seen, truth))
+            seen = shown if scored is None else torch.where(scored[..., None], shown, wanted)
+            lpips.append(perceptual(seen, wanted))
         known = images.depth(index)
         if known is not None:
             known = known.to(device) if counts is None else known.to(device) * counts

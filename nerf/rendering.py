@@ -75,8 +75,13 @@ def select_visible(field: Field, sampler: RaySampler, samples: RaySamples, capac
 def render_samples(
     field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor, with_normals: bool = False
 ) -> Rendering:
-    """Renders packed samples. background: [3] or [R,3]. Differentiable in the field's parameters, the normals aside."""
-    density, values = field(samples.coords(sampler.grid_map), samples.rays.directions, samples.ray_indices)
+    """Renders packed samples. background: [3] or [R,3].
+
+    Differentiable in the field's parameters, and in the rays through where the samples are; not in the normals, nor in
+    how colour depends on the direction.
+    """
+    directions = samples.rays.directions.detach()
+    density, values = field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
     if with_normals:
         values = torch.cat([values, falling_density(field, samples)], dim=-1)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
@@ -85,9 +90,9 @@ def render_samples(
     )
     normals = None
     if with_normals:
-        values, normals = values[:, :-3], facing_normals(values[:, -3:], samples.rays.directions)
+        values, normals = values[:, :-3], facing_normals(values[:, -3:], directions)
     depth = samples.path.world_depth(depth, opacity)
-    light = field.shade(values, opacity, samples.rays.directions)
+    light = field.shade(values, opacity, directions)
     return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals, weights)
 
 

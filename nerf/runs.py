@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nerf import checkpoint
+from nerf import checkpoint, held_out
 from nerf.cameras import Cameras
 from nerf.config import Config, DatasetConfig, build, unknown_setting
 from nerf.datasets.blender import find_scene, load_blender
@@ -20,6 +20,7 @@ from nerf.datasets.photos import load_photos, split_frames
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import place_images
 from nerf.datasets.readers import read_capture
+from nerf.datasets.scene_description import SceneDescription
 from nerf.errors import UserError
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
@@ -34,7 +35,8 @@ from nerf.warm_up import warm_up
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 OUTPUTS = Path("outputs")
-GROUP_NAMES = {"dataset": "dataset.scene", "field": "field.name"}  # what a group's own name means on a command line
+# What a group's own name means on a command line.
+GROUP_NAMES = {"dataset": "dataset.scene", "field": "field.name", "poses": "poses.mode"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class OpenRun:
     config: Config
     field: Field
     sampler: RaySampler
-    cameras: Cameras  # of training, on the CPU
+    cameras: Cameras  # of training, on the CPU; where poses were learned, as they were learned
+    given_cameras: Cameras  # the same as the data set has them
 
     def render(self, cameras: Cameras, index: int = 0) -> Rendering:
         """One camera's image, in host memory: rgb [H,W,3] over the run's background, opacity [H,W], depth [H,W]."""
@@ -55,8 +58,18 @@ class OpenRun:
 
     def evaluate(self, split: str = "test", every: int = 1) -> Scores:
         """PSNR, SSIM, and LPIPS and geometry where they can be had, of every k-th view of train, val or test."""
-        color = background(self.config, self.field)
-        return evaluate(self.field, self.sampler, load_split(self.config.dataset, split), color, every, with_lpips=True)
+        views, color = self.views(split, every), background(self.config, self.field)
+        exposure = self.config.evaluation.exposure
+        return evaluate(self.field, self.sampler, views, color, every, with_lpips=True, exposure=exposure)
+
+    def views(self, split: str, every: int = 1) -> PosedImages:
+        """The views of a split, seen from where the scene was learned (evaluation.view_poses)."""
+        return self.placed(load_split(self.config.dataset, split), split, every)
+
+    def placed(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
+        """Views that are in memory, seen from there too."""
+        cameras = (self.cameras, self.given_cameras)
+        return held_out.place(self.field, self.sampler, self.config, views, split, *cameras, every)
 
 
 @dataclass(frozen=True)
@@ -109,9 +122,8 @@ class TrainingRun:
 
     def open(self) -> OpenRun:
         """The run as it is now, to render; further training shows in it until the grids double."""
-        return OpenRun(
-            None, self.config, self.state.field, make_sampler(self.config, self.state), self.images.cameras
-        )
+        sampler, learned = make_sampler(self.config, self.state), self.state.cameras.to("cpu")
+        return OpenRun(None, self.config, self.state.field, sampler, learned, self.images.cameras)
 
 
 def settings(values: Mapping[str, Any]) -> Config:
@@ -146,9 +158,14 @@ def start(config: Config) -> TrainingRun:
 
 def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
     """A fresh run on training images that are in memory, for many runs in one process. Raises as start does."""
-    described = describe(config.dataset, images)
-    config = _ready(config, images, backend, described.kind)
+    config, described = make_ready(config, images, backend)
     return TrainingRun(config, images, prepare(config, images, backend, described), described.reasons)
+
+
+def make_ready(config: Config, images: PosedImages, backend: Backend) -> tuple[Config, SceneDescription]:
+    """What a fresh run begins with: its settings, resolved for these images and this device, and where the scene is."""
+    described = describe(config.dataset, images)
+    return _ready(config, images, backend, described.kind), described
 
 
 def resume(folder: str | Path, change: Callable[[Config], Config] = lambda saved: saved) -> TrainingRun:
@@ -184,7 +201,8 @@ def load(folder: str | Path | None = None, backend: str = "auto", device: str = 
     field, occupancy = checkpoint.restore_field(content, config, chosen)
     step_size = config.sampler.step_size_voxels * field.voxel_size
     sampler = RaySampler(chosen, field.grid_map, occupancy, step_size, config.sampler)
-    return OpenRun(folder, config, field, sampler, checkpoint.restore_cameras(content))
+    learned, given = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
+    return OpenRun(folder, config, field, sampler, learned, given)
 
 
 def newest_run() -> Path:
@@ -208,6 +226,12 @@ def check_split(dataset: DatasetConfig, split: str) -> None:
     """Raises UserError where a capture has no view in a split: better said before training than after it."""
     if not _is_blender(dataset):
         split_frames(_capture(dataset), split, dataset.hold_out)
+
+
+def sparse_points(dataset: DatasetConfig) -> Tensor | None:
+    """World points [P,3] float32 that the poses came with, None where the format has none."""
+    points = None if _is_blender(dataset) else _capture(dataset).points
+    return None if points is None else torch.from_numpy(points).float()
 
 
 def _is_blender(dataset: DatasetConfig) -> bool:

@@ -36,10 +36,14 @@ class RaySampler:
         return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
 
     def march(self, rays: Rays, jitter: Tensor | None) -> tuple[Path, tuple]:
-        """The way of the rays, and what every marching operation takes first: rays in grid units to step_size."""
+        """The way of the rays, and what every marching operation takes first: rays in grid units to step_size.
+
+        Where cameras are learned the way is differentiable; where the samples are along it is not.
+        """
         zeros, space = torch.zeros_like(rays.origins[:, 0]), self.grid_map.space
         near = max(self.config.near, space.near)
         path = space.path(rays.origins, rays.directions, zeros + near, zeros + self.config.far)
         origins, directions = self.grid_map.rays_to_grid(path)
         lattice = zeros if jitter is None else jitter
-        return path, (origins, directions, lattice, self.occupancy.occupied, path.near, path.far, self.step_size)
+        march = origins.detach(), directions.detach(), lattice, self.occupancy.occupied
+        return path, (*march, path.near.detach(), path.far.detach(), self.step_size)

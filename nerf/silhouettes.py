@@ -15,8 +15,14 @@ from nerf.datasets.posed_images import PosedImages
 class Silhouettes:
     """The scene's outline in every image. Pixels that do not count belong to it: they say nothing of what is empty."""
 
-    def __init__(self, images: PosedImages, pixels: Tensor, device: torch.device) -> None:
-        """pixels: those of the images, [P,4] uint8 on whatever device they are kept."""
+    def __init__(self, images: PosedImages, pixels: Tensor, device: torch.device, slack: float = 0.0) -> None:
+        """pixels: those of the images, [P,4] uint8 on whatever device they are kept.
+
+        slack: an angle in radians by which poses may be wrong; all that is widened is widened by it too.
+        """
+        self.slack = (
+            (slack * images.cameras.intrinsics[:, :2].amax(-1)).ceil().long().tolist()
+        )  # pixels of each view
         self.cameras: Cameras = images.cameras.to(device)
         self.opaque = (pixels[:, 3] > 0).to(device)  # [P]
         self.counted = None if images.counted is None else images.counted.to(device).mask(0, len(pixels))
@@ -27,14 +33,15 @@ class Silhouettes:
         return len(self.cameras)
 
     def widened(self, view: int, radius: int) -> Tensor:
-        """One silhouette [H,W] bool, widened by radius pixels in each direction."""
+        """One silhouette [H,W] bool, widened by radius pixels in each direction, and by the slack."""
+        radius += self.slack[view]
         width, height = self.cameras.size(view)
         first = self.cameras.first_pixel(view)
         mask = self.opaque[first : first + width * height].view(height, width)
         return _widened_along(_widened_along(mask, radius, 0), radius, 1)
 
     def pixels_near(self, radius: int) -> PixelRuns:
-        """The pixels that count and lie within radius of a silhouette."""
+        """The pixels that count and lie within radius of a silhouette, and the slack."""
         near = torch.cat([self.widened(view, radius).flatten() for view in range(len(self))])
         return PixelRuns.of_mask(near if self.counted is None else near & self.counted)
 

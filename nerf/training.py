@@ -1,19 +1,21 @@
 """The training loop: one page, straight down. What a step does is training_step; what a run owns is TrainState."""
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from nerf import losses, scene_kinds, visual_hull
+from nerf.cameras import Cameras
 from nerf.config import Config
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
 from nerf.datasets.scene_description import SceneDescription
 from nerf.errors import UserError
+from nerf.exposure import Exposure
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.finite_steps import LeftOutSteps, all_finite
@@ -21,6 +23,8 @@ from nerf.memory_plan import check_memory, free_bytes
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
+from nerf.pose_alignment import perturbed
+from nerf.pose_refinement import PoseRefinement, coarse_to_fine, scene_radius
 from nerf.pruning import prune
 from nerf.recipes import fill_in
 from nerf.rendering import render_samples, visible_samples
@@ -70,6 +74,18 @@ class TrainState:
     num_upsamplings: int = 0
     num_refreshes: int = 0
     capacity: int = 0  # visible samples of a step on a GPU; 0: as many as there are
+    poses: PoseRefinement | None = None  # where poses are learned
+    exposure: Exposure | None = None  # and where exposures are
+
+    @property
+    def cameras(self) -> Cameras:
+        """The training cameras as they are now, on the device."""
+        return self.batches.cameras if self.poses is None else self.poses.refined()
+
+    def learners(self) -> dict[str, PoseRefinement | Exposure]:
+        """What is learned besides the field, by name; each has an optimizer of its own."""
+        both = {"poses": self.poses, "exposure": self.exposure}
+        return {name: learner for name, learner in both.items() if learner is not None}
 
 
 @dataclass(frozen=True)
@@ -90,11 +106,15 @@ class Report:
 def resolve(config: Config, backend: Backend, kind: str | None = None) -> Config:
     """The config with the settings filled in that depend on device, kind of scene and budget (nerf/recipes.py).
 
-    kind: what dataset.kind=auto comes to; None: a box.
+    kind: what dataset.kind=auto comes to; None: a box. Where poses are learned, grids grow as coarse_to_fine says.
     """
     if kind is None:
         kind = "box" if config.dataset.kind == "auto" else config.dataset.kind
-    return fill_in(config, backend.device.type, kind)
+    config = fill_in(config, backend.device.type, kind)
+    if config.poses.mode == "fixed":
+        return config
+    shares = coarse_to_fine(config.poses, config.field.num_voxels)
+    return replace(config, field=replace(config.field, upsample_at=shares))
 
 
 def prepare(
@@ -109,19 +129,21 @@ def prepare(
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.start()
     described = described or scene_kinds.describe(config.dataset, images)
+    images = replace(images, cameras=perturbed(images.cameras, config.poses, config.seed))
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
-    silhouettes = Silhouettes(images, batches.images, backend.device) if images.has_alpha else None
+    silhouettes = find_silhouettes(config, images, batches.images, backend.device)
     box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
-    finest = box.resolution(_finest_voxels(config, images, box))
+    finest = box.resolution(finest_voxels(config, images, box))
     if backend.device.type == "cuda":
         check_memory(config, finest, images, free_bytes(backend.device))
-    first = box.resolution(math.prod(finest) / 2 ** len(config.field.upsample_at))
+    first = box.resolution(_level_voxels(config, math.prod(finest), 0))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     if config.dataset.background == "learned":
         field.learn_background()
     occupancy = visual_hull.carve(silhouettes, box, first)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
-    state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest))
+    learned = {"poses": refine_poses(config, batches, field), "exposure": learn_exposure(config, batches)}
+    state = TrainState(field, occupancy, optimizer, batches, clock, box.voxel_size(finest), **learned)
     if silhouettes is not None and box.space.kind == "box" and described.aabb is None:
         batches.pool = visual_hull.pixels_of_hull(silhouettes, box, first)
     else:
@@ -141,13 +163,44 @@ def prepare(
     return state
 
 
-def _finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
+def find_silhouettes(
+    config: Config, images: PosedImages, pixels: Tensor, device: torch.device
+) -> Silhouettes | None:
+    """Where the images show the scene, with room for poses that are to be learned; None where nothing tells.
+
+    pixels: those of the images, wherever they are kept.
+    """
+    slack = math.radians(config.poses.slack) if config.poses.mode == "refine" else 0.0
+    return Silhouettes(images, pixels, device, slack) if images.has_alpha else None
+
+
+def refine_poses(config: Config, batches: RayBatches, field: Field) -> PoseRefinement | None:
+    """Cameras to be learned, from which the batches then take their rays; None where poses are fixed."""
+    if config.poses.mode == "fixed":
+        return None
+    poses = PoseRefinement(batches.cameras, scene_radius(field.box), config.poses, batches.backend)
+    batches.ray_source, field.view_weight = poses, poses.view_weight
+    return poses
+
+
+def learn_exposure(config: Config, batches: RayBatches) -> Exposure | None:
+    """The images' exposures to be learned; None where they are taken to be alike."""
+    return Exposure(len(batches.cameras), config.exposure, batches.backend) if config.exposure.learn else None
+
+
+def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
     """Voxels of the finest grid: as many as allowed, but none much smaller than a pixel."""
     cameras = images.cameras
     center = box.aabb.mean(0).cpu()
     pixel = box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0]).median().item()
     limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel) ** 3
     return min(limit, config.field.num_voxels)
+
+
+def _level_voxels(config: Config, finest: float, doublings: int) -> float:
+    """Voxels of the grid after so many doublings; while poses are learned, none has fewer than poses.coarsest."""
+    voxels = finest / 2 ** (len(config.field.upsample_at) - doublings)
+    return voxels if config.poses.mode == "fixed" else max(voxels, min(finest, config.poses.coarsest))
 
 
 def make_sampler(config: Config, state: TrainState) -> RaySampler:
@@ -195,7 +248,10 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     sampler = make_sampler(config, state)
     samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
     rendering = render_samples(state.field, sampler, samples, background)
-    error = losses.photometric(rendering.rgb, truth)
+    rgb = rendering.rgb
+    if state.exposure is not None:
+        rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
+    error = losses.photometric(rgb, truth)
     loss = error
     if config.loss.opacity_entropy > 0:
         loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
@@ -205,8 +261,11 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     loss.backward()
     if state.clock.progress < config.loss.tv_until:
         state.field.add_total_variation(config.loss, config.train.rays_per_step)
-    finite = all_finite(loss, state.optimizer)
+    learners = state.learners().values()
+    finite = all_finite(loss, state.optimizer, *(learner.optimizer for learner in learners))
     state.optimizer.step(finite)
+    for learner in learners:
+        learner.step(finite)
     with torch.no_grad():
         counts = torch.stack([(~finite).long(), samples.overflow[0], samples.ray_offsets[-1]]).to(error.dtype)
         monitor += torch.cat([torch.where(finite, error, 0.0)[None], counts])
@@ -228,6 +287,8 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     while not clock.finished and not stopping:
         advance_schedule(config, state, runner)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
+        for learner in state.learners().values():
+            learner.advance(clock.progress)
         state.batches.advance(config.train.rays_per_step, config.dataset.background)
         runner.step()
         clock.tick()
@@ -246,7 +307,8 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
                 raise NonFiniteLoss(f"loss or gradient were not finite {found}, which were left out")
             if dropped:
                 raise_capacity(state, runner)
-            if not _parameters_finite(state.field):  # density that is NaN weighs nothing and shows in no loss
+            # Density that is NaN weighs nothing and shows in no loss.
+            if not _parameters_finite([state.field, *state.learners().values()]):
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             rays = count * config.train.rays_per_step
             psnr = -10 * math.log10(max(error / max(count - bad, 1), 1e-12)) if bad < count else math.nan
@@ -268,9 +330,11 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     clock.stop()
 
 
-def _parameters_finite(field: Field) -> bool:
+def _parameters_finite(modules: Sequence[torch.nn.Module]) -> bool:
     """One pass without a copy: minimum and maximum are NaN where anything is."""
-    extremes = [extreme for p in field.parameters() for extreme in p.detach().aminmax()]
+    extremes = [
+        extreme for module in modules for p in module.parameters() for extreme in p.detach().aminmax()
+    ]
     return bool(torch.stack(extremes).isfinite().all())
 
 
@@ -290,9 +354,11 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
         runner.forget()
         box, step_number = state.field.box, state.optimizer.step_number
         del state.optimizer  # its moments go before finer grids come, or both would have to fit
-        voxels = box.size.prod().item() / state.finest_voxel**3 / 2 ** (len(shares) - done - 1)
-        state.field.upsample(box.resolution(voxels))
+        finest = box.size.prod().item() / state.finest_voxel**3
+        state.field.upsample(box.resolution(_level_voxels(config, finest, done + 1)))
         state.occupancy.resample(state.field.resolution)
+        if state.poses is not None:  # other rays meet the scene now
+            state.batches.find_pool(make_sampler(config, state))
         rows = state.occupancy.vertex_rows()
         state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)
         state.optimizer.step_number.copy_(step_number)

@@ -47,7 +47,8 @@ def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution
     """Occupancy of the cells that no view sees as wholly transparent.
 
     A view decides only over cells whose centre falls into its image. Silhouettes are widened by the radius of a cell's
-    image, so thin parts survive. Outside of boxes, where cells have no one size in the world, all stay in doubt.
+    image, so thin parts survive, and by their slack. Outside of boxes, where cells have no one size in the world, all
+    stay in doubt.
     """
     grid = uniform(resolution, box.aabb.device)
     if silhouettes is None or box.space.kind != "box":

@@ -30,7 +30,12 @@ from nerf import config as settings  # noqa: E402
 from nerf.errors import UserError  # noqa: E402
 
 CONFIGS = ROOT / "configs"
-GROUPS = {"dataset": settings.DatasetConfig, "field": settings.FieldConfig, "experiment": None}
+GROUPS = {
+    "dataset": settings.DatasetConfig,
+    "field": settings.FieldConfig,
+    "poses": settings.PosesConfig,
+    "experiment": None,
+}
 
 
 def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None], doc: str) -> None:
@@ -131,6 +136,7 @@ def _register(config_name: str, cls: type) -> None:
         node.field = settings.FieldConfig()
     store.store(name=f"{config_name}_settings", node=node)
     store.store(group="dataset", name="blender_settings", node=settings.DatasetConfig(scene=MISSING))
+    store.store(group="poses", name="poses_settings", node=settings.PosesConfig)
     for name, field in settings.FIELDS.items():
         store.store(group="field", name=f"{name}_settings", node=field)
 

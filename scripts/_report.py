@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from tqdm import tqdm
 
+from nerf import held_out
 from nerf import images as pictures
 from nerf.camera_paths import orbit, spiral
 from nerf.cameras import Cameras
@@ -108,10 +109,15 @@ class RunReport:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> None:
-        """Scores the run, writes metrics.json and the pictures, prints the table and the paths."""
+        """Scores the run, writes metrics.json and the pictures, prints the table and the paths.
+
+        cameras: the training cameras as they were given.
+        """
         config, clock = self.config, state.clock
-        sampler = make_sampler(config, state)
-        views = load_split(config.dataset, config.evaluation.split)
+        sampler, learned = make_sampler(config, state), state.cameras.to("cpu")
+        split, every = config.evaluation.split, config.evaluation.every
+        views = load_split(config.dataset, split)
+        views = held_out.place(state.field, sampler, config, views, split, learned, cameras, every)
         scores, sheet = score_views(state.field, sampler, views, config, self.folder)
         device = self.backend.device
         metrics = scores.summary() | {
@@ -133,6 +139,7 @@ class RunReport:
             "command": " ".join(["python", *sys.argv]),
             "torch": torch.__version__,
         }
+        metrics |= held_out.pose_facts(config, learned, cameras)
         (self.folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
         if self._events is not None:
             self._events.add_scalar("test/psnr", metrics["psnr"]["mean"], clock.step)
@@ -140,7 +147,7 @@ class RunReport:
         print_table(metrics, scores, state.field.voxel_size)
         print(self.folder / "metrics.json", sheet, sep="\n")
         try:
-            print(write_orbit(state.field, sampler, cameras, config, self.folder / "orbit.mp4"))
+            print(write_orbit(state.field, sampler, learned, config, self.folder / "orbit.mp4"))
         except (OSError, RuntimeError, ValueError) as error:  # the result stands without its video
             print(f"no orbit video: {error}", file=sys.stderr)
 
@@ -167,6 +174,7 @@ def score_views(
         config.evaluation.every,
         keep,
         with_lpips=True,
+        exposure=config.evaluation.exposure,
     )
     path = folder / "contact_sheet.png"
     height, width = (max(row[0].shape[axis] for row in rows) for axis in range(2))
@@ -199,6 +207,10 @@ def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
     if scores.depth_error:
         error = metrics["median_depth_error"]["mean"]
         rows.append(("depth error", f"{error:.4f} world units, {error / voxel_size:.2f} voxels (median of hit pixels)"))
+    for name, words in (("pose_change", "mean change of a pose"), ("pose_error", "mean error of a pose")):
+        if name in metrics:
+            angle, distance = metrics[name]["rotation_degrees"], metrics[name]["translation"]
+            rows.append((name.replace("_", " "), f"{angle:.3f} degrees, {distance:.4f} world units ({words}, aligned)"))
     if "train_seconds" in metrics:
         rows.append(("training", f"{metrics['train_seconds']:.1f} s, {metrics['steps']} steps"))
         rows.append(("memory", f"{metrics['peak_memory_bytes'] / 2**30:.2f} GiB"))

@@ -2,6 +2,7 @@
 
     python scripts/evaluate.py                      the newest run, its test views
     python scripts/evaluate.py run=outputs/RUN split=train every=10
+    python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
 """
 
 import json
@@ -15,14 +16,20 @@ from _runs import RunConfig, open_run
 
 from nerf.config import setting
 from nerf.evaluation import SCORES
+from nerf.held_out import pose_facts
 from nerf.ops.backend import device_name
-from nerf.runs import load_split
 
 
 @dataclass
 class EvaluateConfig(RunConfig):
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
+    view_poses: str | None = setting(
+        None, "evaluation.view_poses; none = as the run had it", choices=("given", "aligned", "refined")
+    )
+    exposure: str | None = setting(
+        None, "evaluation.exposure; none = as the run had it", choices=("none", "fit")
+    )
     root: str | None = setting(None, "folder of the scene, if it has moved since training")
 
 
@@ -30,10 +37,13 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     opened = open_run(config)
     settings = opened.config
     settings.evaluation.split, settings.evaluation.every = config.split, config.every
+    settings.evaluation.view_poses = config.view_poses or settings.evaluation.view_poses
+    settings.evaluation.exposure = config.exposure or settings.evaluation.exposure
     settings.dataset.root = config.root or settings.dataset.root
-    views = load_split(settings.dataset, config.split)
+    views = opened.views(config.split, config.every)
     scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
-    metrics = _training_facts(opened.folder) | scores.summary() | {
+    facts = pose_facts(settings, opened.cameras, opened.given_cameras)
+    metrics = _training_facts(opened.folder) | scores.summary() | facts | {
         "split": config.split,
         "scored_by": {
             "command": " ".join(["python", *sys.argv]),

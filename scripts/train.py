@@ -5,7 +5,9 @@
     python scripts/train.py dataset=blender dataset.scene=NAME
     python scripts/train.py dataset=capture dataset.root=DIR  photos with poses: COLMAP, nerfstudio, LLFF, NSVF, ...
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
+    python scripts/train.py dataset=lego poses=refine         learns the cameras' poses with the scene
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
+    python scripts/train.py dataset=lego dry_run=true         look before: poses, box, memory, time, as one HTML page
 
 The run folder gets config.yaml, model.pt (renders), resume.pt (goes on; may be deleted after the end), metrics.json,
 test renders, a contact sheet, an orbit video, and TensorBoard events where tensorboard is installed. Ctrl-C saves and
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _hydra import CONFIGS, run  # before torch
+from _dry_run import look_before
 from _report import RunReport, image_size, progress_bar, save_config
 from omegaconf import OmegaConf
 
@@ -36,12 +39,22 @@ RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.lo
 @dataclass
 class TrainScriptConfig(Config):
     resume: str | None = setting(None, "folder of a stopped run to go on with")
+    dry_run: bool = setting(
+        False, "write dry_run.html, which looks at the scene and the plan, and train nothing"
+    )
 
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.resume is None:
         check_split(given.dataset, given.evaluation.split)
-        begun = start(Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}))
+        config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+        if given.dry_run:
+            sys.exit(look_before(config, folder))
+        begun = start(config)
+    elif given.dry_run:
+        raise UserError(
+            "dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two."
+        )
     else:
         folder = Path(given.resume)
         if folder.is_file():
@@ -113,7 +126,8 @@ def _lookup(config: Config, name: str) -> object:
     value: object = config
     for part in name.split("."):
         value = getattr(value, part, None)
-    return value.scene if name == "dataset" else value.name if name == "field" else value
+    chosen = {"dataset": "scene", "field": "name", "poses": "mode"}  # what the name of a group's file means
+    return getattr(value, chosen[name]) if name in chosen else value
 
 
 def _set(config: Config, name: str, value: object) -> None:

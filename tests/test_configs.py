@@ -65,7 +65,12 @@ def options(group: str) -> list[str]:
 def test_every_config_file_belongs_to_a_script_or_a_group() -> None:
     top = {path.stem for path in CONFIGS.glob("*.yaml")} - {"output"}
     assert top == set(CLASSES)
-    assert {path.name for path in CONFIGS.iterdir() if path.is_dir()} == {"dataset", "field", "experiment"}
+    assert {path.name for path in CONFIGS.iterdir() if path.is_dir()} == {
+        "dataset",
+        "field",
+        "poses",
+        "experiment",
+    }
 
 
 @pytest.mark.parametrize("script", CLASSES)
@@ -73,7 +78,7 @@ def test_every_script_composes_without_arguments(script: str) -> None:
     assert isinstance(compose(script), settings_class(script))
 
 
-@pytest.mark.parametrize("group", ["dataset", "field", "experiment"])
+@pytest.mark.parametrize("group", ["dataset", "field", "poses", "experiment"])
 def test_every_option_of_every_group_composes_and_resolves(group: str) -> None:
     for option in options(group):
         needed = {"blender": ["dataset.scene=drums"], "capture": ["dataset.root=photos"]}.get(option, [])
@@ -87,6 +92,8 @@ def test_config_files_say_only_what_differs_from_the_dataclasses() -> None:
     """The defaults stand once, in nerf/config.py."""
     for path in CONFIGS.glob("dataset/*.yaml"):
         assert yaml.safe_load(path.read_text()).keys() <= {"defaults", "scene", "root", "format"}, path
+    for path in CONFIGS.glob("poses/*.yaml"):
+        assert yaml.safe_load(path.read_text()).keys() <= {"defaults", "mode"}, path
     for path in CONFIGS.glob("field/*.yaml"):
         assert yaml.safe_load(path.read_text()).keys() == {"defaults"}, path
     defaults = dataclasses.asdict(Config())
@@ -105,6 +112,12 @@ def test_a_dataset_names_its_scene() -> None:
     capture = compose("train", "dataset=capture", "dataset.root=/data/my photos").dataset
     assert (capture.scene, capture.root, capture.format) == ("my photos", "/data/my photos", "auto")
     assert "Missing mandatory value" in complaint("dataset=capture")
+
+
+def test_poses_name_their_mode_and_keep_their_settings() -> None:
+    assert compose("train").poses.mode == "fixed"
+    config = compose("train", "poses=refine", "poses.lr=0.002", "poses.intrinsics=true")
+    assert (config.poses.mode, config.poses.lr, config.poses.intrinsics) == ("refine", 0.002, True)
 
 
 def test_a_field_brings_its_own_settings() -> None:
@@ -137,6 +150,10 @@ def test_none_is_written_as_help_writes_it() -> None:
         ("train=3", "there is no setting 'train'"),
         ("field=voxel_mpl", "choose one of auto, voxel_deferred, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?"),
         ("dataset=legoo", "choose one of blender, bricks, capture, lego. Did you mean dataset=lego?"),
+        ("poses=refin", "choose one of fixed, refine. Did you mean poses=refine?"),
+        ("poses.max_rotation=0", "poses.max_rotation=0.0 is out of range, expected 0.001 to 180"),
+        ("poses.pertub_degrees=2", "did you mean 'poses.perturb_degrees'?"),
+        ("evaluation.view_poses=align", "choose one of given, aligned, refined. Did you mean 'aligned'?"),
         ("experiment=smok", "Did you mean experiment=smoke?"),
         ("backend=nativ", "backend=nativ is unknown; choose one of auto, native, torch. Did you mean 'native'?"),
         ("device=gpu", "choose one of auto, cuda, cpu"),
@@ -179,6 +196,8 @@ def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> 
         ({"train": {"log_every": None}}, "train.log_every=None is a NoneType, expected int"),
         ({"seed": -1}, "seed=-1 is out of range, expected at least 0"),
         ({"sampler": {"min_weight": 1.5}}, "sampler.min_weight=1.5 is out of range, expected 0 to 1"),
+        ({"poses": {"mode": "refin"}}, "choose one of fixed, refine. Did you mean 'refine'?"),
+        ({"poses": {"start": 1.0}}, "poses.start=1.0 is out of range, expected 0 to 0.99"),
         (
             {"dataset": {"background": "whit"}},
             "choose one of auto, white, black, random, learned. Did you mean 'white'?",

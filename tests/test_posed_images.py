@@ -222,7 +222,7 @@ def test_a_model_keeps_its_cameras(tmp_path: Path) -> None:
     cameras = replace(images.cameras, lenses=lenses)
     config, state = state_of(images)
     checkpoint.save(tmp_path, config, state, cameras)
-    found = checkpoint.restore_cameras(checkpoint.load(tmp_path))
+    found = checkpoint.restore_cameras(checkpoint.load(tmp_path), "given_cameras")
     assert torch.equal(found.image_sizes, cameras.image_sizes) and torch.equal(found.intrinsics, cameras.intrinsics)
     assert found.lenses.models == lenses.models and torch.equal(found.lenses.coefficients, lenses.coefficients)
     torch.testing.assert_close(found.lenses.reach, lenses.reach)

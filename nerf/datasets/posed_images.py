@@ -1,7 +1,9 @@
 """Posed images: the record that every loader returns."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from nerf.cameras import Cameras
@@ -57,6 +59,25 @@ class PosedImages:
             return image
         alpha = image[..., 3:]
         return alpha * image[..., :3] + (1 - alpha) * background
+
+    def chosen(self, indices: Sequence[int]) -> "PosedImages":
+        """Some of the images, in rising order, with copies of what is known of their pixels."""
+        spans = [(self.cameras.first_pixel(i), self.cameras.first_pixel(i + 1)) for i in indices]
+        cameras = self.cameras[list(indices)]
+        counted = self.counted
+        if counted is not None:
+            parts = [counted.mask(*span) for span in spans]
+            counted = PixelRuns.of_mask(torch.cat(parts))
+        return replace(
+            self,
+            pixels=torch.cat([self.pixels[first:end] for first, end in spans]),
+            cameras=cameras,
+            names=[self.names[i] for i in indices],
+            depths=None
+            if self.depths is None
+            else torch.cat([self.depths[first:end] for first, end in spans]),
+            counted=counted,
+        )
 
     def _of(self, values: Tensor, index: int) -> Tensor:
         width, height = self.cameras.size(index)

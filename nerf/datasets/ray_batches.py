@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -25,6 +26,13 @@ class RayBatch:
     rays: Rays
     rgba: Tensor  # [R,4] straight alpha
     jitter: Tensor  # [R] in [-0.5, 0.5)
+    pixels: Tensor  # [R] int64, as Cameras.rays_through counts them
+
+
+class RaySource(Protocol):
+    """Where rays come from: cameras as they are, or as they are learned."""
+
+    def rays_through(self, pixel_indices: Tensor) -> Rays: ...
 
 
 class RayBatches:
@@ -42,6 +50,7 @@ class RayBatches:
         home = torch.device("cpu") if on_host else backend.device
         self.images = images.pixels.to(home, non_blocking=True)
         self.cameras: Cameras = images.cameras.to(backend.device)
+        self.ray_source: RaySource = self.cameras
         self.generator = torch.Generator(home).manual_seed(seed)
         self._counted = images.counted
         self.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
@@ -57,8 +66,10 @@ class RayBatches:
     def pool(self, pixels: PixelRuns) -> None:
         self._pool = pixels.to(self.images.device)
 
+    @torch.no_grad()
     def find_pool(self, sampler: RaySampler) -> None:
         """Keeps the pixels that count and whose rays have at least one sample."""
+        self.rest()
         found = []
         for image in range(len(self.cameras)):
             hits = self._meet_scene(image, sampler).flatten()
@@ -80,7 +91,7 @@ class RayBatches:
             (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
         )
         pixels = self.cameras.first_pixel(image) + rows[:, None] * width + columns
-        samples = sampler.sample(self.cameras.rays_through(pixels.flatten()))
+        samples = sampler.sample(self.ray_source.rays_through(pixels.flatten()))
         hits = (samples.ray_offsets.diff() > 0).view(pixels.shape)
         if step == 1:
             return hits
@@ -91,7 +102,7 @@ class RayBatches:
         """count rays, each pixel of the pool equally likely."""
         self.rest()
         pixels, rgba, jitter = (x.to(self.backend.device) for x in self._draw(count, self.generator))
-        return RayBatch(self.cameras.rays_through(pixels), rgba, jitter)
+        return RayBatch(self.ray_source.rays_through(pixels), rgba, jitter, pixels)
 
     def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Pixels [R], rgba [R,4] and jitter [R], where the images are."""
@@ -129,7 +140,8 @@ class RayBatches:
         """The batch of a training step, and its background [R,3]; the step may be recorded as a CUDA graph."""
         if self._feeds_ahead:
             batch = self._feed.current
-            return RayBatch(self.cameras.rays_through(batch.pixels), batch.rgba, batch.jitter), batch.background
+            rays = self.ray_source.rays_through(batch.pixels)
+            return RayBatch(rays, batch.rgba, batch.jitter, batch.pixels), batch.background
         return self.draw(count), background_color(background, count, self.generator, self.backend.device)
 
     def rest(self) -> None:

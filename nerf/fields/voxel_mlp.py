@@ -41,7 +41,8 @@ class VoxelMlp(Field):
     def encode_view(self, directions: Tensor) -> Tensor:
         """The MLP's inputs behind the features, [R,inputs - C], for unit directions [R,3]."""
         width = self.mlp[0].in_features - self.config.feature_channels
-        return encode_view(directions, self.config.view_frequencies, width)
+        view = encode_view(directions, self.config.view_frequencies, width)
+        return view if self.view_weight is None else view * self.view_weight
 
     def parameter_groups(self) -> list[ParameterGroup]:
         grids = [

@@ -30,9 +30,16 @@ class VoxelSh(Field):
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         values = self.interpolate(self.sh_grid, coords)
-        basis = sh_basis(ray_directions, self.config.sh_degree)
+        basis = self.view_basis(ray_directions)
         rgb = torch.sigmoid(self.backend.ops.contract_basis(values, basis, ray_indices))
         return self.density(coords), rgb
+
+    def view_basis(self, ray_directions: Tensor) -> Tensor:
+        """What colour sees of unit directions [R,3]: spherical harmonics [R, (degree + 1)^2]."""
+        basis = sh_basis(ray_directions, self.config.sh_degree)
+        if self.view_weight is None:
+            return basis
+        return torch.cat([basis[:, :1], basis[:, 1:] * self.view_weight], dim=-1)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [

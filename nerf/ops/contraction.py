@@ -7,6 +7,7 @@ Units: the inner box is [-1, 1] on each axis and stays as it is; what lies outsi
 import torch
 from torch import Tensor
 
+SMALLEST = 1e-12  # far below thickness^2; keeps the slope of a root finite
 FARTHEST = 2.0**22  # times the limit: the largest number whose inverse is told from infinity in float32
 
 
@@ -45,7 +46,7 @@ def leave_box(origins: Tensor, directions: Tensor, thickness: Tensor) -> tuple[T
     outward = (origins * torch.where(directions > 0, 1.0, -1.0).to(origins)).gather(-1, axis[:, None])[:, 0]
     passes = (origins - directions / steepest[:, None] * outward[:, None]).abs().amax(-1)
     leave = (passes.clamp(min=1) - outward) / steepest
-    limit = torch.maximum(thickness, (passes * (1 + thickness)).sqrt()) / steepest
+    limit = torch.maximum(thickness, (passes * (1 + thickness)).clamp(min=SMALLEST).sqrt()) / steepest
     still = steepest == 0
     return leave.masked_fill(still, torch.inf), limit.masked_fill(still, torch.inf)
 

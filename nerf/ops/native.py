@@ -33,7 +33,7 @@ def march_rays(
 
 def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
     """See reference.interpolate_trilinear. Backward adds to grad and hands autograd no gradient of the grid."""
-    if grad is None or coords.requires_grad or not torch.is_grad_enabled():
+    if grad is None or not torch.is_grad_enabled():
         return _ops.interpolate_trilinear(grid, coords)
     return _InterpolateInto.apply(grid, coords, grad)
 
@@ -307,19 +307,23 @@ def _trilinear_backward(ctx, grad_out):
 
 
 class _InterpolateInto(torch.autograd.Function):
-    """Interpolation whose backward pass adds to a gradient that is there."""
+    """Interpolation whose backward pass adds to a gradient that is there; coords get theirs through autograd."""
 
     @staticmethod
     def forward(ctx, grid, coords, grad):
-        ctx.save_for_backward(coords)
+        ctx.save_for_backward(grid, coords)
         ctx.grad = grad
         return _ops.interpolate_trilinear(grid, coords)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_out):
-        interpolate_trilinear_grad(ctx.grad, grad_out, *ctx.saved_tensors)
-        return None, None, None
+        grid, coords = ctx.saved_tensors
+        if ctx.needs_input_grad[0]:
+            interpolate_trilinear_grad(ctx.grad, grad_out, coords)
+        if not ctx.needs_input_grad[1]:
+            return None, None, None
+        return None, _ops.interpolate_trilinear_backward(grad_out, grid, coords, False, True)[1], None
 
 
 def _save_composite(ctx, inputs, output):

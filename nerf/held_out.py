@@ -1,0 +1,105 @@
+"""Where held-out views are seen from once poses were learned, and how far the learned poses went.
+
+A learned scene is free to lie elsewhere, turned and at another size, than the given poses say. The training cameras,
+of which both poses are known, tell how; held-out cameras are moved alike (Lin et al. 2021, section 4.1).
+"""
+
+from dataclasses import replace
+
+import torch
+
+from nerf.cameras import Cameras
+from nerf.config import Config, PosesConfig
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.ray_batches import RayBatches
+from nerf.fields.field import Field
+from nerf.losses import photometric
+from nerf.pose_alignment import align, perturbed, pose_errors
+from nerf.pose_refinement import PoseRefinement, scene_radius
+from nerf.rendering import render_samples, visible_samples
+from nerf.sampler import RaySampler
+
+RAYS_PER_VIEW = 64  # of each view in a step of its refinement
+MAX_RAYS = {"cuda": 1 << 14, "cpu": 1 << 12}
+
+
+def place(
+    field: Field,
+    sampler: RaySampler,
+    config: Config,
+    views: PosedImages,
+    split: str,
+    learned: Cameras,
+    given: Cameras,
+    every: int = 1,
+) -> PosedImages:
+    """The views of a split, with the cameras from which they are to be scored (evaluation.view_poses).
+
+    learned, given: the training cameras, on the CPU. Training views get the learned ones. every: only every k-th view
+    is going to be looked at.
+    """
+    how = config.evaluation.view_poses
+    if how == "given" or (how == "aligned" and torch.equal(learned.c2w, given.c2w)):
+        return views
+    if split == "train":
+        return replace(views, cameras=learned)
+    cameras = align(given, learned).applied(views.cameras)
+    if config.poses.intrinsics:  # one correction for all, in shares of the image: that of any camera
+        change = learned.intrinsics[:1] / given.intrinsics[:1]
+        cameras = replace(cameras, intrinsics=cameras.intrinsics * change)
+    if how == "refined":
+        chosen = range(0, len(views), every)
+        c2w = cameras.c2w.clone()
+        some = replace(views, cameras=cameras).chosen(chosen)
+        c2w[list(chosen)] = refine(field, sampler, config, some).c2w.cpu()
+        cameras = replace(cameras, c2w=c2w)
+    return replace(views, cameras=cameras)
+
+
+def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages) -> Cameras:
+    """The views' cameras, each moved to where its own photo fits the scene best; the field stays as it is.
+
+    What is left of a score after that says how good the scene is, not how well its place is known (Lin et al. 2021).
+    """
+    backend = sampler.backend
+    batches = RayBatches(views, backend, config.seed)
+    settings = replace(PosesConfig(), start=0.0, warmup=0.0)
+    poses = PoseRefinement(batches.cameras, scene_radius(field.box), settings, backend, keep_scale=False)
+    batches.ray_source = poses
+    batches.find_pool(sampler)
+    given = torch.full((3,), 0.0 if config.dataset.background == "black" else 1.0, device=backend.device)
+    color = field.background_behind(given).detach()
+    count = min(RAYS_PER_VIEW * len(views), MAX_RAYS[backend.device.type])
+    if len(batches.pool) == 0:  # no view sees the scene
+        return views.cameras
+    trained = [p for p in field.parameters() if p.requires_grad]
+    field.requires_grad_(False)
+    try:
+        for step in range(config.evaluation.pose_steps):
+            poses.advance(step / config.evaluation.pose_steps)
+            batch = batches.draw(count)
+            samples = visible_samples(field, sampler, batch.rays, batch.jitter)
+            alpha = batch.rgba[:, 3:]
+            truth = alpha * batch.rgba[:, :3] + (1 - alpha) * color
+            rendering = render_samples(field, sampler, samples, color)
+            photometric(rendering.rgb, truth).backward()
+            poses.step()
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+    return poses.refined()
+
+
+def pose_facts(config: Config, learned: Cameras, given: Cameras) -> dict[str, dict[str, float]]:
+    """For metrics.json: pose_change where poses were learned; pose_error where they were perturbed, so it is known.
+
+    Both after alignment, rotations in degrees, translations in world units.
+    """
+    facts = {}
+    start = perturbed(given, config.poses, config.seed)
+    if config.poses.mode == "refine":
+        facts["pose_change"] = pose_errors(start, learned).summary()
+    if not torch.equal(start.c2w, given.c2w):
+        facts["pose_error_before"] = pose_errors(given, start).summary()
+        facts["pose_error"] = pose_errors(given, learned).summary()
+    return facts

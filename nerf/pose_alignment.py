@@ -1,0 +1,104 @@
+"""Poses against poses: perturbing them for experiments, aligning two sets of them, and measuring what is left.
+
+Legend: I cameras.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nerf.cameras import Cameras
+from nerf.config import PosesConfig
+from nerf.pose_refinement import scene_distances
+from nerf.se3 import exponential, rotation_angle
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """x' = scale * rotation @ x + translation."""
+
+    scale: float
+    rotation: Tensor  # [3,3] float64
+    translation: Tensor  # [3] float64
+
+    def applied(self, cameras: Cameras) -> Cameras:
+        """The cameras, moved; they see a scene that is moved alike as they saw it before."""
+        c2w = cameras.c2w.double()
+        center = self.scale * c2w[:, :, 3] @ self.rotation.T + self.translation
+        moved = torch.cat([self.rotation @ c2w[:, :, :3], center[:, :, None]], dim=-1)
+        return replace(cameras, c2w=moved.to(cameras.c2w))
+
+
+@dataclass(frozen=True)
+class PoseErrors:
+    """How far poses are from the given ones once they are aligned, camera by camera."""
+
+    rotation: list[float]  # degrees
+    translation: list[float]  # world units of the given poses
+
+    def summary(self) -> dict[str, float]:
+        """Plain values for metrics.json: means."""
+        count = len(self.rotation)
+        return {
+            "rotation_degrees": sum(self.rotation) / count,
+            "max_rotation_degrees": max(self.rotation),
+            "translation": sum(self.translation) / count,
+            "max_translation": max(self.translation),
+        }
+
+
+def align(given: Cameras, learned: Cameras) -> Similarity:
+    """The similarity that takes given poses to learned ones (Umeyama 1991), by least squares.
+
+    A scene and its cameras can be learned anywhere, turned and at another size. Centres count in units of their spread
+    and axes count too, so that cameras in one place or on one line determine the rotation as well.
+    """
+    source, target = given.c2w.double().cpu(), learned.c2w.double().cpu()
+    from_mean, to_mean = source[:, :, 3].mean(0), target[:, :, 3].mean(0)
+    centers, moved = source[:, :, 3] - from_mean, target[:, :, 3] - to_mean
+    spread, new_spread = centers.square().sum(), moved.square().sum()
+    covariance = (target[:, :, :3] @ source[:, :, :3].mT).sum(0) / len(given)
+    spreads = (spread * new_spread).sqrt()
+    if spreads > 0:
+        covariance = covariance + moved.T @ centers / spreads
+    u, _, vh = torch.linalg.svd(covariance)
+    flip = torch.diag(torch.tensor([1.0, 1.0, torch.det(u @ vh).sign().item()], dtype=torch.float64))
+    rotation = u @ flip @ vh
+    scale = ((moved @ rotation * centers).sum() / spread).item() if spreads > 0 else 1.0
+    return Similarity(scale, rotation, to_mean - scale * rotation @ from_mean)
+
+
+def pose_errors(given: Cameras, learned: Cameras) -> PoseErrors:
+    """Rotation and translation errors of learned poses, the given ones being right, after their alignment."""
+    fit = align(learned, given).applied(learned)
+    one, other = given.c2w.double().cpu(), fit.c2w.double().cpu()
+    angles = rotation_angle(one[:, :, :3].mT @ other[:, :, :3]) * 180 / math.pi
+    return PoseErrors(angles.tolist(), (one[:, :, 3] - other[:, :, 3]).norm(dim=-1).tolist())
+
+
+def perturbed(cameras: Cameras, config: PosesConfig, seed: int) -> Cameras:
+    """Cameras [I] with the errors that the config asks for; the same ones for the same seed.
+
+    perturb_degrees turns each camera about its own centre by that angle, about an axis of any direction;
+    perturb_translation moves its centre in any direction by that share of its distance to the scene; perturb_sigma puts
+    an SE(3) increment with six normal numbers of that deviation, radians and world units, before world-to-camera
+    (Lin et al. 2021, section 4.2).
+    """
+    if not (config.perturb_degrees or config.perturb_translation or config.perturb_sigma):
+        return cameras
+    generator = torch.Generator().manual_seed(seed)
+    axes, steps, noise = (torch.randn(len(cameras), n, dtype=torch.float64, generator=generator) for n in (3, 3, 6))
+    axes, steps = (torch.nn.functional.normalize(x, dim=-1) for x in (axes, steps))
+    c2w = cameras.c2w.double().cpu()
+    if config.perturb_sigma > 0:
+        rotation, shift = exponential(noise * config.perturb_sigma)
+        center = rotation.mT @ (c2w[:, :, 3:] - shift[:, :, None])
+        c2w = torch.cat([rotation.mT @ c2w[:, :, :3], center], dim=-1)
+    angle = math.radians(config.perturb_degrees)
+    rotation, _ = exponential(torch.cat([angle * axes, torch.zeros_like(axes)], dim=-1))
+    distance = config.perturb_translation * scene_distances(cameras).double().cpu()
+    center = c2w[:, :, 3] + distance[:, None] * steps
+    moved = torch.cat([c2w[:, :, :3] @ rotation, center[:, :, None]], dim=-1)
+    return replace(cameras, c2w=moved.to(cameras.c2w))

@@ -1,0 +1,44 @@
+"""What a run will take, before it runs: the bytes that are free for it, and the time of a step."""
+
+import re
+import time
+from pathlib import Path
+
+import torch
+
+from nerf import memory_plan
+from nerf.config import Config
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.scene_description import SceneDescription
+from nerf.ops.backend import Backend
+from nerf.training import prepare, training_step
+
+WARM_STEPS, TIMED_STEPS = 2, 5
+
+
+def measure_step(config: Config, images: PosedImages, backend: Backend, described: SceneDescription) -> float:
+    """Seconds of a training step at the start of a resolved run, which is thrown away. Raises UserError as prepare."""
+    state = prepare(config, images, backend, described)
+    monitor = torch.zeros(4, device=backend.device)
+    for step in range(WARM_STEPS + TIMED_STEPS):
+        if step == WARM_STEPS:
+            _wait(backend)
+            started = time.perf_counter()
+        state.batches.advance(config.train.rays_per_step, config.dataset.background)
+        training_step(config, state, monitor)
+    _wait(backend)
+    state.batches.rest()
+    return (time.perf_counter() - started) / TIMED_STEPS
+
+
+def _wait(backend: Backend) -> None:
+    if backend.device.type == "cuda":
+        torch.cuda.synchronize(backend.device)
+
+
+def free_bytes(device: torch.device, images: PosedImages) -> int:
+    """Of the GPU; of the host, where the images are there already, with what they take."""
+    if device.type == "cuda":
+        return memory_plan.free_bytes(device)
+    available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(available[1]) * 1024 + images.pixels.nbytes

@@ -1,0 +1,166 @@
+"""Perturbing poses, aligning two sets of them, the errors that are left, and held-out views that move along."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_runs import run_to, tiny_config, tiny_images
+
+from nerf.cameras import Cameras
+from nerf.config import EvaluationConfig, PosesConfig
+from nerf.evaluation import evaluate
+from nerf.held_out import place, pose_facts
+from nerf.ops.backend import select
+from nerf.pose_alignment import Similarity, align, perturbed, pose_errors
+from nerf.pose_refinement import scene_distances
+from nerf.se3 import exponential, rotation_angle
+from nerf.training import make_sampler, prepare, resolve
+
+GIVEN = tiny_images().cameras
+
+
+def some_similarity() -> Similarity:
+    rotation, _ = exponential(torch.tensor([[0.4, -1.0, 0.3, 0, 0, 0]], dtype=torch.float64))
+    return Similarity(1.7, rotation[0], torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
+
+
+def moved_centers(cameras: Cameras, centers: torch.Tensor) -> Cameras:
+    return replace(cameras, c2w=torch.cat([cameras.c2w[:, :, :3], centers[:, :, None]], dim=-1))
+
+
+LINE = moved_centers(GIVEN, torch.arange(8.0)[:, None] * torch.tensor([1.0, 0.5, 0.0]))
+ONE_PLACE = moved_centers(GIVEN, torch.ones(8, 3))
+
+
+# Alignment
+
+
+@pytest.mark.parametrize("cameras", [GIVEN, LINE, GIVEN[:2], GIVEN[:1]], ids=["ring", "line", "two", "one"])
+def test_a_similarity_is_found_again(cameras: Cameras) -> None:
+    true = some_similarity()
+    found = align(cameras, true.applied(cameras))
+    torch.testing.assert_close(found.rotation, true.rotation, rtol=0, atol=1e-5)
+    assert found.scale == pytest.approx(true.scale if len(cameras) > 1 else 1.0, abs=1e-5)
+    expected = true.applied(cameras).c2w
+    torch.testing.assert_close(found.applied(cameras).c2w, expected, rtol=0, atol=2e-5)
+
+
+def test_cameras_in_one_place_determine_the_rotation() -> None:
+    true = replace(some_similarity(), scale=1.0)
+    torch.testing.assert_close(align(ONE_PLACE, true.applied(ONE_PLACE)).rotation, true.rotation, rtol=0, atol=1e-5)
+
+
+def test_what_cannot_be_aligned_is_not_mirrored() -> None:
+    """Poses that have nothing to do with each other: least squares alone would mirror some of them."""
+    for _ in range(50):
+        one, other = (
+            replace(LINE[:2], c2w=torch.cat([exponential(3 * torch.randn(2, 6))[0], torch.randn(2, 3, 1)], dim=-1))
+            for _ in range(2)
+        )
+        rotation = align(one, other).rotation
+        assert torch.det(rotation).item() == pytest.approx(1)
+        torch.testing.assert_close(rotation @ rotation.T, torch.eye(3, dtype=torch.float64))
+
+
+def test_a_similarity_moves_cameras_with_what_they_see() -> None:
+    move, points = some_similarity(), torch.randn(5, 3)
+    carried = (move.scale * points.double() @ move.rotation.T + move.translation).float()
+    for before, after in zip(GIVEN.project(3, points), move.applied(GIVEN).project(3, carried), strict=True):
+        torch.testing.assert_close(after, before * (1 if after.ndim == 2 else move.scale), rtol=1e-4, atol=1e-3)
+
+
+def test_errors_are_zero_after_a_similarity_and_known_otherwise() -> None:
+    same = pose_errors(GIVEN, some_similarity().applied(GIVEN)).summary()
+    assert same["max_rotation_degrees"] < 1e-4 and same["max_translation"] < 1e-5
+    c2w = GIVEN.c2w.double()
+    turns = torch.zeros(8, 6, dtype=torch.float64)
+    turns[:, 0] = torch.tensor([0.01, -0.01] * 4)  # no common turn is in them
+    wrong = replace(GIVEN, c2w=torch.cat([c2w[:, :, :3] @ exponential(turns)[0], c2w[:, :, 3:]], dim=-1))
+    assert pose_errors(GIVEN, wrong).rotation == pytest.approx([math.degrees(0.01)] * 8, rel=1e-2)
+
+
+# Perturbation
+
+
+def test_every_pose_is_perturbed_by_what_was_asked() -> None:
+    config = PosesConfig(perturb_degrees=2.0, perturb_translation=0.02)
+    wrong = perturbed(GIVEN, config, seed=3)
+    angles = rotation_angle(GIVEN.c2w[:, :, :3].double().mT @ wrong.c2w[:, :, :3].double())
+    torch.testing.assert_close(angles, torch.full((8,), math.radians(2), dtype=torch.float64), rtol=1e-4, atol=0)
+    torch.testing.assert_close((wrong.centers - GIVEN.centers).norm(dim=-1), 0.02 * scene_distances(GIVEN))
+    assert torch.equal(wrong.c2w, perturbed(GIVEN, config, seed=3).c2w)
+    assert not torch.equal(wrong.c2w, perturbed(GIVEN, config, seed=4).c2w)
+    assert scene_distances(GIVEN).tolist() == pytest.approx([4.0] * 8, rel=1e-3)
+
+
+def test_noise_of_barf_turns_about_the_origin() -> None:
+    many = Cameras(GIVEN.c2w[:1].repeat(4000, 1, 1), GIVEN.intrinsics[:1].repeat(4000, 1), 20, 20)
+    wrong = perturbed(many, PosesConfig(perturb_sigma=0.15), seed=0)
+    angles = rotation_angle(many.c2w[:, :, :3].double().mT @ wrong.c2w[:, :, :3].double())
+    assert angles.square().mean().sqrt().item() == pytest.approx(0.15 * math.sqrt(3), rel=0.03)
+    pixels = torch.stack([wrong.project(i, torch.zeros(1, 3))[0][0] for i in range(200)])
+    assert (pixels - 10).abs().median() < 1.5  # what the camera looks at stays in sight: 0.15 of a distance of 4
+
+
+def test_cameras_side_by_side_have_a_distance_too() -> None:
+    parallel = replace(LINE, c2w=torch.cat([LINE.c2w[:1, :, :3].expand(8, 3, 3), LINE.c2w[:, :, 3:]], dim=-1))
+    distances = scene_distances(parallel)
+    assert (distances > 0).all() and distances.unique().numel() == 1
+
+
+# Held-out views
+
+
+def trained(moved: Similarity | None = None, how: str = "aligned"):
+    """A short run, and its training cameras as if the whole scene had been learned elsewhere."""
+    config = replace(tiny_config(), evaluation=EvaluationConfig(view_poses=how), poses=PosesConfig(mode="refine"))
+    config = resolve(replace(config, poses=replace(config.poses, coarsest=500)), select("native", "cpu"))
+    state = prepare(config, tiny_images(), select("native", "cpu"))
+    learned = GIVEN if moved is None else moved.applied(GIVEN)
+    return config, state, make_sampler(config, state), learned
+
+
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_held_out_views_move_as_the_training_views_did(split: str) -> None:
+    move = some_similarity()
+    config, state, sampler, learned = trained(move)
+    views = tiny_images(split)
+    placed = place(state.field, sampler, config, views, split, learned, GIVEN)
+    torch.testing.assert_close(placed.cameras.c2w, move.applied(views.cameras).c2w, rtol=0, atol=3e-5)
+    config.evaluation.view_poses = "given"
+    assert place(state.field, sampler, config, views, split, learned, GIVEN) is views
+
+
+def test_views_that_are_off_are_refined_by_their_own_photos() -> None:
+    """The scene stays as it is, the views find back; only every second one is asked for."""
+    config, state, _, _ = trained(how="refined")
+    config = replace(config, train=replace(config.train, steps=300, rays_per_step=256))
+    state = prepare(config, tiny_images(), state.field.backend)
+    run_to(config, state, 300)
+    sampler, views = make_sampler(config, state), tiny_images("test")
+    off = perturbed(views.cameras, PosesConfig(perturb_degrees=1.5), seed=1)
+    before = {name: value.clone() for name, value in state.field.state_dict().items()}
+    learned = state.cameras
+    placed = place(state.field, sampler, config, replace(views, cameras=off), "test", learned, learned, every=2)
+    assert torch.equal(placed.cameras.c2w[1::2], off.c2w[1::2])
+    assert all(torch.equal(before[name], value) for name, value in state.field.state_dict().items())
+    assert all(p.requires_grad for p in state.field.parameters())
+    assert not any(p.grad.any() for p in state.field.parameters())  # training would go on with them
+    psnr = {}
+    for name, cameras in (("off", off), ("placed", placed.cameras)):
+        scores = evaluate(state.field, sampler, replace(views, cameras=cameras), torch.ones(3), every=2)
+        psnr[name] = sum(scores.psnr) / len(scores.psnr)
+    assert psnr["placed"] > psnr["off"] + 1.5
+
+
+def test_the_report_tells_changes_and_errors_where_they_are_known() -> None:
+    config, _, _, _ = trained()
+    facts = pose_facts(config, GIVEN, GIVEN)
+    assert facts.keys() == {"pose_change"} and facts["pose_change"]["rotation_degrees"] < 1e-3
+    config.poses.perturb_degrees = 2.0
+    facts = pose_facts(config, GIVEN, GIVEN)  # they went all the way back
+    assert facts.keys() == {"pose_change", "pose_error_before", "pose_error"}
+    assert 1 < facts["pose_change"]["rotation_degrees"] < 2.5 and facts["pose_error"]["rotation_degrees"] < 1e-3
+    config.poses.mode = "fixed"
+    assert pose_facts(config, GIVEN, GIVEN).keys() == {"pose_error_before", "pose_error"}
