@@ -108,7 +108,7 @@ def test_step_is_the_step_of_training(config: Config, images: PosedImages, disto
     timed.step(0)
     expected = dict(trained.state.field.named_parameters())
     for name, parameter in timed.state.field.named_parameters():
-        # Training looks at density in the march, whose midpoints are rounded otherwise; Adam's first step has one length.
+        # Training looks at density in the march, whose midpoints are rounded otherwise.
         close = torch.isclose(parameter, expected[name], rtol=1e-3, atol=1e-4)
         assert close.double().mean() > 0.99, name
         assert not torch.equal(parameter, start.field["field"][name]), f"{name} did not move"

@@ -57,6 +57,8 @@ def names(folder: Path) -> list[str]:
 
 # There and back
 
+LEVEL = 1 / 255
+
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_state_config_and_cameras_return_unchanged(tmp_path: Path, field: str) -> None:
@@ -73,7 +75,8 @@ def test_state_config_and_cameras_return_unchanged(tmp_path: Path, field: str) -
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_the_model_alone_renders_what_the_run_renders_to_the_last_bit(tmp_path: Path, field: str) -> None:
+def test_the_model_alone_renders_what_the_run_renders(tmp_path: Path, field: str) -> None:
+    """Its values are in half precision: no pixel differs by an 8-bit level."""
     config, state = save_run(tmp_path, field)
     (tmp_path / "resume.pt").unlink()
     cameras, white, sampler = tiny_images().cameras, torch.ones(3), make_sampler(config, state)
@@ -84,7 +87,8 @@ def test_the_model_alone_renders_what_the_run_renders_to_the_last_bit(tmp_path: 
     sampler = make_sampler(config, state)
     for view, (rgb, opacity, depth) in enumerate((e.rgb, e.opacity, e.depth) for e in expected):
         found = render_image(state.field, sampler, cameras, view, white)
-        assert torch.equal(found.rgb, rgb) and torch.equal(found.opacity, opacity) and torch.equal(found.depth, depth)
+        assert (found.rgb - rgb).abs().max() < LEVEL and (found.opacity - opacity).abs().max() < LEVEL
+        torch.testing.assert_close(found.depth, depth, atol=5 * LEVEL, rtol=0)  # a few world units from the cameras
 
 
 def test_the_resume_state_needs_no_model_and_the_model_no_state(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_fewer_rays_and_images_on_the_host_are_proposed_where_they_suffice() -> 
 
 
 def test_a_run_on_a_gpu_is_refused_before_its_grids_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device only says that it is one: everything up to the plan runs on the CPU. The box needs the images there."""
+    """The device only says that it is one: all up to the plan runs on the CPU. The box needs the images there."""
     config, _ = tiny_state(tiny_config())
     backend = select("native", "cpu")
 

@@ -154,7 +154,7 @@ def test_a_saved_run_resumes_and_renders_what_the_open_one_does(run: TrainingRun
     views = [x.render(cameras, 1) for x in (opened, loaded)]
     assert views[0].rgb.shape == (16, 16, 3) and views[0].opacity.max() > 0.1
     for name in ("rgb", "opacity", "depth"):
-        assert torch.equal(getattr(views[0], name), getattr(views[1], name))
+        torch.testing.assert_close(getattr(views[0], name), getattr(views[1], name), atol=0.02, rtol=0)  # half
     list(resumed.train())
     assert differing(never_stopped(), facts(resumed.state)) == []
     scores = resumed.open().evaluate("test", every=4)
