@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) spread_packs_kernel(CellsArgs<T> a, 
   const int64_t count = 8 * a.num_points * packs;
   Pack<T, kSize> share[kWrites];
 #pragma unroll
-  for (int j = 0; j < kWrites; ++j) {  // all on their way together
+  for (int j = 0; j < kWrites; ++j) {                                     // all on their way together
     const Place p = place(min2(first + j * kThreads, count - 1), packs);  // row: of a corner
     share[j] = load<kSize>(a.grad_out + (p.row / 8 * packs + p.column) * kSize);
     const T weight = cell_weights(a.points + 3 * (p.row / 8)).corner_weight(int(p.row % 8));

@@ -78,8 +78,7 @@ __device__ void composite_by_warp(const CompositeArgs<T>& a, int64_t r, int lane
     for (int c = 0; c < S::kSize; ++c)
       for (int distance = S::kLanes; distance < 32; distance *= 2)
         sum[e].v[c] += __shfl_xor_sync(kAllLanes, sum[e].v[c], distance);
-    if (lane < S::kLanes && lane + e < S::kPacks)
-      store(a.out_values + r * kChannels + (lane + e) * S::kSize, sum[e]);
+    if (lane < S::kLanes && lane + e < S::kPacks) store(a.out_values + r * kChannels + (lane + e) * S::kSize, sum[e]);
   }
   if (lane == 0) a.opacity[r] = opacity, a.depth[r] = depth;
 }

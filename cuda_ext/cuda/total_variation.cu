@@ -10,8 +10,8 @@ constexpr int kTileZ = 32, kTileY = kThreads / kTileZ;  // packs, vertices
 constexpr int kWalk = 8;                                // vertices along x
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) total_variation_kernel(TotalVariationArgs<T> a, int64_t tiles_z,
-                                                                   int64_t tiles_y) {
+__global__ void __launch_bounds__(kThreads)
+    total_variation_kernel(TotalVariationArgs<T> a, int64_t tiles_z, int64_t tiles_y) {
   constexpr int kSize = kPackSize<T>;
   const int64_t tile = blockIdx.x, size_x = a.vertices[0], size_y = a.vertices[1], row = a.vertices[2] * a.channels;
   const int64_t column = (tile % tiles_z * kTileZ + threadIdx.x % kTileZ) * kSize;  // z and channel

@@ -14,12 +14,12 @@ namespace nerf {
 
 template <class T>
 struct AdamArgs {
-  T* param;                                // [V,C]
-  T *exp_avg, *exp_avg_sq;                 // [num_rows,C]: moments of the rows that are visited, in their order
-  T* grad;                                 // [V,C]
-  int64_t channels;                        // C
-  int64_t all_rows;                        // V
-  const int64_t* rows;                     // [num_rows] those to visit, each once; null: all
+  T* param;                 // [V,C]
+  T *exp_avg, *exp_avg_sq;  // [num_rows,C]: moments of the rows that are visited, in their order
+  T* grad;                  // [V,C]
+  int64_t channels;         // C
+  int64_t all_rows;         // V
+  const int64_t* rows;      // [num_rows] those to visit, each once; null: all
   int64_t num_rows;
   const float* lr;  // [lr_count]: one, or one per channel
   int64_t lr_count;

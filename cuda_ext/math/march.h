@@ -77,7 +77,7 @@ struct LatticeRay {
   // of any thickness whose cells begin as large as those of the box.
   HOST_DEVICE void position(T t, T point[3]) const {
     if (contraction == T(0)) {
-      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) point[axis] = origin[axis] + t * direction[axis];
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) point[axis] = origin[axis] + t * direction[axis];
       return;
     }
     const T far = distance(t);

@@ -26,7 +26,7 @@ HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r) {
     T coord[3];
     ray.position(ray.t(k + T(0.5)), coord);
     const Stencil<T> s = make_stencil(coord, a.density.vertices);
-    NERF_UNROLL for (int k = 0; k < 8; ++k) {
+  NERF_UNROLL for (int k = 0; k < 8; ++k) {
       const T* corner = a.values_grid + s.corner_row(k) * a.channels;
       const T corner_weight = weight * s.corner_weight(k);
       for (int64_t c = 0; c < a.channels; ++c) values[c] += corner_weight * corner[c];

@@ -22,8 +22,7 @@ struct MarchInputs {
     check_argument("near", lower, o, dtype, {num_rays});
     check_argument("far", upper, o, dtype, {num_rays});
     check_argument("occupied", cells, o, ScalarType::Bool, {kAny, kAny, kAny});
-    if (cells.numel() == 0)
-      reject("occupied has shape " + shape_name(cells.sizes()) + ", expected at least one cell");
+    if (cells.numel() == 0) reject("occupied has shape " + shape_name(cells.sizes()) + ", expected at least one cell");
     if (!(step > 0)) reject("step_size is " + std::to_string(step) + ", expected a positive length");
     if (!(shell >= 0 && shell < INFINITY))
       reject("contraction is " + std::to_string(shell) + ", expected 0 (none) or the thickness of a shell");
