@@ -4,12 +4,10 @@ Legend: R rays, M samples, N points, C channels, X Y Z grid vertices. Arguments 
 native.py, names included. Derivatives come from autograd.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from nerf.ops.contraction import FARTHEST, contract, contracted_to_distance, distance_to_contracted, leave_box
+from nerf.ops.ray_paths import rays_through_grid
 
 MAX_LATTICE_POINTS = 1 << 24  # per chunk of rays in march_rays; bounds the memory of the dense lattice
 
@@ -45,7 +43,7 @@ def march_rays(
     origins, directions, jitter = origins.detach(), directions.detach(), jitter.detach()
     cells = torch.tensor(occupied.shape, device=origins.device)
     upper = cells.to(origins.dtype)
-    t_min, t_max, position = _rays_through_grid(origins, directions, near, far, upper, contraction)
+    t_min, t_max, position = rays_through_grid(origins, directions, near, far, upper, contraction)
     t_max = torch.where(t_max - t_min < torch.inf, t_max, -torch.inf)
 
     steps = ((t_max - t_min) / step_size - jitter).nan_to_num(0, 0, 0).clamp(min=0)
@@ -79,53 +77,6 @@ def march_rays(
     return torch.nn.functional.pad(ends, (1, 0)), ray_indices, t_starts, t_ends, overflow
 
 
-_Position = Callable[[Tensor, slice | Tensor], Tensor]  # grid units [rows,K,3] of some rows of the rays at t [rows,K]
-
-
-def _rays_through_grid(
-    origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor, contraction: float
-) -> tuple[Tensor, Tensor, _Position]:
-    """t_min and t_max [R] of rays in the grid [0, upper], and where they are between."""
-    if contraction:
-        return _contracted_rays(origins, directions, near, far, upper, contraction)
-    return _straight_rays(origins, directions, near, far, upper)
-
-
-def _straight_rays(
-    origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor
-) -> tuple[Tensor, Tensor, _Position]:
-    """As _rays_through_grid, for a grid that is a box of the world."""
-    parallel = directions == 0
-    within = (origins >= 0) & (origins <= upper)
-    at_lower, at_upper = (0 - origins) / directions, (upper - origins) / directions
-    infinity = torch.full_like(origins, torch.inf)
-    entry = torch.where(parallel, torch.where(within, -infinity, infinity), torch.minimum(at_lower, at_upper))
-    leave = torch.where(parallel, torch.where(within, infinity, -infinity), torch.maximum(at_lower, at_upper))
-
-    def position(t: Tensor, rows: slice | Tensor) -> Tensor:
-        return origins[rows, None] + t[..., None] * directions[rows, None]
-
-    return torch.maximum(near, entry.amax(-1)), torch.minimum(far, leave.amin(-1)), position
-
-
-def _contracted_rays(
-    origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor, contraction: float
-) -> tuple[Tensor, Tensor, _Position]:
-    """As _rays_through_grid, for a grid that holds all of space; t is contracted distance."""
-    half, thickness = upper / 2, upper.new_full((), contraction)
-    inner = half / (1 + thickness)
-    origins, directions = (origins - half) / inner, directions / inner
-    leave, limit = leave_box(origins, directions, thickness)
-    farthest = torch.minimum(far, leave + limit * FARTHEST)
-
-    def position(t: Tensor, rows: slice | Tensor) -> Tensor:
-        distance = contracted_to_distance(t, leave[rows, None], limit[rows, None])
-        points = origins[rows, None] + distance[..., None] * directions[rows, None]
-        return half + inner * contract(points, thickness)
-
-    return distance_to_contracted(near, leave, limit), distance_to_contracted(farthest, leave, limit), position
-
-
 def march_visible(
     origins: Tensor,
     directions: Tensor,
@@ -155,7 +106,7 @@ def march_visible(
         origins, directions, jitter, occupied, near, far, step_size, contraction=contraction
     )
     upper = torch.tensor(occupied.shape, device=origins.device).to(origins.dtype)
-    *_, position = _rays_through_grid(origins, directions, near, far, upper, contraction)
+    *_, position = rays_through_grid(origins, directions, near, far, upper, contraction)
     coords = position((0.5 * (t_starts + t_ends))[:, None], ray_indices)[:, 0]
     raw_density = interpolate_trilinear(density_grid, coords)[:, 0]
     density = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
