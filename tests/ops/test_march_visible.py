@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from cases import CASES, THIN_AIR
+from cases import CASES
+from march_cases import THIN_AIR
 from proofs import (
     FLOATS,
     assert_checks_devices,
