@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nerf.config import FIELDS, Config, TrainConfig
+from nerf.fields import field as field_module
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.ops.backend import select
@@ -77,3 +78,14 @@ def test_auto_takes_the_field_that_gets_farthest(device: str, seconds: float | N
     config = resolve(Config(train=TrainConfig(max_seconds=seconds)), backend)
     assert (config.field.name, config.train.rays_per_step) == (field, rays)
     assert type(config.field) is FIELDS[field]
+
+
+@pytest.mark.parametrize("at_a_time", [1, 100, 1 << 21])
+def test_upsampling_is_trilinear_whatever_the_slab(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(field_module, "POINTS_AT_A_TIME", at_a_time)
+    field = field_of("voxel_deferred")
+    before = field.feature_grid.detach().permute(3, 0, 1, 2)[None]
+    expected = torch.nn.functional.interpolate(before, size=(9, 7, 12), mode="trilinear", align_corners=True)
+    field.upsample((9, 7, 12))
+    assert field.density_grid.shape == (9, 7, 12, 1) and field.resolution == (9, 7, 12)
+    torch.testing.assert_close(field.feature_grid.detach(), expected[0].permute(1, 2, 3, 0), rtol=1e-4, atol=1e-5)

@@ -8,12 +8,20 @@ import torch
 
 from nerf import rendering
 from nerf.cameras import Cameras
-from nerf.config import SamplerConfig, VoxelShConfig
+from nerf.config import SamplerConfig, VoxelDeferredConfig, VoxelShConfig
+from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.fields.voxel_sh import VoxelSh
 from nerf.occupancy import uniform
 from nerf.ops.backend import Backend, select
 from nerf.rays import Rays
-from nerf.rendering import render_image, render_samples, sample_weights, select_visible, visible_samples
+from nerf.rendering import (
+    render_image,
+    render_rays,
+    render_samples,
+    sample_weights,
+    select_visible,
+    visible_samples,
+)
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
 
@@ -141,3 +149,21 @@ def test_an_image_does_not_depend_on_its_pieces(backend: Backend, monkeypatch: p
     torch.testing.assert_close(pieces.rgb, whole.rgb)  # vector code ends elsewhere in a row of another length
     torch.testing.assert_close(pieces.depth, whole.depth)
     assert whole.opacity[4, 5] > 0.8 and whole.opacity[0, 0] < 0.1  # the box is in the middle
+
+
+def test_a_picture_in_one_walk_is_what_its_samples_show(backend: Backend) -> None:
+    """A field that composites its grid is rendered without samples: the same colour, opacity and depth, and where a ray
+    meets nothing the background alone."""
+    box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
+    field = VoxelDeferred(VoxelDeferredConfig(), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
+    torch.nn.init.normal_(field.density_grid, mean=6.0)
+    torch.nn.init.normal_(field.feature_grid)
+    background, rays = torch.tensor([0.2, 0.4, 0.6]), rays_through_the_box()
+    for config in (ALL_SAMPLES, SamplerConfig(min_weight=0.02)):
+        sampler = sampler_of(field, 0.05, config)
+        with torch.no_grad():
+            found = render_rays(field, sampler, rays, background)
+            expected = render_samples(field, sampler, visible_samples(field, sampler, rays), background)
+        assert found.opacity[:3].min() > 0.1 and torch.equal(found.rgb[3], background)
+        for name in ("rgb", "opacity", "depth"):
+            torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-4, atol=1e-4)

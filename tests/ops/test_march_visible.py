@@ -51,6 +51,15 @@ def test_behind_too_little_light_nothing_weighs(ops, device):
 
 
 @BOTH
+def test_the_walk_goes_on_as_long_as_a_sample_could_weigh_enough(ops, device):
+    """Behind the first cell 1.5 times min_weight of the light is left, and all of it meets the last one."""
+    arguments = list(wall(device, min_weight=0.01))
+    arguments[3] = torch.tensor([True, False, False, True], device=device).view(4, 1, 1)
+    arguments[7] = torch.tensor([4.185, 4.185, 0.0, 1e4, 1e4], device=device).view(5, 1, 1, 1).expand(5, 2, 2, 1)
+    assert ops.march_visible(*arguments)[2].tolist() == [1.0, 1.5, 4.0]
+
+
+@BOTH
 def test_coordinates_are_the_midpoints_in_grid_units(ops, device):
     coords = ops.march_visible(*wall(device))[4]
     assert coords.tolist() == [[0.25 + 0.5 * k, 0.5, 0.5] for k in range(8)]
