@@ -55,7 +55,7 @@ class Problem:
     leaves: tuple[str, ...] = ()  # arguments whose gradient backward computes
     written: tuple[str, ...] = ()  # arguments written in place
     cleared: tuple[str, ...] = ()  # of these, what each run needs anew
-    always_same: bool = False  # the result is discrete: no other dtype is more exact
+    always_same: bool = False  # what is found is discrete: another dtype finds another sample, not a truer one
 
     def as_float64(self) -> "Problem":
         """The same numbers in the dtype that serves as truth."""
@@ -240,7 +240,7 @@ def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Floor]:
 def march_visible(size: Size, device: torch.device) -> Problem:
     arguments, coords, looking = seen_march(size, device)
     floor = Floor(looking.num_bytes + LONG * (size.rays + 1) + len(coords) * (LONG + 5 * FLOAT))
-    return Problem(arguments | {"capacity": len(coords)}, {"forward": floor})
+    return Problem(arguments | {"capacity": len(coords)}, {"forward": floor}, always_same=True)
 
 
 def render_rays(size: Size, channels: int, device: torch.device) -> Problem:

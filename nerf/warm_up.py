@@ -21,6 +21,7 @@ from nerf.ops.backend import Backend
 from nerf.training import TrainingStopped, prepare, train
 
 VIEWS, SIZE, FOV, DISTANCE = 8, 48, 0.8, 4.0  # pixels, radians, world units; the scene is the unit sphere
+AROUND, IN_FRONT = math.tau, 0.5  # radians that the cameras stand apart; in front for a forward-facing scene
 STEPS = 12  # a doubling, a pruning and two recorded steps are among them
 VOXELS = 48**3
 MAX_RAYS = 16384  # of a batch; larger ones load the same kernels
@@ -48,7 +49,7 @@ def train_briefly(config: Config, backend: Backend) -> int:
     on_gpu = backend.device.type == "cuda"
     with torch.random.fork_rng([backend.device] if on_gpu else []):
         short = shortened(config)
-        state = prepare(short, synthetic_scene(), backend)
+        state = prepare(short, synthetic_scene(short.dataset.kind), backend)
         try:
             for _ in train(short, state):
                 pass
@@ -77,10 +78,11 @@ def shortened(config: Config) -> Config:
     )
 
 
-def synthetic_scene() -> PosedImages:
-    """Views of the unit sphere, coloured by its normal, on a transparent background."""
+def synthetic_scene(kind: str) -> PosedImages:
+    """Views of the unit sphere, coloured by its normal, on a transparent background, as the kind of scene wants them."""
     focal, up, target = focal_from_fov(SIZE, FOV), torch.tensor([0.0, 0.0, 1.0]), torch.zeros(3)
-    azimuths = [math.tau * view / VIEWS for view in range(VIEWS)]
+    apart = IN_FRONT if kind == "forward" else AROUND
+    azimuths = [apart * view / VIEWS for view in range(VIEWS)]
     places = [DISTANCE * torch.tensor([math.cos(a), math.sin(a), 0.5]) for a in azimuths]
     c2w = torch.stack([look_at(place, target, up) for place in places])
     cameras = Cameras(c2w, torch.tensor([[focal, focal, SIZE / 2, SIZE / 2]]).expand(VIEWS, 4), SIZE, SIZE)

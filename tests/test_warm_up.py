@@ -38,8 +38,17 @@ def test_batches_keep_their_size_so_that_the_same_kernels_are_loaded() -> None:
     assert warm_up.shortened(config).field.__class__ is config.field.__class__
 
 
-def test_the_scene_has_a_ball_in_the_middle_of_every_view() -> None:
-    scene = warm_up.synthetic_scene()
+@pytest.mark.parametrize("kind", ["box", "forward", "unbounded"])
+def test_every_kind_of_scene_is_warmed_up_as_what_it_is(kind: str) -> None:
+    chosen = select("native", "cpu")
+    config = resolve(tiny_config(steps=None, max_seconds=5.0), chosen, kind)
+    assert warm_up.shortened(config).dataset.kind == kind
+    assert warm_up.train_briefly(config, chosen) == warm_up.STEPS
+
+
+@pytest.mark.parametrize("kind", ["box", "forward"])
+def test_the_scene_has_a_ball_in_the_middle_of_every_view(kind: str) -> None:
+    scene = warm_up.synthetic_scene(kind)
     alpha = scene.pixels[:, 3].view(-1, warm_up.SIZE, warm_up.SIZE)
     assert (alpha[:, warm_up.SIZE // 2, warm_up.SIZE // 2] == 255).all() and not alpha[:, 0].any()
     assert 0.1 < (alpha > 0).double().mean() < 0.6
