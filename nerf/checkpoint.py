@@ -38,13 +38,13 @@ from nerf.pose_alignment import perturbed
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
 from nerf.spaces import restore_space, space_state
-from nerf.training import TrainState, learn_exposure, refine_poses
+from nerf.training import TrainState, learn_exposure, noise_source, refine_poses
 
 MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
 SINGLE_FILE = "checkpoint.pt"  # what version 1 wrote in place of the two
 FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
-VERSION = 3
+VERSION = 4
 # What reading a file that somebody else wrote, or half a file, can raise.
 UNREADABLE = (
     OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
@@ -64,6 +64,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "occupied": state.occupancy.occupied,
         "optimizer": state.optimizer.state_dict(),
         "generator": state.batches.generator.get_state(),
+        "noise": state.field.noise.get_state(),
         "pool": state.batches.pool.bounds,
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
@@ -272,6 +273,8 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
         learners[name].load_state_dict(values["values"])
         learners[name].optimizer.load_state_dict(values["optimizer"])
     batches.generator.set_state(content["generator"])
+    field.noise = noise_source(config, backend)
+    field.noise.set_state(content["noise"])
     batches.pool = PixelRuns.of_bounds(content["pool"])
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])

@@ -59,7 +59,7 @@ class FieldConfig:
     )
     num_voxels: int | None = setting(
         None,
-        "voxels of the finest grid; none = by kind and budget, in a box up to 256^3 on a GPU, 80^3 on a CPU",
+        "voxels of the finest grid; none = by kind and budget, in a box up to 288^3 on a GPU, 80^3 on a CPU",
         low=8,
     )
     min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
@@ -86,6 +86,10 @@ class VoxelMlpConfig(FieldConfig):
 @dataclass
 class VoxelDeferredConfig(VoxelMlpConfig):
     name: str = setting("voxel_deferred", "which field", choices=FIELD_NAMES)
+    feature_channels: int = setting(16, "features per vertex; a multiple of 4 is fastest", low=1, high=64)
+    hidden_width: int = setting(256, "neurons per hidden layer of the colour MLP", low=1, high=1024)
+    hidden_layers: int = setting(3, "hidden layers of the colour MLP", low=0, high=8)
+    feature_noise: float = setting(0.1, "deviation of the noise on each pixel's features in training", low=0)
     lr_features: float = setting(0.03, "learning rate of the features", low=0)
     lr_mlp: float = setting(2e-3, "learning rate of the MLP", low=0)
 
@@ -143,7 +147,7 @@ class TrainConfig:
     steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 38 seconds on a CPU", low=1)
     max_seconds: float | None = setting(None, "wall clock of training alone; the schedule stretches to fit", low=0.1)
     rays_per_step: int | None = setting(
-        None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 for voxel_deferred there", low=1
+        None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 or 32768 for voxel_deferred there", low=1
     )
     lr_decay: float = setting(0.1, "factor on all learning rates over the run, exponential", low=1e-6, high=1)
     beta1: float = setting(0.9, "Adam's decay of the mean gradient", low=0, high=0.9999)

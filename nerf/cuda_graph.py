@@ -61,9 +61,10 @@ class StepRunner:
 
     def _record(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        generator = self._arguments[1].batches.generator
-        if generator.device.type == "cuda":  # else batches come from host memory, drawn outside of the step
-            graph.register_generator_state(generator)
+        state = self._arguments[1]
+        for generator in (state.batches.generator, state.field.noise):
+            if generator is not None and generator.device.type == "cuda":  # else batches come from host memory, drawn outside of the step
+                graph.register_generator_state(generator)
         with torch.cuda.graph(graph):
             self._step(*self._arguments)
         return graph

@@ -140,6 +140,7 @@ def prepare(
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     if config.dataset.background == "learned":
         field.learn_background()
+    field.noise = noise_source(config, backend)
     occupancy = visual_hull.carve(silhouettes, box, first)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     learned = {"poses": refine_poses(config, batches, field), "exposure": learn_exposure(config, batches)}
@@ -161,6 +162,11 @@ def prepare(
             f"occupancy took {spent:.1f} s; give train.max_seconds={math.ceil(5 * spent)} or more."
         )
     return state
+
+
+def noise_source(config: Config, backend: Backend) -> torch.Generator:
+    """Random numbers for the field; batches have their own, which may be drawn ahead and elsewhere."""
+    return torch.Generator(backend.device).manual_seed(config.seed)
 
 
 def find_silhouettes(

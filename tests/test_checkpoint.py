@@ -23,7 +23,7 @@ from nerf.ops.backend import select
 from nerf.rendering import render_image
 from nerf.training import TrainState, make_sampler
 
-FIELDS = ("voxel_sh", "voxel_mlp")
+FIELDS = ("voxel_sh", "voxel_mlp", "voxel_deferred")
 LOADERS = {"model.pt": checkpoint.load, "resume.pt": checkpoint.load_resume}
 
 
@@ -277,9 +277,9 @@ def _picture(path: Path) -> None:
         (_picture, "damaged or no checkpoint of this program"),
         (lambda path: torch.save([torch.zeros(3)], path), "format mark is missing"),
         (lambda path: torch.save({"state_dict": {}}, path), "format mark is missing"),
-        (lambda path: torch.save({"format": "nerf-voxel-checkpoint", "version": 1}, path), "version 1, .* version 3"),
+        (lambda path: torch.save({"format": "nerf-voxel-checkpoint", "version": 1}, path), "version 1, .* version 4"),
         (lambda path: torch.save({"format": checkpoint.FORMATS[path.name], "version": 99}, path),
-         "version 99, .* reads version 3; use the program that wrote it"),
+         "version 99, .* reads version 4; use the program that wrote it"),
     ],
     ids=["zip", "picture", "list", "other program", "version before", "version to come"],
 )  # fmt: skip
@@ -294,7 +294,7 @@ def test_foreign(tmp_path: Path, write: Callable[[Path], object], found: str, na
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_run_of_the_version_with_one_file_is_answered(tmp_path: Path, name: str) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"never read")
-    assert "checkpoint.pt was written by version 1, this program reads version 3" in complaint_of_folder(tmp_path, name)
+    assert "checkpoint.pt was written by version 1, this program reads version 4" in complaint_of_folder(tmp_path, name)
 
 
 class Trap:

@@ -60,15 +60,30 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
         coords = torch.tensor([[0.1, 0.2, 0.3], [2.6, 1.4, 3.0]])
         _, values = field(coords, views, torch.zeros(2, dtype=torch.int64))
         features = field.interpolate(field.feature_grid, coords).mean(0)
-        mlp_of_mean = field_of("voxel_deferred").shade(features[None], torch.ones(1), views)
+        mlp_of_mean = torch.sigmoid(field.mlp(torch.cat([features[None], field.encode_view(views)], dim=-1)))
         assert torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6) == same
+
+
+def test_features_are_noisy_while_they_are_learned_and_never_in_a_picture() -> None:
+    field, views = field_of("voxel_deferred"), directions(7)
+    values, opacity = torch.randn(7, field.config.feature_channels), torch.ones(7)
+    clean = field.shade(values, opacity, views)
+    field.noise = torch.Generator().manual_seed(0)
+    first, second = (field.shade(values, opacity, views) for _ in range(2))
+    assert (first - clean).abs().max() > 1e-4 and (second - first).abs().max() > 1e-4
+    field.noise.manual_seed(0)
+    assert torch.equal(field.shade(values, opacity, views), first)
+    with torch.no_grad():
+        assert torch.equal(field.shade(values, opacity, views), clean)
+    field.requires_grad_(False)  # as where a held-out view's pose is looked for
+    assert torch.equal(field.shade(values, opacity, views), clean)
 
 
 @pytest.mark.parametrize(
     ("device", "seconds", "field", "rays"),
     [
         ("cuda", 15.0, "voxel_deferred", 16384),
-        ("cuda", None, "voxel_deferred", 16384),
+        ("cuda", None, "voxel_deferred", 32768),
         ("cpu", 15.0, "voxel_sh", 4096),
     ],
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nerf.config import FIELDS, SamplerConfig, VoxelMlpConfig
+from nerf.config import FIELDS, SamplerConfig, VoxelDeferredConfig
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.occupancy import OccupancyGrid, cells_at, corners_of
@@ -57,7 +57,7 @@ def test_there_and_back(sparse: tuple[Field, OccupancyGrid]) -> None:
 @pytest.mark.parametrize("occupied", [torch.zeros(3, 4, 5, dtype=torch.bool), torch.ones(3, 4, 5, dtype=torch.bool)])
 def test_nothing_and_everything_occupied(occupied: torch.Tensor) -> None:
     backend, box = select("native", "cpu"), SceneBox(torch.tensor([[-1.0] * 3, [1.0] * 3]))
-    field = build_field(VoxelMlpConfig(), box, (4, 5, 6), 0.1, backend)
+    field = build_field(VoxelDeferredConfig(), box, (4, 5, 6), 0.1, backend)
     torch.nn.init.normal_(field.density_grid)
     grids, found = unpack(pack(field, OccupancyGrid(occupied)), (4, 5, 6))
     assert torch.equal(found, occupied)
@@ -66,7 +66,7 @@ def test_nothing_and_everything_occupied(occupied: torch.Tensor) -> None:
 
 def test_values_beyond_half_precision_become_its_largest() -> None:
     backend, box = select("native", "cpu"), SceneBox(torch.tensor([[-1.0] * 3, [1.0] * 3]))
-    field = build_field(VoxelMlpConfig(), box, (4, 5, 6), 0.1, backend)
+    field = build_field(VoxelDeferredConfig(), box, (4, 5, 6), 0.1, backend)
     torch.nn.init.constant_(field.density_grid, -1e6)
     grids, _ = unpack(pack(field, OccupancyGrid(torch.ones(3, 4, 5, dtype=torch.bool))), (4, 5, 6))
     assert grids["density_grid"].isfinite().all() and (grids["density_grid"] < -60_000).all()
@@ -122,10 +122,10 @@ def test_parts_that_do_not_fit_are_refused(sparse: tuple[Field, OccupancyGrid], 
 
 
 def test_a_surface_in_a_grid_of_256_cubed_takes_less_than_100_mb() -> None:
-    """A shell like that of a pruned scene: 4 % of the cells, three to four cells thick; one density and 12 features."""
+    """A shell like that of a pruned scene: 4 % of the cells, three to four cells thick; a density and features, in halves."""
     x = torch.arange(255) - 127.0
     radius = (x[:, None, None] ** 2 + x[:, None] ** 2 + x**2).sqrt()
     occupied = (radius - 122).abs() < 1.8
     assert 0.03 < occupied.float().mean() < 0.05
     stored = int(corners_of(occupied).sum())
-    assert stored * (1 + VoxelMlpConfig().feature_channels) * 4 + occupied.numel() / 8 < 100e6
+    assert stored * (1 + VoxelDeferredConfig().feature_channels) * 2 + occupied.numel() / 8 < 100e6

@@ -47,7 +47,8 @@ def test_every_field_has_a_recipe_that_reaches_any_budget_or_is_the_longest_of_i
     for name in FIELDS.keys() - {"auto"}:
         for seconds in (0.5, 1e5, None):
             assert choose(device, name, seconds).field == name
-    assert choose(device, "auto", None).up_to == math.inf
+    assert choose(device, "auto", 1e9).up_to == math.inf
+    assert choose(device, "auto", None) == choose(device, "auto", 60.0)
     rows = [recipe for recipe in RECIPES if recipe.device == device]
     for name in {recipe.field for recipe in rows}:
         limits = [recipe.up_to for recipe in rows if recipe.field == name]

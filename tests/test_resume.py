@@ -27,7 +27,7 @@ def stop_and_restore(folder: Path, config: Config, state: TrainState) -> tuple[C
     return config, checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
 
 
-@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp"])
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
 def test_resumed_equals_never_stopped_to_the_last_bit(tmp_path: Path, field: str) -> None:
     config, never_stopped = tiny_state(tiny_config(field))
     run_to(config, never_stopped, STEPS)
@@ -47,7 +47,7 @@ def test_resumed_equals_never_stopped_to_the_last_bit(tmp_path: Path, field: str
     assert torch.equal(draws[0].rgba, draws[1].rgba) and torch.equal(draws[0].jitter, draws[1].jitter)
 
 
-@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp"])
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
 def test_a_run_stopped_at_every_event_is_the_same_too(tmp_path: Path, field: str) -> None:
     config, never_stopped = tiny_state(tiny_config(field))
     run_to(config, never_stopped, STEPS)

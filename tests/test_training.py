@@ -26,7 +26,7 @@ from nerf.ops.backend import select
 from nerf.rendering import render_samples, visible_samples
 from nerf.training import NonFiniteLoss, TrainState, make_sampler, prepare, resolve, train, training_step
 
-FIELDS = ("voxel_sh", "voxel_mlp")
+FIELDS = ("voxel_sh", "voxel_mlp", "voxel_deferred")
 BACKENDS = ("native", "torch")
 GOLDEN_STEPS = 10
 BRICKS = Path(__file__).parents[1] / "data" / "bricks"
@@ -91,7 +91,8 @@ def operations_of_a_step(config: Config, backend_name: str) -> dict[str, int]:
 @pytest.mark.parametrize("variation", [0.0, 1e-6])
 def test_native_calls_our_operations_for_all_that_they_do(field: str, variation: float) -> None:
     config = replace(tiny_config(field), loss=LossConfig(tv_density=variation, tv_color=variation))
-    parameters = 2 if field == "voxel_sh" else 2 + 6  # grids; weights and biases of three layers
+    layers = {"voxel_sh": 0, "voxel_mlp": 3, "voxel_deferred": 4}[field]
+    parameters = 2 + 2 * layers  # grids; weights and biases
     expected = {
         "sample_images": 1,
         "march_visible": 1,
