@@ -42,7 +42,7 @@ class DatasetConfig:
     )
     background: str = setting(
         "auto",
-        "colour behind the scene; auto = white in a box, else learned",
+        "colour behind the scene; auto = white in a box, learned in an unbounded scene, else random in training",
         choices=("auto", "white", "black", "random", "learned"),
     )
     aabb: list[float] | None = setting(
@@ -79,7 +79,7 @@ class VoxelMlpConfig(FieldConfig):
     hidden_width: int = setting(128, "neurons per hidden layer of the colour MLP", low=1, high=1024)
     hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
     view_frequencies: int = setting(4, "frequencies of the view direction's sines and cosines", low=0, high=8)
-    lr_features: float = setting(0.1, "learning rate of the features", low=0)
+    lr_features: float | None = setting(None, "learning rate of the features; none = 0.1, or 0.01 where all photos look one way", low=0)
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
 
@@ -90,7 +90,9 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     hidden_width: int = setting(256, "neurons per hidden layer of the colour MLP", low=1, high=1024)
     hidden_layers: int = setting(3, "hidden layers of the colour MLP", low=0, high=8)
     feature_noise: float = setting(0.1, "deviation of the noise on each pixel's features in training", low=0)
-    lr_features: float = setting(0.03, "learning rate of the features", low=0)
+    lr_features: float | None = setting(
+        None, "learning rate of the features; none = 0.03, or 0.01 where all photos look one way", low=0
+    )
     lr_mlp: float = setting(2e-3, "learning rate of the MLP", low=0)
 
 
@@ -131,7 +133,9 @@ class LossConfig:
         "weight per ray of the total variation of colour or features; none = 0 in a box, else by kind",
         low=0,
     )
-    tv_until: float = setting(0.5, "share of the run during which total variation counts", low=0, high=1)
+    tv_until: float | None = setting(
+        None, "share of the run during which total variation counts; none = 0.5, or all of it by kind", low=0, high=1
+    )
     opacity_entropy: float | None = setting(
         None,
         "weight of the entropy of each ray's opacity; none = in a box 0.001 for voxel_mlp, 0.005 for voxel_sh, else 0",
@@ -168,7 +172,7 @@ class PosesConfig:
         "fixed", "take the poses as given, or learn them with the scene", choices=("fixed", "refine")
     )
     lr: float = setting(
-        1e-3, "learning rate of poses: radians, and shares of the distance to the scene", low=0
+        3e-3, "learning rate of poses: radians, and shares of the distance to the scene", low=0
     )
     lr_decay: float = setting(
         0.03, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1
@@ -176,22 +180,22 @@ class PosesConfig:
     beta1: float = setting(0.9, "Adam's decay of the poses' mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of their mean squared gradient", low=0, high=0.99999)
     start: float = setting(
-        0.03, "share of the run before poses move: the scene needs some to appear", low=0, high=0.99
+        0.01, "share of the run before poses move: the scene needs some to appear", low=0, high=0.99
     )
     warmup: float = setting(0.02, "share of the rest over which their learning rates rise", low=0, high=1)
-    max_rotation: float = setting(30.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
+    max_rotation: float = setting(60.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
     max_translation: float = setting(
         0.5, "nor moves farther than this share of its distance to the scene", low=1e-6
     )
     slack: float = setting(
         4.0, "silhouettes count as widened by this angle, degrees: how wrong poses may be", low=0
     )
-    coarsest: int = setting(8000, "voxels of the first grid: poses settle from coarse to fine", low=8)
+    coarsest: int = setting(1000, "voxels of the first grid: poses settle from coarse to fine", low=8)
     finest_at: float = setting(
         0.4, "share of the run at which the last doubling comes, instead of field.upsample_at", low=0, high=1
     )
     view_from: float = setting(
-        0.6,
+        0.4,
         "share of the run before colour depends on the direction, which would hide errors",
         low=0,
         high=0.9,

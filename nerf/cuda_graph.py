@@ -63,7 +63,8 @@ class StepRunner:
         graph = torch.cuda.CUDAGraph()
         state = self._arguments[1]
         for generator in (state.batches.generator, state.field.noise):
-            if generator is not None and generator.device.type == "cuda":  # else batches come from host memory, drawn outside of the step
+            # A generator of the host draws batches outside of the step; without one nothing is drawn.
+            if generator is not None and generator.device.type == "cuda":
                 graph.register_generator_state(generator)
         with torch.cuda.graph(graph):
             self._step(*self._arguments)

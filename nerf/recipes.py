@@ -29,14 +29,15 @@ class Recipe:
 
 _CUDA = {"field.num_voxels": 256**3, "train.rays_per_step": 8192}
 _CPU = {"field.num_voxels": 80**3, "train.rays_per_step": 4096}
-_DEFERRED = {"loss.opacity_entropy": 0.0}
-_MLP = {"loss.opacity_entropy": 0.001}
+_DEFERRED = {"loss.opacity_entropy": 0.0, "field.lr_features": 0.03}
+_MLP = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
 _SH = {"loss.opacity_entropy": 0.005}
 _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, "train.rays_per_step": 16384}  # its MLP costs next to nothing
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
 _CALM = {"train.rays_per_step": 32768}  # fewer, larger steps generalise better between views
 _SMOOTH = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0}
-DEFAULTS = {"loss.tv_density": 0.0, "loss.tv_color": 0.0, "loss.distortion": 0.0}
+_FEW_VIEWS = {"loss.tv_until": 1.0, "field.lr_features": 0.01}  # a dozen or two that differ little
+DEFAULTS = {"loss.tv_density": 0.0, "loss.tv_color": 0.0, "loss.tv_until": 0.5, "loss.distortion": 0.0}
 
 RECIPES = (
     Recipe("cuda", "voxel_deferred", 3.0, {**_DEFERRED_CUDA, "field.num_voxels": 160**3}),
@@ -57,14 +58,17 @@ RECIPES = (
 KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
     "box": {"cuda": {}, "cpu": {}},
     "forward": {
-        "cuda": {"field.num_voxels": 384**3, **_SMOOTH},
-        "cpu": {"field.num_voxels": 128**3, **_SMOOTH},
+        "cuda": {"field.num_voxels": 384**3, **_SMOOTH, **_FEW_VIEWS},
+        "cpu": {"field.num_voxels": 128**3, **_SMOOTH, **_FEW_VIEWS},
     },
     "unbounded": {
         "cuda": {"field.num_voxels": 320**3, **_SMOOTH, "loss.distortion": 0.01},
         "cpu": {"field.num_voxels": 112**3, **_SMOOTH, "loss.distortion": 0.01},
     },
 }
+
+# Behind the scene of each kind: where photos are full to the edge, a random colour leaves no ray half transparent.
+BACKGROUNDS = {"box": "white", "forward": "random", "unbounded": "learned"}
 
 
 def choose(device: str, field: str, seconds: float | None) -> Recipe:
@@ -90,10 +94,10 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     groups["field"]["name"] = recipe.field
     background = config.dataset.background
     if background == "auto":
-        background = "white" if kind == "box" else "learned"
+        background = BACKGROUNDS[kind]
     for name, value in {**DEFAULTS, **recipe.settings, **KINDS[kind][device]}.items():
         group, leaf = name.split(".")
-        if groups[group][leaf] is None:
+        if leaf in groups[group] and groups[group][leaf] is None:  # what a kind needs is not in every field
             groups[group][leaf] = value
     return replace(
         config,

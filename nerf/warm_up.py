@@ -79,7 +79,7 @@ def shortened(config: Config) -> Config:
 
 
 def synthetic_scene(kind: str) -> PosedImages:
-    """Views of the unit sphere, coloured by its normal, on a transparent background, as the kind of scene wants them."""
+    """Views of the unit sphere, coloured by its normal, on a transparent background, for a kind of scene."""
     focal, up, target = focal_from_fov(SIZE, FOV), torch.tensor([0.0, 0.0, 1.0]), torch.zeros(3)
     apart = IN_FRONT if kind == "forward" else AROUND
     azimuths = [apart * view / VIEWS for view in range(VIEWS)]

@@ -122,7 +122,7 @@ def test_parts_that_do_not_fit_are_refused(sparse: tuple[Field, OccupancyGrid], 
 
 
 def test_a_surface_in_a_grid_of_256_cubed_takes_less_than_100_mb() -> None:
-    """A shell like that of a pruned scene: 4 % of the cells, three to four cells thick; a density and features, in halves."""
+    """A shell like that of a pruned scene: 4 % of the cells, three to four cells thick; all values in halves."""
     x = torch.arange(255) - 127.0
     radius = (x[:, None, None] ** 2 + x[:, None] ** 2 + x**2).sqrt()
     occupied = (radius - 122).abs() < 1.8
