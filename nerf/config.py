@@ -79,7 +79,9 @@ class VoxelMlpConfig(FieldConfig):
     hidden_width: int = setting(128, "neurons per hidden layer of the colour MLP", low=1, high=1024)
     hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
     view_frequencies: int = setting(4, "frequencies of the view direction's sines and cosines", low=0, high=8)
-    lr_features: float | None = setting(None, "learning rate of the features; none = 0.1, or 0.01 where all photos look one way", low=0)
+    lr_features: float | None = setting(
+        None, "learning rate of the features; none = 0.1, on a GPU 0.01 where all photos look one way", low=0
+    )
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
 
@@ -91,7 +93,7 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     hidden_layers: int = setting(3, "hidden layers of the colour MLP", low=0, high=8)
     feature_noise: float = setting(0.1, "deviation of the noise on each pixel's features in training", low=0)
     lr_features: float | None = setting(
-        None, "learning rate of the features; none = 0.03, or 0.01 where all photos look one way", low=0
+        None, "learning rate of the features; none = 0.03, on a GPU 0.01 where all photos look one way", low=0
     )
     lr_mlp: float = setting(2e-3, "learning rate of the MLP", low=0)
 

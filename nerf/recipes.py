@@ -36,7 +36,7 @@ _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, "train.rays_per_step": 16384}  # its MLP
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
 _CALM = {"train.rays_per_step": 32768}  # fewer, larger steps generalise better between views
 _SMOOTH = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0}
-_FEW_VIEWS = {"loss.tv_until": 1.0, "field.lr_features": 0.01}  # a dozen or two that differ little
+_FEW_VIEWS = {"loss.tv_until": 1.0}  # a dozen or two that differ little
 DEFAULTS = {"loss.tv_density": 0.0, "loss.tv_color": 0.0, "loss.tv_until": 0.5, "loss.distortion": 0.0}
 
 RECIPES = (
@@ -58,8 +58,8 @@ RECIPES = (
 KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
     "box": {"cuda": {}, "cpu": {}},
     "forward": {
-        "cuda": {"field.num_voxels": 384**3, **_SMOOTH, **_FEW_VIEWS},
-        "cpu": {"field.num_voxels": 128**3, **_SMOOTH, **_FEW_VIEWS},
+        "cuda": {"field.num_voxels": 384**3, **_SMOOTH, **_FEW_VIEWS, "field.lr_features": 0.01},
+        "cpu": {"field.num_voxels": 128**3, **_SMOOTH, **_FEW_VIEWS},  # too few steps for so low a rate
     },
     "unbounded": {
         "cuda": {"field.num_voxels": 320**3, **_SMOOTH, "loss.distortion": 0.01},
