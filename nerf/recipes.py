@@ -91,6 +91,8 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     recipe = choose(device, config.field.name, seconds)
     groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "train")}
     groups["train"] |= {"steps": steps, "max_seconds": seconds}
+    if config.field.name == "auto":  # which has what all fields share
+        groups["field"] = asdict(FIELDS[recipe.field]()) | groups["field"]
     groups["field"]["name"] = recipe.field
     background = config.dataset.background
     if background == "auto":
