@@ -82,6 +82,15 @@ def test_what_is_given_stays() -> None:
     assert fill_in(resolved, "cuda", "box") == resolved
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_nothing_is_left_open(kind: str, device: str, name: str) -> None:
+    resolved = asdict(fill_in(Config(field=FIELDS[name]()), device, kind))
+    open_ones = {f"{g}.{n}" for g in ("field", "loss", "train") for n, v in resolved[g].items() if v is None}
+    assert open_ones in ({"train.steps"}, {"train.max_seconds"})
+
+
 def test_without_a_budget() -> None:
     gpu, cpu = (fill_in(Config(), device, "box").train for device in ("cuda", "cpu"))
     assert (gpu.steps, gpu.max_seconds) == (DEFAULT_STEPS_CUDA, None)
