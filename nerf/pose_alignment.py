@@ -14,6 +14,10 @@ from nerf.config import PosesConfig
 from nerf.pose_refinement import scene_distances
 from nerf.se3 import exponential, rotation_angle
 
+ALIGNMENT_ROUNDS = 20
+EXACT = 1e-20  # squared misfits that are rounding
+OUTLYING = 3.0  # times the median misfit
+
 
 @dataclass(frozen=True)
 class Similarity:
@@ -50,23 +54,52 @@ class PoseErrors:
 
 
 def align(given: Cameras, learned: Cameras) -> Similarity:
-    """The similarity that takes given poses to learned ones (Umeyama 1991), by least squares.
+    """The similarity that takes given poses to learned ones, whatever a few of them do.
 
-    A scene and its cameras can be learned anywhere, turned and at another size. Centres count in units of their spread
-    and axes count too, so that cameras in one place or on one line determine the rotation as well.
+    A scene and its cameras can be learned anywhere, turned and at another size. By least squares a single camera that
+    was never found again would shift all the others by its share: cameras weigh the less the worse they fit
+    (iteratively reweighted least squares, Holland and Welsch 1977, with Cauchy's weights).
     """
     source, target = given.c2w.double().cpu(), learned.c2w.double().cpu()
-    from_mean, to_mean = source[:, :, 3].mean(0), target[:, :, 3].mean(0)
+    weights = torch.ones(len(given), dtype=torch.float64)
+    for _ in range(ALIGNMENT_ROUNDS):
+        fit = _least_squares(source, target, weights / weights.sum())
+        squares = _misfits(source, target, fit)
+        typical = squares.median()
+        if typical < EXACT:
+            break
+        weights = 1 / (1 + squares / (OUTLYING**2 * typical))
+    return fit
+
+
+def _misfits(source: Tensor, target: Tensor, fit: Similarity) -> Tensor:
+    """How badly each pose [I,3,4] fits, squared: its axes in radians, its centre in units of the centres' spread."""
+    axes = (fit.rotation @ source[:, :, :3] - target[:, :, :3]).square().sum((1, 2)) / 2
+    spread = fit.scale**2 * (source[:, :, 3] - source[:, :, 3].median(0).values).square().sum(-1).median()
+    if spread == 0:
+        return axes
+    centers = fit.scale * source[:, :, 3] @ fit.rotation.T + fit.translation - target[:, :, 3]
+    return axes + centers.square().sum(-1) / spread
+
+
+def _least_squares(source: Tensor, target: Tensor, weights: Tensor) -> Similarity:
+    """The similarity from poses [I,3,4] to others (Umeyama 1991), weights [I] adding up to 1.
+
+    Centres count in units of their spread and axes count too, so that cameras in one place or on one line determine the
+    rotation as well.
+    """
+    from_mean, to_mean = weights @ source[:, :, 3], weights @ target[:, :, 3]
     centers, moved = source[:, :, 3] - from_mean, target[:, :, 3] - to_mean
-    spread, new_spread = centers.square().sum(), moved.square().sum()
-    covariance = (target[:, :, :3] @ source[:, :, :3].mT).sum(0) / len(given)
-    spreads = (spread * new_spread).sqrt()
-    if spreads > 0:
-        covariance = covariance + moved.T @ centers / spreads
+    spread, new_spread = weights @ centers.square().sum(-1), weights @ moved.square().sum(-1)
+    covariance = (weights[:, None, None] * (target[:, :, :3] @ source[:, :, :3].mT)).sum(0)
+    in_one_place = min(spread / (1 + from_mean @ from_mean), new_spread / (1 + to_mean @ to_mean)) < EXACT
+    weighted = weights[:, None] * centers
+    if not in_one_place:
+        covariance = covariance + moved.T @ weighted / (spread * new_spread).sqrt()
     u, _, vh = torch.linalg.svd(covariance)
     flip = torch.diag(torch.tensor([1.0, 1.0, torch.det(u @ vh).sign().item()], dtype=torch.float64))
     rotation = u @ flip @ vh
-    scale = ((moved @ rotation * centers).sum() / spread).item() if spreads > 0 else 1.0
+    scale = ((moved @ rotation * weighted).sum() / spread).item() if not in_one_place else 1.0
     return Similarity(scale, rotation, to_mean - scale * rotation @ from_mean)
 
 

@@ -80,6 +80,20 @@ def test_errors_are_zero_after_a_similarity_and_known_otherwise() -> None:
     assert pose_errors(GIVEN, wrong).rotation == pytest.approx([math.degrees(0.01)] * 8, rel=1e-2)
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_cameras_that_were_never_found_again_do_not_move_the_others(lost: int) -> None:
+    """Eight cameras off by a hundredth of a degree, some of them by twenty degrees and a third of their distance."""
+    true = some_similarity()
+    noise = 2e-4 * torch.randn(8, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    turns, centers = exponential(noise)[0], GIVEN.centers + noise[:, 3:].float()
+    turns[:lost] = exponential(0.35 * torch.eye(6, dtype=torch.float64)[:2])[0][:lost]
+    centers[:lost] += 1.3 * torch.eye(3)[:lost]
+    c2w = torch.cat([GIVEN.c2w[:, :, :3].double() @ turns, centers.double()[:, :, None]], dim=-1)
+    errors = pose_errors(GIVEN, true.applied(replace(GIVEN, c2w=c2w)))
+    assert max(errors.rotation[lost:]) < 0.05 and max(errors.translation[lost:]) < 2e-3
+    assert min(errors.rotation[:lost]) > 19 and min(errors.translation[:lost]) > 1.2
+
+
 # Perturbation
 
 

@@ -78,8 +78,8 @@ def test_on_a_gpu_memory_and_random_numbers_are_as_before(cuda: str) -> None:
     torch.manual_seed(3)
     assert warm_up.warm_up(config, backend) > 0
     assert torch.equal(torch.rand(3), expected[0]) and torch.equal(torch.rand(3, device=cuda), expected[1])
-    # cuBLAS keeps its workspace, which a run would allocate too.
-    assert torch.cuda.memory_allocated() <= before + 2**26
+    # cuBLAS keeps a workspace of 32 MiB and a little for each stream, which a run would allocate too.
+    assert torch.cuda.memory_allocated() <= before + 2**27
     assert torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated()
 
 
