@@ -54,7 +54,7 @@ class DatasetConfig:
 class FieldConfig:
     name: str = setting(
         "auto",
-        "which field; auto = voxel_deferred on a GPU, voxel_sh on a CPU",
+        "which field; auto = voxel_deferred, but voxel_sh on a CPU where the scene is all around",
         choices=FIELD_NAMES,
     )
     num_voxels: int | None = setting(
@@ -88,14 +88,20 @@ class VoxelMlpConfig(FieldConfig):
 @dataclass
 class VoxelDeferredConfig(VoxelMlpConfig):
     name: str = setting("voxel_deferred", "which field", choices=FIELD_NAMES)
-    feature_channels: int = setting(16, "features per vertex; a multiple of 4 is fastest", low=1, high=64)
-    hidden_width: int = setting(256, "neurons per hidden layer of the colour MLP", low=1, high=1024)
-    hidden_layers: int = setting(3, "hidden layers of the colour MLP", low=0, high=8)
+    feature_channels: int | None = setting(
+        None, "features per vertex, a multiple of 4 is fastest; none = 16 on a GPU, 12 on a CPU", low=1, high=64
+    )
+    hidden_width: int | None = setting(
+        None, "neurons per hidden layer of the colour MLP; none = 256 on a GPU, 128 on a CPU", low=1, high=1024
+    )
+    hidden_layers: int | None = setting(
+        None, "hidden layers of the colour MLP; none = 3 on a GPU, 2 on a CPU", low=0, high=8
+    )
     feature_noise: float = setting(0.1, "deviation of the noise on each pixel's features in training", low=0)
     lr_features: float | None = setting(
         None, "learning rate of the features; none = 0.03, on a GPU 0.01 where all photos look one way", low=0
     )
-    lr_mlp: float = setting(2e-3, "learning rate of the MLP", low=0)
+    lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
 
 @dataclass

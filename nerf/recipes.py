@@ -32,7 +32,9 @@ _CPU = {"field.num_voxels": 80**3, "train.rays_per_step": 4096}
 _DEFERRED = {"loss.opacity_entropy": 0.0, "field.lr_features": 0.03}
 _MLP = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
 _SH = {"loss.opacity_entropy": 0.005}
-_DEFERRED_CUDA = {**_CUDA, **_DEFERRED, "train.rays_per_step": 16384}  # its MLP costs next to nothing
+_WIDE = {"field.feature_channels": 16, "field.hidden_width": 256, "field.hidden_layers": 3}
+_NARROW = {"field.feature_channels": 12, "field.hidden_width": 128, "field.hidden_layers": 2}
+_DEFERRED_CUDA = {**_CUDA, **_DEFERRED, **_WIDE, "train.rays_per_step": 16384}  # a ray costs next to nothing
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
 _CALM = {"train.rays_per_step": 32768}  # fewer, larger steps generalise better between views
 _SMOOTH = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0}
@@ -47,8 +49,8 @@ RECIPES = (
     Recipe("cuda", "voxel_deferred", math.inf, {**_DEFERRED_CUDA, **_THIN, **_CALM, "field.num_voxels": 288**3}),
     Recipe("cuda", "voxel_mlp", math.inf, {**_CUDA, **_MLP}),
     Recipe("cuda", "voxel_sh", math.inf, {**_CUDA, **_SH}),
+    Recipe("cpu", "voxel_deferred", math.inf, {**_CPU, **_DEFERRED, **_NARROW}),
     Recipe("cpu", "voxel_sh", math.inf, {**_CPU, **_SH}),
-    Recipe("cpu", "voxel_deferred", math.inf, {**_CPU, **_DEFERRED}),
     Recipe("cpu", "voxel_mlp", math.inf, {**_CPU, **_MLP}),
 )
 
@@ -67,15 +69,20 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
     },
 }
 
+# Where auto means another field than the device's first.
+FIELDS_OF_KINDS: Mapping[tuple[str, str], str] = {("cpu", "unbounded"): "voxel_sh"}
+
 # Behind the scene of each kind: where photos are full to the edge, a random colour leaves no ray half transparent.
 BACKGROUNDS = {"box": "white", "forward": "random", "unbounded": "learned"}
 
 
-def choose(device: str, field: str, seconds: float | None) -> Recipe:
-    """The recipe for cuda or cpu, a field or auto, and a budget; None is a run of so many steps.
+def choose(device: str, field: str, seconds: float | None, kind: str = "box") -> Recipe:
+    """The recipe for cuda or cpu, a field or auto, a budget and a kind of scene; None is a run of so many steps.
 
     A field that is asked for beyond the budgets for which it is best keeps the settings of its longest one.
     """
+    if field == "auto":
+        field = FIELDS_OF_KINDS.get((device, kind), "auto")
     rows = [recipe for recipe in RECIPES if recipe.device == device and field in ("auto", recipe.field)]
     return next((recipe for recipe in rows if (seconds or SECONDS_OF_STEPS) <= recipe.up_to), rows[-1])
 
@@ -88,7 +95,7 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     steps, seconds = config.train.steps, config.train.max_seconds
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
-    recipe = choose(device, config.field.name, seconds)
+    recipe = choose(device, config.field.name, seconds, kind)
     groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "train")}
     groups["train"] |= {"steps": steps, "max_seconds": seconds}
     if config.field.name == "auto":  # which has what all fields share

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny_runs import field_config
 
 from nerf.config import FIELDS, Config, TrainConfig
 from nerf.fields import field as field_module
@@ -20,7 +21,7 @@ NAMES = [name for name in FIELDS if name != "auto"]
 def field_of(name: str) -> Field:
     """A small field with numbers in its grids."""
     torch.manual_seed(0)
-    field = build_field(FIELDS[name](), BOX, (5, 5, 5), 0.5, select("native", "cpu"))
+    field = build_field(field_config(name), BOX, (5, 5, 5), 0.5, select("native", "cpu"))
     with torch.no_grad():
         for grid in (field.density_grid, getattr(field, field.color_grid_name)):
             grid.normal_()
@@ -84,7 +85,7 @@ def test_features_are_noisy_while_they_are_learned_and_never_in_a_picture() -> N
     [
         ("cuda", 15.0, "voxel_deferred", 16384),
         ("cuda", None, "voxel_deferred", 32768),
-        ("cpu", 15.0, "voxel_sh", 4096),
+        ("cpu", 15.0, "voxel_deferred", 4096),
     ],
 )
 def test_auto_takes_the_field_that_gets_farthest(device: str, seconds: float | None, field: str, rays: int) -> None:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny_runs import field_config
 
-from nerf.config import FIELDS, SamplerConfig, VoxelDeferredConfig
+from nerf.config import SamplerConfig
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.occupancy import OccupancyGrid, cells_at, corners_of
@@ -24,7 +25,7 @@ POISON = 1e30
 def sparse(request: pytest.FixtureRequest) -> tuple[Field, OccupancyGrid]:
     """A field of random values with few occupied cells; their number is no multiple of 8."""
     box = SceneBox(torch.tensor([[-1.0, -1.1, -0.9], [1.2, 1.0, 1.1]]))
-    field = build_field(FIELDS[request.param](), box, RESOLUTION, 0.1, select("native", "cpu"))
+    field = build_field(field_config(request.param), box, RESOLUTION, 0.1, select("native", "cpu"))
     for name in ("density_grid", field.color_grid_name):
         torch.nn.init.normal_(getattr(field, name))
     occupied = torch.rand([n - 1 for n in RESOLUTION]) < 0.01
@@ -57,7 +58,7 @@ def test_there_and_back(sparse: tuple[Field, OccupancyGrid]) -> None:
 @pytest.mark.parametrize("occupied", [torch.zeros(3, 4, 5, dtype=torch.bool), torch.ones(3, 4, 5, dtype=torch.bool)])
 def test_nothing_and_everything_occupied(occupied: torch.Tensor) -> None:
     backend, box = select("native", "cpu"), SceneBox(torch.tensor([[-1.0] * 3, [1.0] * 3]))
-    field = build_field(VoxelDeferredConfig(), box, (4, 5, 6), 0.1, backend)
+    field = build_field(field_config("voxel_deferred"), box, (4, 5, 6), 0.1, backend)
     torch.nn.init.normal_(field.density_grid)
     grids, found = unpack(pack(field, OccupancyGrid(occupied)), (4, 5, 6))
     assert torch.equal(found, occupied)
@@ -66,7 +67,7 @@ def test_nothing_and_everything_occupied(occupied: torch.Tensor) -> None:
 
 def test_values_beyond_half_precision_become_its_largest() -> None:
     backend, box = select("native", "cpu"), SceneBox(torch.tensor([[-1.0] * 3, [1.0] * 3]))
-    field = build_field(VoxelDeferredConfig(), box, (4, 5, 6), 0.1, backend)
+    field = build_field(field_config("voxel_deferred"), box, (4, 5, 6), 0.1, backend)
     torch.nn.init.constant_(field.density_grid, -1e6)
     grids, _ = unpack(pack(field, OccupancyGrid(torch.ones(3, 4, 5, dtype=torch.bool))), (4, 5, 6))
     assert grids["density_grid"].isfinite().all() and (grids["density_grid"] < -60_000).all()
@@ -128,4 +129,4 @@ def test_a_surface_in_a_grid_of_256_cubed_takes_less_than_100_mb() -> None:
     occupied = (radius - 122).abs() < 1.8
     assert 0.03 < occupied.float().mean() < 0.05
     stored = int(corners_of(occupied).sum())
-    assert stored * (1 + VoxelDeferredConfig().feature_channels) * 2 + occupied.numel() / 8 < 100e6
+    assert stored * (1 + field_config("voxel_deferred", "cuda").feature_channels) * 2 + occupied.numel() / 8 < 100e6

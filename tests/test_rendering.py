@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny_runs import field_config
 
 from nerf import rendering
 from nerf.cameras import Cameras
-from nerf.config import SamplerConfig, VoxelDeferredConfig, VoxelShConfig
+from nerf.config import SamplerConfig, VoxelShConfig
 from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.fields.voxel_sh import VoxelSh
 from nerf.occupancy import uniform
@@ -155,7 +156,7 @@ def test_a_picture_in_one_walk_is_what_its_samples_show(backend: Backend) -> Non
     """A field that composites its grid is rendered without samples: the same colour, opacity and depth, and where a ray
     meets nothing the background alone."""
     box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
-    field = VoxelDeferred(VoxelDeferredConfig(), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
+    field = VoxelDeferred(field_config("voxel_deferred"), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
     torch.nn.init.normal_(field.density_grid, mean=6.0)
     torch.nn.init.normal_(field.feature_grid)
     background, rays = torch.tensor([0.2, 0.4, 0.6]), rays_through_the_box()

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 from fixtures import write_sphere_scene
 
-from nerf.config import FIELDS, Config, DatasetConfig, LossConfig, OccupancyConfig, TrainConfig
+from nerf.config import FIELDS, Config, DatasetConfig, FieldConfig, LossConfig, OccupancyConfig, TrainConfig
 from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import Backend, select
+from nerf.recipes import fill_in
 from nerf.training import Report, TrainState, prepare, resolve, train
 
 STEPS = 40
@@ -47,6 +48,11 @@ def tiny_config(field: str = "voxel_sh", **train_settings: object) -> Config:
         loss=LossConfig(tv_density=1e-6, tv_color=1e-6),
         train=TrainConfig(**{"steps": STEPS, "rays_per_step": 128, "log_every": 10, **train_settings}),
     )
+
+
+def field_config(name: str, device: str = "cpu") -> FieldConfig:
+    """A field's settings as a run in a box on that device has them."""
+    return fill_in(Config(field=FIELDS[name]()), device, "box").field
 
 
 def tiny_state(config: Config, backend: Backend | None = None) -> tuple[Config, TrainState]:
