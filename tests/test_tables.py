@@ -175,6 +175,22 @@ def test_training_table_has_a_line_for_each_run(tmp_path: Path, results: Path) -
     assert readme.read_text().startswith("# Title\n") and readme.read_text().endswith("\nend\n")
 
 
+def test_captures_and_poses_tell_their_settings_and_errors(tmp_path: Path, results: Path) -> None:
+    command = "python scripts/train.py dataset=capture dataset.root=cup dataset.downscale=2 train.max_seconds=9 seed=0"
+    errors = {"rotation_degrees": 2.0, "max_rotation_degrees": 3.0, "translation": 0.08}
+    less = {name: value / 100 for name, value in errors.items()}
+    run = RUN | {"scene": "cup", "command": f"{command} poses=refine hydra.run.dir=outputs/cup"}
+    (results / "capture_cup.json").write_text(json.dumps(run))
+    (results / "poses_cup.json").write_text(json.dumps(run | {"pose_error_before": errors, "pose_error": less}))
+    readme = write_readme(tmp_path, "captures", "poses")
+    assert tables(readme, results).returncode == 0
+    told, common = "`dataset.downscale=2` `poses=refine`", ["118", "1.5", "12.3", "0123456789ab"]
+    assert lines_with(readme, "cup") == [
+        ["cup", "800x800", told, "0", "2", "31.25", "0.9700", *common],
+        ["cup", told, "0", "2", "31.25", "0.9700", "2.000", "0.020", "0.030", "0.0800", "0.0008", *common],
+    ]
+
+
 def test_ablation_table_shows_rows_ratios_and_reasons(tmp_path: Path, results: Path) -> None:
     readme = write_readme(tmp_path, "ablation")
     assert tables(readme, results).returncode == 0
@@ -218,7 +234,7 @@ def test_check_changes_nothing_and_tells_by_its_status(tmp_path: Path, results: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training, benchmark"),
+        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training, captures, poses, benchmark"),
         ("<!-- table:training -->\n", "no partner"),
         ("<!-- table:training -->\n<!-- end:ablation -->\n", "no partner"),
     ],
@@ -249,7 +265,7 @@ def test_readme_is_up_to_date() -> None:
 
 
 def test_means_are_the_means_of_the_views() -> None:
-    paths = sorted(RESULTS.glob("training_*.json"))
+    paths = [path for kind in ("training", "capture", "poses") for path in sorted(RESULTS.glob(f"{kind}_*.json"))]
     if not paths:
         pytest.skip("docs/results has no training results yet")
     for path in paths:

@@ -1,0 +1,60 @@
+"""Tables of runs on captures and of runs that learn poses: dictionaries as train.py writes them."""
+
+import shlex
+
+from _tables import GIB, markdown_table
+
+# What every run of a table has, or what its other columns say.
+TOLD = (
+    "dataset=", "dataset.root=", "dataset.skip_missing=", "evaluation.every=", "train.max_seconds=", "seed=", "hydra.",
+)  # fmt: skip
+
+
+def captures_table(runs: list[dict]) -> str:
+    """One line for each metrics.json of a capture."""
+    header = ["capture", "size", "settings", "seed", "views", "PSNR dB", "SSIM", *COMMON_HEADER]
+    lines = [
+        [
+            run["scene"],
+            "x".join(map(str, run["image_size"])),
+            settings(run),
+            str(run["seed"]),
+            str(len(run["psnr"]["per_view"])),
+            f"{run['psnr']['mean']:.2f}",
+            f"{run['ssim']['mean']:.4f}",
+            *common(run),
+        ]
+        for run in runs
+    ]
+    return markdown_table(header, lines)
+
+
+def poses_table(runs: list[dict]) -> str:
+    """One line for each metrics.json of a run whose poses were perturbed: errors before and after, once aligned."""
+    header = ["scene", "settings", "seed", "views", "PSNR dB", "SSIM"]
+    header += ["degrees before", "after", "largest", "distance before", "after", *COMMON_HEADER]
+    lines = []
+    for run in runs:
+        before, after = run["pose_error_before"], run["pose_error"]
+        line = [run["scene"], settings(run), str(run["seed"]), str(len(run["psnr"]["per_view"]))]
+        line += [f"{run['psnr']['mean']:.2f}", f"{run['ssim']['mean']:.4f}"]
+        line += [f"{errors['rotation_degrees']:.3f}" for errors in (before, after)]
+        line += [f"{after['max_rotation_degrees']:.3f}"]
+        line += [f"{errors['translation']:.4f}" for errors in (before, after)]
+        lines.append(line + common(run))
+    return markdown_table(header, lines)
+
+
+COMMON_HEADER = ("training s", "memory GiB", "ms/frame", "commit")
+
+
+def common(run: dict) -> list[str]:
+    """The cells of COMMON_HEADER."""
+    memory, frame = run["peak_memory_bytes"] / GIB, 1e3 * run["render_seconds_per_view"]
+    return [f"{run['train_seconds']:.0f}", f"{memory:.1f}", f"{frame:.1f}", run["commit"]]
+
+
+def settings(run: dict) -> str:
+    """The overrides of a run's command that no other column shows."""
+    overrides = [word for word in shlex.split(run["command"])[2:] if not word.startswith(TOLD)]
+    return " ".join(f"`{override}`" for override in overrides) or "-"
