@@ -32,11 +32,12 @@ _CPU = {"field.num_voxels": 80**3, "train.rays_per_step": 4096}
 _DEFERRED = {"loss.opacity_entropy": 0.0, "field.lr_features": 0.03}
 _MLP = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
 _SH = {"loss.opacity_entropy": 0.005}
-_WIDE = {"field.feature_channels": 16, "field.hidden_width": 256, "field.hidden_layers": 3}
+_WIDE = {"field.feature_channels": 16, "field.hidden_width": 256, "field.hidden_layers": 2}
 _NARROW = {"field.feature_channels": 12, "field.hidden_width": 128, "field.hidden_layers": 2}
 _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, **_WIDE, "train.rays_per_step": 16384}  # a ray costs next to nothing
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
-_CALM = {"train.rays_per_step": 32768}  # fewer, larger steps generalise better between views
+# Fewer, larger steps and a deeper network, which takes longer to start, generalise better between views.
+_CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3}
 _SMOOTH = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0}
 _FEW_VIEWS = {"loss.tv_until": 1.0}  # a dozen or two that differ little
 DEFAULTS = {"loss.tv_density": 0.0, "loss.tv_color": 0.0, "loss.tv_until": 0.5, "loss.distortion": 0.0}

@@ -3,7 +3,7 @@
     python scripts/tables.py
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
-A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training, captures, poses, benchmark,
+A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training, captures, poses, benchmark
 or curve, which also draws docs/results/curve.png.
 """
 

@@ -179,7 +179,7 @@ def limited(kind: int, limit: int, *arguments: str, cwd: Path) -> str:
 def test_a_full_disk_keeps_what_was_saved_and_the_run_goes_on_elsewhere(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk; resume.pt outgrows it when the grid doubles."""
     write_tiny_scene(tmp_path / "scene")
-    settings = (*TINY, "train.save_every=5", "train.log_every=5")
+    settings = (*TINY, "train.save_every=5", "train.log_every=5", "field=voxel_sh")
     message = limited(resource.RLIMIT_FSIZE, 1_500_000, "train", *settings, cwd=tmp_path)
     written = f"error: {tmp_path}/run/resume.pt cannot be written: [Errno 27] File too large; the one before is kept"
     assert message.startswith(written) and f"The model is written, {tmp_path}/run/model.pt." in message

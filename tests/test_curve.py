@@ -207,7 +207,7 @@ def test_the_script_writes_curve_picture_and_models(
     assert {"device", "commit", "command", "date", "torch", "settings", "scene"} <= result.keys()
     assert Image.open("curve/curve.png").size == (1100, 640)
     printed = capsys.readouterr().out
-    assert "| voxel_sh |" in printed and "curve/curve.png" in printed and "instant-ngp" not in printed
+    assert "| voxel_deferred |" in printed and "curve/curve.png" in printed and "instant-ngp" not in printed
 
 
 def test_a_run_that_stops_is_named_and_what_was_measured_is_kept(

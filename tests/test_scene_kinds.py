@@ -213,7 +213,7 @@ def test_the_settings_decide_then_the_capture_then_the_images() -> None:
 @pytest.mark.parametrize("kind", ["box", "forward", "unbounded"])
 def test_what_the_kind_decides_unless_it_is_set(kind: str) -> None:
     backend = select("native", "cpu")
-    config = resolve(Config(), backend, kind)
+    config = resolve(Config(field=VoxelShConfig()), backend, kind)
     assert config.dataset.kind == kind and config.dataset.background == BACKGROUNDS[kind]
     assert (config.loss.tv_density > 0) == (kind != "box") and (config.loss.opacity_entropy > 0) == (kind == "box")
     assert None not in vars(config.loss).values()

@@ -80,7 +80,7 @@ def test_metrics_hold_every_promised_key(trained: tuple[Path, str]) -> None:
 def test_the_saved_config_is_resolved(trained: tuple[Path, str]) -> None:
     run, _ = trained
     config = yaml.safe_load((run / "config.yaml").read_text())
-    assert config["dataset"]["scene"] == "bricks" and config["field"]["name"] == "voxel_sh"
+    assert config["dataset"]["scene"] == "bricks" and config["field"]["name"] == "voxel_deferred"
     assert config["field"]["num_voxels"] == 8000 and config["train"]["rays_per_step"] == 512
     assert "resume" not in config and "experiment" not in config
 

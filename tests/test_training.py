@@ -91,8 +91,7 @@ def operations_of_a_step(config: Config, backend_name: str) -> dict[str, int]:
 @pytest.mark.parametrize("variation", [0.0, 1e-6])
 def test_native_calls_our_operations_for_all_that_they_do(field: str, variation: float) -> None:
     config = replace(tiny_config(field), loss=LossConfig(tv_density=variation, tv_color=variation))
-    layers = {"voxel_sh": 0, "voxel_mlp": 3, "voxel_deferred": 4}[field]
-    parameters = 2 + 2 * layers  # grids; weights and biases
+    parameters = 2 if field == "voxel_sh" else 2 + 6  # grids; weights and biases of three layers
     expected = {
         "sample_images": 1,
         "march_visible": 1,
