@@ -54,7 +54,7 @@ class DatasetConfig:
 class FieldConfig:
     name: str = setting(
         "auto",
-        "which field; auto = voxel_deferred, but voxel_sh on a CPU where the scene is all around",
+        "which field; auto = voxel_deferred",
         choices=FIELD_NAMES,
     )
     num_voxels: int | None = setting(
@@ -89,13 +89,16 @@ class VoxelMlpConfig(FieldConfig):
 class VoxelDeferredConfig(VoxelMlpConfig):
     name: str = setting("voxel_deferred", "which field", choices=FIELD_NAMES)
     feature_channels: int | None = setting(
-        None, "features per vertex, a multiple of 4 is fastest; none = 16 on a GPU, 12 on a CPU", low=1, high=64
+        None, "features per vertex, a multiple of 4 is fastest; none = 16 on a GPU, 12 on a CPU", low=3, high=64
     )
     hidden_width: int | None = setting(
         None, "neurons per hidden layer of the colour MLP; none = 256 on a GPU, 128 on a CPU", low=1, high=1024
     )
     hidden_layers: int | None = setting(
         None, "hidden layers of the colour MLP; none = 2, on a GPU 3 from 20 seconds on", low=0, high=8
+    )
+    diffuse: bool | None = setting(
+        None, "the first three features are colour too, added to the MLP's; none = where photos are full to the edge"
     )
     feature_noise: float = setting(0.1, "deviation of the noise on each pixel's features in training", low=0)
     lr_features: float | None = setting(

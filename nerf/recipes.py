@@ -29,7 +29,7 @@ class Recipe:
 
 _CUDA = {"field.num_voxels": 256**3, "train.rays_per_step": 8192}
 _CPU = {"field.num_voxels": 80**3, "train.rays_per_step": 4096}
-_DEFERRED = {"loss.opacity_entropy": 0.0, "field.lr_features": 0.03}
+_DEFERRED = {"loss.opacity_entropy": 0.0, "field.lr_features": 0.03, "field.diffuse": False}
 _MLP = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
 _SH = {"loss.opacity_entropy": 0.005}
 _WIDE = {"field.feature_channels": 16, "field.hidden_width": 256, "field.hidden_layers": 2}
@@ -38,7 +38,7 @@ _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, **_WIDE, "train.rays_per_step": 16384}  
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
 # Fewer, larger steps and a deeper network, which takes longer to start, generalise better between views.
 _CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3}
-_SMOOTH = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0}
+_PHOTOS = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0, "field.diffuse": True}
 _FEW_VIEWS = {"loss.tv_until": 1.0}  # a dozen or two that differ little
 DEFAULTS = {"loss.tv_density": 0.0, "loss.tv_color": 0.0, "loss.tv_until": 0.5, "loss.distortion": 0.0}
 
@@ -61,29 +61,24 @@ RECIPES = (
 KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
     "box": {"cuda": {}, "cpu": {}},
     "forward": {
-        "cuda": {"field.num_voxels": 384**3, **_SMOOTH, **_FEW_VIEWS, "field.lr_features": 0.01},
-        "cpu": {"field.num_voxels": 128**3, **_SMOOTH, **_FEW_VIEWS},  # too few steps for so low a rate
+        "cuda": {"field.num_voxels": 384**3, **_PHOTOS, **_FEW_VIEWS, "field.lr_features": 0.01},
+        "cpu": {"field.num_voxels": 128**3, **_PHOTOS, **_FEW_VIEWS},  # too few steps for so low a rate
     },
     "unbounded": {
-        "cuda": {"field.num_voxels": 320**3, **_SMOOTH, "loss.distortion": 0.01},
-        "cpu": {"field.num_voxels": 112**3, **_SMOOTH, "loss.distortion": 0.01},
+        "cuda": {"field.num_voxels": 320**3, **_PHOTOS, "loss.distortion": 0.01},
+        "cpu": {"field.num_voxels": 112**3, **_PHOTOS, "loss.distortion": 0.01},
     },
 }
-
-# Where auto means another field than the device's first.
-FIELDS_OF_KINDS: Mapping[tuple[str, str], str] = {("cpu", "unbounded"): "voxel_sh"}
 
 # Behind the scene of each kind: where photos are full to the edge, a random colour leaves no ray half transparent.
 BACKGROUNDS = {"box": "white", "forward": "random", "unbounded": "learned"}
 
 
-def choose(device: str, field: str, seconds: float | None, kind: str = "box") -> Recipe:
-    """The recipe for cuda or cpu, a field or auto, a budget and a kind of scene; None is a run of so many steps.
+def choose(device: str, field: str, seconds: float | None) -> Recipe:
+    """The recipe for cuda or cpu, a field or auto, and a budget; None is a run of so many steps.
 
     A field that is asked for beyond the budgets for which it is best keeps the settings of its longest one.
     """
-    if field == "auto":
-        field = FIELDS_OF_KINDS.get((device, kind), "auto")
     rows = [recipe for recipe in RECIPES if recipe.device == device and field in ("auto", recipe.field)]
     return next((recipe for recipe in rows if (seconds or SECONDS_OF_STEPS) <= recipe.up_to), rows[-1])
 
@@ -96,7 +91,7 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     steps, seconds = config.train.steps, config.train.max_seconds
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
-    recipe = choose(device, config.field.name, seconds, kind)
+    recipe = choose(device, config.field.name, seconds)
     groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "train")}
     groups["train"] |= {"steps": steps, "max_seconds": seconds}
     if config.field.name == "auto":  # which has what all fields share

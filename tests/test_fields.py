@@ -18,10 +18,10 @@ BOX = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
 NAMES = [name for name in FIELDS if name != "auto"]
 
 
-def field_of(name: str) -> Field:
+def field_of(name: str, **settings: object) -> Field:
     """A small field with numbers in its grids."""
     torch.manual_seed(0)
-    field = build_field(field_config(name), BOX, (5, 5, 5), 0.5, select("native", "cpu"))
+    field = build_field(replace(field_config(name), **settings), BOX, (5, 5, 5), 0.5, select("native", "cpu"))
     with torch.no_grad():
         for grid in (field.density_grid, getattr(field, field.color_grid_name)):
             grid.normal_()
@@ -63,6 +63,14 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
         features = field.interpolate(field.feature_grid, coords).mean(0)
         mlp_of_mean = torch.sigmoid(field.mlp(torch.cat([features[None], field.encode_view(views)], dim=-1)))
         assert torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6) == same
+
+
+def test_diffuse_features_are_colour_as_they_are() -> None:
+    plain, views = field_of("voxel_deferred"), directions(7)
+    values, opacity = torch.randn(7, plain.config.feature_channels), torch.linspace(0.1, 1, 7)
+    diffuse = field_of("voxel_deferred", diffuse=True)
+    added = diffuse.shade(values, opacity, views) - plain.shade(values, opacity, views)
+    torch.testing.assert_close(added, values[:, :3])  # composited: times opacity already
 
 
 def test_features_are_noisy_while_they_are_learned_and_never_in_a_picture() -> None:

@@ -21,9 +21,13 @@ class VoxelDeferred(VoxelMlp):
 
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
         view = self.encode_view(ray_directions)
-        mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
+        seen = mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
         if self.noise is not None and self.feature_grid.requires_grad and torch.is_grad_enabled():
             # Nearby features shall mean nearby colours, or the MLP learns by heart what few views tell.
             numbers = torch.randn(mean.shape, generator=self.noise, device=mean.device)
-            mean = mean + self.config.feature_noise * numbers
-        return torch.sigmoid(self.mlp(torch.cat([mean, view], dim=-1))) * opacity[:, None]
+            seen = mean + self.config.feature_noise * numbers
+        rgb = torch.sigmoid(self.mlp(torch.cat([seen, view], dim=-1)))
+        if self.config.diffuse:
+            # What is composited as colour blends as colour where surfaces meet in a pixel; features do not.
+            rgb = rgb + mean[:, :3]
+        return rgb * opacity[:, None]
