@@ -31,12 +31,13 @@ def captures_table(runs: list[dict]) -> str:
 
 def poses_table(runs: list[dict]) -> str:
     """One line for each metrics.json of a run whose poses were perturbed: errors before and after, once aligned."""
-    header = ["scene", "settings", "seed", "views", "PSNR dB", "SSIM"]
+    header = ["scene", "size", "settings", "device", "seed", "views", "PSNR dB", "SSIM"]
     header += ["degrees before", "after", "largest", "distance before", "after", *COMMON_HEADER]
     lines = []
     for run in runs:
         before, after = run["pose_error_before"], run["pose_error"]
-        line = [run["scene"], settings(run), str(run["seed"]), str(len(run["psnr"]["per_view"]))]
+        line = [run["scene"], "x".join(map(str, run["image_size"])), settings(run), run["device"], str(run["seed"])]
+        line += [str(len(run["psnr"]["per_view"]))]
         line += [f"{run['psnr']['mean']:.2f}", f"{run['ssim']['mean']:.4f}"]
         line += [f"{errors['rotation_degrees']:.3f}" for errors in (before, after)]
         line += [f"{after['max_rotation_degrees']:.3f}"]
