@@ -104,7 +104,7 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     lr_features: float | None = setting(
         None, "learning rate of the features; none = 0.03, on a GPU 0.01 where all photos look one way", low=0
     )
-    lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
+    lr_mlp: float | None = setting(None, "learning rate of the MLP; none = 0.0005 on a GPU, 0.001 on a CPU", low=0)
 
 
 @dataclass
