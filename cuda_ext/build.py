@@ -119,7 +119,9 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
     lines = [
         f"cxx = {_find_compiler()}",
         f"nvcc = {nvcc}",
-        f"cxxflags = -std=c++17 -O3 {machine} -fPIC -fvisibility=hidden -Wall -isystem {torch}/include "
+        # Nobody here asks the processor whether a comparison met a NaN, which would keep the compiler from vectors.
+        f"cxxflags = -std=c++17 -O3 -fno-trapping-math {machine} -fPIC -fvisibility=hidden -Wall "
+        f"-isystem {torch}/include "
         f"-DTORCH_TARGET_VERSION=0x020a000000000000 {define} {os.environ.get('CXXFLAGS', '')}",
         f"nvccflags = -std=c++17 -O3 --extended-lambda -Xcompiler -fPIC,-fvisibility=hidden {' '.join(gencode)}",
         # nvcc links its own runtime statically: the library must not care which CUDA PyTorch brought. In a toolkit it

@@ -101,6 +101,16 @@ T* data(const Tensor& t) {
   return static_cast<T*>(t.data_ptr());
 }
 
+// Rows to visit [L] int64. On a GPU nobody waits for such a check: there rows outside are passed over.
+inline void check_rows(const Tensor& rows, int64_t all_rows) {
+  if (rows.is_cuda()) return;
+  const int64_t* row = data<int64_t>(rows);
+  for (int64_t n = 0; n < rows.numel(); ++n)
+    if (row[n] < 0 || row[n] >= all_rows)
+      reject("rows has " + std::to_string(row[n]) + " at " + std::to_string(n) + ", expected 0 to " +
+             std::to_string(all_rows - 1));
+}
+
 // body(float()) or body(double()), by the dtype of t.
 template <class Body>
 void with_scalar(const Tensor& t, const Body& body) {

@@ -26,7 +26,7 @@ static void define(StableLibrary& m) {
   m.def("contract_basis(Tensor values, Tensor basis, Tensor ray_indices) -> Tensor");
   m.def("contract_basis_backward(Tensor grad_out, Tensor basis, Tensor ray_indices, int channels) -> Tensor");
   m.def("sample_images(Tensor images, Tensor pixel_indices) -> Tensor");
-  m.def("total_variation_grad(Tensor(a!) grad, Tensor grid, float weight, bool touched_only) -> ()");
+  m.def("total_variation_grad(Tensor(a!) grad, Tensor grid, float weight, bool touched_only, Tensor? rows=None) -> ()");
   m.def(
       "adam_step(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor(d!) grad, Tensor lr, "
       "Tensor step, Tensor? rows, float beta1, float beta2, float eps) -> ()");

@@ -146,7 +146,8 @@ class Row:
     def update(self, loss: Tensor) -> None:
         """The second part: total variation, where the schedule still has it, and Adam, if all is finite."""
         if self.state.clock.progress < self.start.config.loss.tv_until:
-            self.state.field.add_total_variation(self.start.config.loss, self.start.config.train.rays_per_step)
+            rays = self.start.config.train.rays_per_step
+            self.state.field.add_total_variation(self.start.config.loss, rays, self.state.optimizer.vertex_rows)
         finite = all_finite(loss, self.state.optimizer)
         self.clock.mark("rest")
         self.state.optimizer.step(finite)

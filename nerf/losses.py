@@ -29,7 +29,13 @@ def distortion(weights: Tensor, samples: RaySamples, unit: Tensor, backend: Back
 
 
 @torch.no_grad()
-def add_total_variation(grid: torch.nn.Parameter, weight: float, backend: Backend) -> None:
-    """Adds the gradient of weight * total variation to grid.grad, where the batch left a gradient."""
+def add_total_variation(
+    grid: torch.nn.Parameter, weight: float, backend: Backend, vertex_rows: Tensor | None = None
+) -> None:
+    """Adds the gradient of weight * total variation to grid.grad, where the batch left a gradient.
+
+    vertex_rows [L] int64: the vertices where it may have left one, counted as OccupancyGrid.vertex_rows does; None:
+    any. The result is the same, without a look at all others.
+    """
     if weight > 0:
-        backend.ops.total_variation_grad(grid.grad, grid, weight, True)
+        backend.ops.total_variation_grad(grid.grad, grid, weight, True, vertex_rows)

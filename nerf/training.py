@@ -266,7 +266,7 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
         loss = loss + config.loss.distortion * spread
     loss.backward()
     if state.clock.progress < config.loss.tv_until:
-        state.field.add_total_variation(config.loss, config.train.rays_per_step)
+        state.field.add_total_variation(config.loss, config.train.rays_per_step, state.optimizer.vertex_rows)
     learners = state.learners().values()
     finite = all_finite(loss, state.optimizer, *(learner.optimizer for learner in learners))
     state.optimizer.step(finite)

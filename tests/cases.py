@@ -88,12 +88,17 @@ def _coefficients(samples: int = 30, rays: int = 7, basis: int = 4, channels: in
 
 
 def _variation(
-    shape: tuple[int, int, int] = (4, 3, 5), channels: int = 3, span: float = 2.0, touched_only: bool = False
+    shape: tuple[int, int, int] = (4, 3, 5),
+    channels: int = 3,
+    span: float = 2.0,
+    touched_only: bool = False,
+    rows: list[int] | None = None,
 ) -> tuple:
     """A gradient, half of it zero, and a grid with differences on both sides of the Huber function's bend."""
     shape = (*shape, channels)
     grad = numbers(*shape, low=-1, seed=14) * (numbers(*shape, seed=15) < 0.5)
-    return grad, numbers(*shape, low=-span, high=span, seed=16), 0.3, touched_only
+    chosen = None if rows is None else torch.tensor(rows, dtype=torch.int64)
+    return grad, numbers(*shape, low=-span, high=span, seed=16), 0.3, touched_only, chosen
 
 
 def _adam(
@@ -242,6 +247,12 @@ CASES: dict[str, dict[str, Case]] = {
         **{f"channels_{c}": _case(_variation, channels=c) for c in CHANNELS},
         "tiles": _case(_variation, shape=(17, 9, 13), channels=12),
         "tiles_touched_only": _case(_variation, shape=(9, 17, 12), channels=12, touched_only=True),
+        "some_rows": _case(_variation, touched_only=True, rows=[59, 0, 7, 30, 31]),
+        "no_rows": _case(_variation, rows=[]),
+        "many_rows": _case(_variation, shape=(9, 17, 12), channels=12, rows=list(range(1, 1836, 2))),
+        "many_rows_touched_only": _case(
+            _variation, shape=(9, 17, 12), channels=12, touched_only=True, rows=list(range(0, 1836, 3))
+        ),
     },
     "adam_step": {
         "typical": _case(_adam),

@@ -55,6 +55,19 @@ def test_total_variation_is_added_where_the_batch_left_a_gradient(backend: Backe
     torch.testing.assert_close(grid.grad, torch.where(before != 0, before + 0.25 * slope, before))
 
 
+def test_of_listed_vertices_nothing_is_left_out(backend: Backend) -> None:
+    """A list that holds all vertices with a gradient, and some without, changes nothing."""
+    grid = torch.nn.Parameter(torch.randn(5, 4, 3, 2))
+    before = torch.randn(5, 4, 3, 2) * (torch.rand(5, 4, 3, 1) < 0.5)
+    rows = (before.view(60, 2) != 0).any(1).logical_or(torch.rand(60) < 0.2).nonzero()[:, 0]
+    results = []
+    for vertex_rows in (None, rows):
+        grid.grad = before.clone()
+        add_total_variation(grid, 0.25, backend, vertex_rows)
+        results.append(grid.grad)
+    assert torch.equal(*results) and not torch.equal(results[0], before)
+
+
 def test_without_weight_there_is_no_total_variation(backend: Backend) -> None:
     grid = torch.nn.Parameter(torch.randn(3, 3, 3, 1))
     add_total_variation(grid, 0.0, backend)

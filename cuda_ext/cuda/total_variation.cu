@@ -1,6 +1,7 @@
-// total_variation_grad on CUDA, for rows of whole 16 bytes: a thread per pack. A block owns a tile of 32 packs along z
-// and eight y, and walks along x, so that of the six neighbours four were or will be read by the same block and come
-// from its cache. Other rows take the plain kernel.
+// total_variation_grad on CUDA, for rows of whole 16 bytes: a thread per pack. Without a list of vertices a block owns a
+// tile of 32 packs along z and eight y, and walks along x, so that of the six neighbours four were or will be read by the
+// same block and come from its cache. With one, which holds the few that training visits, threads follow the list; where
+// all gradients of a pack are zero nothing else of it is read. Other rows take the plain kernel.
 #include "pack.cuh"
 
 namespace nerf::cuda {
@@ -8,6 +9,38 @@ namespace {
 
 constexpr int kTileZ = 32, kTileY = kThreads / kTileZ;  // packs, vertices
 constexpr int kWalk = 8;                                // vertices along x
+
+// The neighbours of a value along each axis, below and above.
+struct Neighbours {
+  int64_t stride[3];
+  bool there[3][2];
+};
+
+// Adds to the gradients of the pack at i.
+template <class T, int kSize>
+__device__ void add_slopes(const TotalVariationArgs<T>& a, int64_t i, Pack<T, kSize> grad, const Neighbours& near) {
+  const Pack<T, kSize> own = load<kSize>(a.grid + i);
+  // All six are on their way together; where there is no neighbour, the vertex itself is read instead.
+  Pack<T, kSize> other[3][2], sum = {};
+#pragma unroll
+  for (int axis = 2; axis >= 0; --axis)
+#pragma unroll
+    for (int up = 0; up < 2; ++up) {
+      const int64_t step = near.there[axis][up] ? near.stride[axis] : 0;
+      other[axis][up] = load<kSize>(a.grid + i + (up ? step : -step));
+    }
+#pragma unroll
+  for (int axis = 2; axis >= 0; --axis)
+#pragma unroll
+    for (int up = 0; up < 2; ++up)
+#pragma unroll
+      for (int c = 0; c < kSize; ++c)
+        sum.v[c] += near.there[axis][up] ? variation_slope(own.v[c], other[axis][up].v[c]) : T(0);
+#pragma unroll
+  for (int c = 0; c < kSize; ++c)
+    if (!a.touched_only || grad.v[c] != T(0)) grad.v[c] += a.weight * sum.v[c];
+  store(a.grad + i, grad);
+}
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -18,46 +51,50 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t y = tile / tiles_z % tiles_y * kTileY + threadIdx.x / kTileZ;
   if (column >= row || y >= size_y) return;
   const int64_t first = tile / (tiles_z * tiles_y) * kWalk, end = min2(first + kWalk, size_x), plane = size_y * row;
-  const bool inside[3][2] = {{}, {y > 0, y + 1 < size_y}, {column >= a.channels, column + a.channels < row}};
-  const int64_t stride[3] = {plane, row, a.channels};
   for (int64_t x = first; x < end; ++x) {
     const int64_t i = x * plane + y * row + column;
-    Pack<T, kSize> grad = load<kSize>(a.grad + i), sum = {};
+    const auto grad = load<kSize>(a.grad + i);
     if (a.touched_only && is_zero(grad)) continue;
-    const Pack<T, kSize> own = load<kSize>(a.grid + i);
-    // All six are on their way together; where there is no neighbour, the vertex itself is read instead.
-    Pack<T, kSize> other[3][2];
-    bool there[3][2];
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis)
-#pragma unroll
-      for (int up = 0; up < 2; ++up) {
-        there[axis][up] = axis ? inside[axis][up] : up ? x + 1 < size_x : x > 0;
-        other[axis][up] = load<kSize>(a.grid + i + (there[axis][up] ? up ? stride[axis] : -stride[axis] : 0));
-      }
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis)
-#pragma unroll
-      for (int up = 0; up < 2; ++up)
-#pragma unroll
-        for (int c = 0; c < kSize; ++c)
-          sum.v[c] += there[axis][up] ? variation_slope(own.v[c], other[axis][up].v[c]) : T(0);
-#pragma unroll
-    for (int c = 0; c < kSize; ++c)
-      if (!a.touched_only || grad.v[c] != T(0)) grad.v[c] += a.weight * sum.v[c];
-    store(a.grad + i, grad);
+    add_slopes(a, i, grad,
+               {{plane, row, a.channels},
+                {{x > 0, x + 1 < size_x}, {y > 0, y + 1 < size_y}, {column >= a.channels, column + a.channels < row}}});
   }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) total_variation_of_rows_kernel(TotalVariationArgs<T> a, int64_t packs) {
+  constexpr int kSize = kPackSize<T>;
+  const int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t size_x = a.vertices[0], size_y = a.vertices[1], size_z = a.vertices[2];
+  if (k >= a.num_rows * packs) return;
+  const Place p = place(k, packs);
+  const int64_t row = a.rows[p.row];
+  if (row < 0 || row >= size_x * size_y * size_z) return;
+  const int64_t i = (row * packs + p.column) * kSize;
+  const auto grad = load<kSize>(a.grad + i);
+  if (a.touched_only && is_zero(grad)) return;
+  const Place column = place(row, size_z), plane = place(column.row, size_y);
+  const int64_t x = plane.row, y = plane.column, z = column.column, along = size_z * a.channels;
+  add_slopes(a, i, grad,
+             {{size_y * along, along, a.channels},
+              {{x > 0, x + 1 < size_x}, {y > 0, y + 1 < size_y}, {z > 0, z + 1 < size_z}}});
 }
 
 }  // namespace
 
 template <class T>
 void total_variation(const TotalVariationArgs<T>& a, Stream stream) {
-  if (a.channels % kPackSize<T> != 0 || !is_pack_aligned(a.grid) || !is_pack_aligned(a.grad))
+  constexpr int kSize = kPackSize<T>;
+  if (a.channels % kSize != 0 || !is_pack_aligned(a.grid) || !is_pack_aligned(a.grad))
     return cuda_plain::total_variation(a, stream);
+  const int64_t packs = a.channels / kSize;
+  if (a.rows) {
+    launch(total_variation_of_rows_kernel<T>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
+    return;
+  }
   const auto parts = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
-  const int64_t tiles_z = parts(a.vertices[2] * a.channels / kPackSize<T>, kTileZ),
-                tiles_y = parts(a.vertices[1], kTileY), tiles = tiles_z * tiles_y * parts(a.vertices[0], kWalk);
+  const int64_t tiles_z = parts(a.vertices[2] * packs, kTileZ), tiles_y = parts(a.vertices[1], kTileY),
+                tiles = tiles_z * tiles_y * parts(a.vertices[0], kWalk);
   launch(total_variation_kernel<T>, tiles * kThreads, "total_variation_grad", stream, a, tiles_z, tiles_y);
 }
 

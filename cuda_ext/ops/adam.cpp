@@ -2,18 +2,6 @@
 #include "ops.h"
 
 namespace nerf {
-namespace {
-
-// On a GPU nobody waits for such a check; there rows outside are passed over.
-void check_rows(const Tensor& rows, int64_t all_rows) {
-  const int64_t* row = data<int64_t>(rows);
-  for (int64_t n = 0; n < rows.numel(); ++n)
-    if (row[n] < 0 || row[n] >= all_rows)
-      reject("rows has " + std::to_string(row[n]) + " at " + std::to_string(n) + ", expected 0 to " +
-             std::to_string(all_rows - 1));
-}
-
-}  // namespace
 
 void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
                const Tensor& lr, const Tensor& step, const std::optional<Tensor>& rows, double beta1, double beta2,
@@ -37,7 +25,7 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   check_in_place("exp_avg_sq", exp_avg_sq);
   check_in_place("grad", grad);
   const Tensor rate = dense(lr), visited = rows ? dense(*rows) : no_gradient(param);
-  if (rows && !param.is_cuda()) check_rows(visited, channels ? param.numel() / channels : 0);
+  if (rows) check_rows(visited, channels ? param.numel() / channels : 0);
   with_scalar(param, [&](auto scalar) {
     using T = decltype(scalar);
     AdamArgs<T> a = {};

@@ -33,7 +33,8 @@ Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, cons
 
 Tensor sample_images(const Tensor& images, const Tensor& pixel_indices);
 
-void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only);
+void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only,
+                          const std::optional<Tensor>& rows);
 
 void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
                const Tensor& lr, const Tensor& step, const std::optional<Tensor>& rows, double beta1, double beta2,

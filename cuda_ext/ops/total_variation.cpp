@@ -3,12 +3,16 @@
 
 namespace nerf {
 
-void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only) {
+void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only,
+                          const std::optional<Tensor>& rows) {
   check_floating("grad", grad);
   check_in_place("grad", grad);
   check_argument("grad", grad, grad, grad.scalar_type(), {kAny, kAny, kAny, kAny});
   check_argument("grid", grid, grad, grad.scalar_type(), {grad.size(0), grad.size(1), grad.size(2), grad.size(3)});
-  const Tensor g = dense(grid);
+  if (rows) check_argument("rows", *rows, grad, ScalarType::Long, {kAny});
+  if (rows && rows->numel() == 0) return;
+  const Tensor g = dense(grid), visited = rows ? dense(*rows) : no_gradient(grad);
+  if (rows) check_rows(visited, grad.size(0) * grad.size(1) * grad.size(2));
   with_scalar(grad, [&](auto scalar) {
     using T = decltype(scalar);
     TotalVariationArgs<T> a = {};
@@ -18,6 +22,8 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
     a.grad = data<T>(grad);
     a.weight = T(weight);
     a.touched_only = touched_only;
+    a.rows = rows ? data<int64_t>(visited) : nullptr;
+    a.num_rows = visited.numel();
     NERF_CALL(grad, total_variation, a);
   });
 }

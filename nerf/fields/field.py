@@ -120,13 +120,15 @@ class Field(nn.Module, ABC):
         """Density [N] per unit of scene space at points [N,3] in grid units."""
         return self.activate_density(self.interpolate(self.density_grid, coords)[:, 0])
 
-    def add_total_variation(self, loss: LossConfig, num_rays: int) -> None:
+    def add_total_variation(self, loss: LossConfig, num_rays: int, vertex_rows: Tensor | None = None) -> None:
         """Adds the gradient of the total variation of both grids, weighted by loss, to their gradients.
 
         It is added where a batch of num_rays leaves a gradient, which shrinks with the batch: so weights are per ray.
+        vertex_rows: see losses.add_total_variation.
         """
-        add_total_variation(self.density_grid, loss.tv_density / num_rays, self.backend)
-        add_total_variation(getattr(self, self.color_grid_name), loss.tv_color / num_rays, self.backend)
+        color_grid = getattr(self, self.color_grid_name)
+        for grid, weight in ((self.density_grid, loss.tv_density), (color_grid, loss.tv_color)):
+            add_total_variation(grid, weight / num_rays, self.backend, vertex_rows)
 
     @abstractmethod
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:

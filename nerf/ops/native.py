@@ -66,9 +66,11 @@ def sample_images(images: Tensor, pixel_indices: Tensor) -> Tensor:
     return _ops.sample_images(images, pixel_indices)
 
 
-def total_variation_grad(grad: Tensor, grid: Tensor, weight: float, touched_only: bool) -> None:
+def total_variation_grad(
+    grad: Tensor, grid: Tensor, weight: float, touched_only: bool, rows: Tensor | None = None
+) -> None:
     """See reference.total_variation_grad."""
-    _ops.total_variation_grad(grad, grid.detach(), weight, touched_only)
+    _ops.total_variation_grad(grad, grid.detach(), weight, touched_only, rows)
     torch.autograd.graph.increment_version(grad)
 
 
@@ -234,7 +236,7 @@ def _(images, pixel_indices):
 
 
 @_fake("total_variation_grad")
-def _(grad, grid, weight, touched_only):
+def _(grad, grid, weight, touched_only, rows=None):
     return None
 
 

@@ -256,15 +256,24 @@ def total_variation(grid: Tensor) -> Tensor:
     return sum(torch.nn.functional.huber_loss(d, torch.zeros_like(d), reduction="sum") for d in edges)
 
 
-def total_variation_grad(grad: Tensor, grid: Tensor, weight: float, touched_only: bool) -> None:
+def total_variation_grad(
+    grad: Tensor, grid: Tensor, weight: float, touched_only: bool, rows: Tensor | None = None
+) -> None:
     """Adds weight * d total_variation(grid) / d grid to grad [X,Y,Z,C], in place.
 
-    touched_only leaves values alone whose gradient is zero: regions that no ray of the batch met.
+    touched_only leaves values alone whose gradient is zero: regions that no ray of the batch met. rows [L] int64:
+    vertices to visit, each once, counted (x * Y + y) * Z + z; all others stay as they are. None: all.
     """
     with torch.enable_grad():
         leaf = grid.detach().requires_grad_()
         (slope,) = torch.autograd.grad(total_variation(leaf), leaf)
-    grad.add_(torch.where(grad == 0, torch.zeros_like(grad), slope) if touched_only else slope, alpha=weight)
+    if touched_only:
+        slope = torch.where(grad == 0, torch.zeros_like(grad), slope)
+    if rows is not None:
+        slope = torch.zeros_like(slope).view(-1, grid.shape[3]).index_copy_(
+            0, rows, slope.view(-1, grid.shape[3])[rows]
+        ).view_as(slope)
+    grad.add_(slope, alpha=weight)
 
 
 def adam_step(

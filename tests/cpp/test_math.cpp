@@ -222,7 +222,7 @@ void distortion_of_pairs() {
 void total_variation_sums_to_zero() {
   const auto grid = numbers(4 * 1 * 3 * 2, -2, 2);
   std::vector<double> grad(grid.size(), 0);
-  const TotalVariationArgs<double> args = {grid.data(), {4, 1, 3}, 2, grad.data(), 0.5, false};
+  const TotalVariationArgs<double> args = {grid.data(), {4, 1, 3}, 2, grad.data(), 0.5, false, nullptr, 0};
   for (int64_t i = 0; i < int64_t(grid.size()); ++i) total_variation_gradient(args, i);
   double sum = 0, largest = 0;
   for (double g : grad) sum += g, largest = max2(largest, std::abs(g));

@@ -50,7 +50,7 @@ def test_reference_value_is_its_definition():
 @BOTH
 @pytest.mark.parametrize("case", ["typical", "one_axis_single", "channels_7"])
 def test_gradient_matches_finite_differences(ops, case, device):
-    _, grid, weight, _ = CASES[NAME][case](torch.float64, device)
+    _, grid, weight, *_ = CASES[NAME][case](torch.float64, device)
     grad = torch.zeros_like(grid)
     ops.total_variation_grad(grad, grid, weight, False)
     direction = numbers(*grid.shape, low=-1).to(device)
@@ -62,7 +62,7 @@ def test_gradient_matches_finite_differences(ops, case, device):
 
 @BOTH
 def test_gradient_is_that_of_autograd_and_added(ops, device):
-    grad, grid, weight, _ = CASES[NAME]["typical"](torch.float64, device)
+    grad, grid, weight, *_ = CASES[NAME]["typical"](torch.float64, device)
     leaf = grid.clone().requires_grad_()
     (slope,) = torch.autograd.grad(reference.total_variation(leaf), leaf)
     before = grad.clone()
@@ -72,7 +72,7 @@ def test_gradient_is_that_of_autograd_and_added(ops, device):
 
 @BOTH
 def test_touched_only_leaves_zero_gradients_alone(ops, device):
-    grad, grid, weight, _ = CASES[NAME]["typical"](torch.float64, device)
+    grad, grid, weight, *_ = CASES[NAME]["typical"](torch.float64, device)
     everywhere, touched = grad.clone(), grad.clone()
     ops.total_variation_grad(everywhere, grid, weight, False)
     ops.total_variation_grad(touched, grid, weight, True)
@@ -82,8 +82,24 @@ def test_touched_only_leaves_zero_gradients_alone(ops, device):
 
 
 @BOTH
+@pytest.mark.parametrize("case", ["typical", "tiles"])
+@pytest.mark.parametrize("touched_only", [False, True])
+def test_listed_rows_get_what_all_would_and_others_nothing(ops, case, touched_only, device):
+    grad, grid, weight, *_ = CASES[NAME][case](torch.float32, device)
+    rows = torch.arange(0, grad[..., 0].numel(), 3, device=device)
+    everywhere, listed = grad.clone(), grad.clone()
+    ops.total_variation_grad(everywhere, grid, weight, touched_only)
+    ops.total_variation_grad(listed, grid, weight, touched_only, rows)
+    visited = torch.zeros(grad[..., 0].numel(), dtype=torch.bool, device=device)
+    visited[rows] = True
+    visited = visited.view(grad.shape[:3])
+    assert torch.equal(listed[visited], everywhere[visited])
+    assert torch.equal(listed[~visited], grad[~visited]) and not torch.equal(everywhere[~visited], grad[~visited])
+
+
+@BOTH
 def test_constant_grids_and_zero_weight_add_nothing(ops, device):
-    grad, grid, weight, _ = CASES[NAME]["typical"](torch.float32, device)
+    grad, grid, weight, *_ = CASES[NAME]["typical"](torch.float32, device)
     before = grad.clone()
     ops.total_variation_grad(grad, torch.full_like(grid, 7.0), weight, False)
     ops.total_variation_grad(grad, grid, 0.0, False)
@@ -92,7 +108,7 @@ def test_constant_grids_and_zero_weight_add_nothing(ops, device):
 
 @BOTH
 def test_autograd_notices_the_change(ops, device):
-    grad, grid, weight, _ = CASES[NAME]["typical"](torch.float32, device)
+    grad, grid, weight, *_ = CASES[NAME]["typical"](torch.float32, device)
     leaf = torch.ones_like(grad, requires_grad=True)
     product = (leaf * grad).sum()  # saves grad for its backward pass
     ops.total_variation_grad(grad, grid, weight, False)
@@ -115,7 +131,7 @@ def test_native_is_as_accurate_as_the_reference(case, dtype, device):
     assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
 
 
-@pytest.mark.parametrize("case", ["typical", "empty", "touched_only", "non_contiguous"])
+@pytest.mark.parametrize("case", ["typical", "empty", "touched_only", "some_rows", "non_contiguous"])
 def test_opcheck(case, device):
     assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
 
@@ -123,8 +139,8 @@ def test_opcheck(case, device):
 @pytest.mark.parametrize("values", [0.0, 1e-30, 1e-10, 1e10, 1e30])
 @pytest.mark.parametrize("weight", [0.0, 1e-30, 1e30])
 def test_extremes_stay_finite(values, weight, device):
-    grad, grid, _, touched_only = CASES[NAME]["typical"](torch.float32, device)
-    assert_finite(NAME, (grad, values * grid, weight, touched_only))
+    grad, grid, _, *rest = CASES[NAME]["typical"](torch.float32, device)
+    assert_finite(NAME, (grad, values * grid, weight, *rest))
 
 
 def test_bad_arguments_are_named():
@@ -132,6 +148,10 @@ def test_bad_arguments_are_named():
     assert_checks_types_and_shapes(NAME, arguments)
     assert_rejected(NAME, arguments, "grid", arguments[1][1:], r"expected \[4,3,5,3\]")
     assert_rejected(NAME, arguments, "grid", arguments[1].double(), "expected float32")
+    with_rows = CASES[NAME]["some_rows"](torch.float32, "cpu")
+    outside = torch.tensor([3, 60])
+    assert_rejected(NAME, with_rows, "rows", outside, "expected 0 to 59")
+    assert_rejected(NAME, with_rows, "rows", outside.int(), "expected int64")
     with pytest.raises(ValueError, match="grad is written in place and must be contiguous"):
         native.total_variation_grad(arguments[0].transpose(0, 1), arguments[1].transpose(0, 1), 1.0, False)
 
