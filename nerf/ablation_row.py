@@ -16,6 +16,7 @@ from nerf.config import Config
 from nerf.cuda_graph import StepRunner
 from nerf.datasets.ray_batches import RayBatch, RayBatches
 from nerf.finite_steps import all_finite
+from nerf.gpu_idle import idle_share
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.rays import Rays, RaySamples
@@ -27,6 +28,7 @@ from nerf.training import TrainState, make_sampler
 STAGES = ("march", "look", "interpolate", "composite", "backward", "adam", "rest")
 OPERATIONS = ("march", "interpolate", "composite", "backward")  # what the native library was written for
 WARM_UP_STEPS = {"cuda": 10, "cpu": 2}
+IDLE_STEPS = 30
 
 Figures = dict[str, object]
 
@@ -159,6 +161,10 @@ class Row:
         loss, _, _ = self.backward(self.batches[index % len(self.batches)])
         self.update(loss)
 
+    def run(self, num_steps: int) -> None:
+        for index in range(num_steps):
+            self.step(index)
+
     def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
         """Milliseconds of every step, whole and by stage. On a CPU fewer once max_seconds have passed, but three."""
         self.clock.running = True
@@ -212,8 +218,7 @@ class GraphRow(Row):
     def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
         """As a row's; the stages in a second round, which waits after each step to read them."""
         self._whole.running = True
-        for index in range(num_steps):
-            self.step(index)
+        self.run(num_steps)
         self._whole.running = False
         wholes, stages = [step["step"] for step in self._whole.steps()], []
         self.reset()
@@ -232,15 +237,15 @@ class GraphRow(Row):
 
 def warm_up(row: Row) -> None:
     """Some steps that nobody times, then back to the start."""
-    for index in range(WARM_UP_STEPS[row.device.type]):
-        row.step(index)
+    row.run(WARM_UP_STEPS[row.device.type])
     row.reset()
 
 
 def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
     """Times num_steps steps from the start, on a CPU fewer once max_seconds have passed, but three if it can.
 
-    Returns steps, stages_ms, operations_ms and step_ms (mean and median, milliseconds) and peak_memory_bytes.
+    Returns steps, stages_ms, operations_ms and step_ms (mean and median, milliseconds), and on a GPU peak_memory_bytes
+    and idle_share (nerf/gpu_idle.py), of some steps more.
     """
     warm_up(row)
     on_gpu = row.device.type == "cuda"
@@ -250,12 +255,14 @@ def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
     wholes, steps = row.timed(num_steps, max_seconds)
     by_stage = {stage: _summary([step[stage] for step in steps]) for stage in STAGES if stage in steps[0]}
     whole = set(OPERATIONS) <= by_stage.keys()
+    peak = torch.cuda.max_memory_allocated(row.device) if on_gpu else None
     return {
         "steps": len(wholes),
         "stages_ms": by_stage,
         "operations_ms": _summary([sum(step[s] for s in OPERATIONS) for step in steps]) if whole else None,
         "step_ms": _summary(wholes),
-        "peak_memory_bytes": torch.cuda.max_memory_allocated(row.device) if on_gpu else None,
+        "peak_memory_bytes": peak,
+        "idle_share": idle_share(lambda: row.run(IDLE_STEPS), row.device) if on_gpu else None,
     }
 
 

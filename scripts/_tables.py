@@ -23,7 +23,7 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 def ablation_table(result: dict) -> str:
     """The rows of one ablation.json, the speed-ups and the PSNR after equal training."""
     native = {row["device"]: row for row in result["rows"] if row["label"] == "native"}
-    header = ["device", "row", "steps", *STAGES, "operations", "step", "operations x", "step x", "GiB"]
+    header = ["device", "row", "steps", *STAGES, "operations", "step", "operations x", "step x", "GPU idle", "GiB"]
     lines = []
     for row in result["rows"]:
         if row["missing"] is not None:
@@ -41,6 +41,7 @@ def ablation_table(result: dict) -> str:
                 _ms(row["step_ms"]),
                 _ratio(row["operations_ms"], base["operations_ms"]),
                 _ratio(row["step_ms"], base["step_ms"]),
+                f"{100 * idle:.0f}%" if (idle := row.get("idle_share")) is not None else "-",
                 f"{row['peak_memory_bytes'] / GIB:.2f}" if row["peak_memory_bytes"] else "-",
             ]
         )
@@ -51,7 +52,8 @@ def ablation_table(result: dict) -> str:
         f"{result['scene']}, {result['field']}, {resolution} vertices. {machines}. torch {result['torch']}, commit "
         f"{result['commit']}, {result['date'][:10]}.",
         "Milliseconds, the median of the steps. operations = march + interpolate + composite + backward; look = the "
-        "density that finds the samples worth a colour; x = times the native row.",
+        "density that finds the samples worth a colour; x = times the native row; GPU idle = share of the time in which no "
+        "kernel runs.",
     ]
     for device, found in result["speedups"].items():
         parts = [f"{n.replace('_', ' ')} {s['ratio']:.2f}x ({s['best_torch']})" for n, s in found.items()]

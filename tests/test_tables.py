@@ -93,7 +93,7 @@ ABLATION = {
     "devices": {"cuda": "NVIDIA H200"},
     "rows": [
         row("native", 0.25),
-        row("native + CUDA graph", 0.2, stages_ms={}, operations_ms=None),
+        row("native + CUDA graph", 0.2, stages_ms={}, operations_ms=None, idle_share=0.034),
         row("torch: gather", 2.0, agrees=False),
         {
             "label": "torch: compile",
@@ -197,9 +197,9 @@ def test_ablation_table_shows_rows_ratios_and_reasons(tmp_path: Path, results: P
     assert tables(readme, results).returncode == 0
     native, graph, wrong, missing = lines_with(readme, "| cuda ")
     assert native[1] == "native" and graph[1] == "native + CUDA graph"
-    assert native[2:] == ["200", *["0.250"] * 7, "1.00", "1.75", "1.00", "1.00", "1.00"]
-    assert graph[2:] == ["200", *["-"] * 8, "1.40", "-", "0.80", "1.00"]
-    assert wrong[1] == "torch: gather WRONG" and wrong[-3:] == ["8.00", "8.00", "1.00"]
+    assert native[2:] == ["200", *["0.250"] * 7, "1.00", "1.75", "1.00", "1.00", "-", "1.00"]
+    assert graph[2:] == ["200", *["-"] * 8, "1.40", "-", "0.80", "3%", "1.00"]
+    assert wrong[1] == "torch: gather WRONG" and wrong[-4:] == ["8.00", "8.00", "-", "1.00"]
     assert set(missing[2:]) == {"-"}
     text = readme.read_text()
     assert "torch: compile on cuda: no gcc." in text
