@@ -52,8 +52,8 @@ def ablation_table(result: dict) -> str:
         f"{result['scene']}, {result['field']}, {resolution} vertices. {machines}. torch {result['torch']}, commit "
         f"{result['commit']}, {result['date'][:10]}.",
         "Milliseconds, the median of the steps. operations = march + interpolate + composite + backward; look = the "
-        "density that finds the samples worth a colour; x = times the native row; GPU idle = share of the time in which no "
-        "kernel runs.",
+        "density that finds the samples worth a colour; x = times the native row; GPU idle = share of the time in "
+        "which no kernel runs.",
     ]
     for device, found in result["speedups"].items():
         parts = [f"{n.replace('_', ' ')} {s['ratio']:.2f}x ({s['best_torch']})" for n, s in found.items()]
