@@ -10,6 +10,8 @@
 
 namespace nerf::cuda {
 
+// Of a block. A kernel that has many loads on their way says __launch_bounds__(threads, 1): told the threads alone, nvcc
+// makes room for more blocks, and to save registers it lets loads wait for each other.
 constexpr int kThreads = 256;
 
 inline void check(cudaError_t error, const char* what) {
@@ -60,14 +62,14 @@ __device__ inline Place place(int64_t i, int64_t columns) {
   return {i / columns, unsigned(i % columns)};
 }
 
-// Launches kernel(args...) with enough blocks of kThreads for count threads. Nothing to do means no launch.
-template <class Kernel, class... Args>
+// Launches kernel(args...) with enough blocks of kBlock threads for count threads. Nothing to do means no launch.
+template <int kBlock = kThreads, class Kernel, class... Args>
 void launch(Kernel kernel, int64_t count, const char* name, Stream stream, const Args&... args) {
   if (count <= 0) return;
   const DeviceGuard guard(stream.device);
-  const int64_t blocks = (count + kThreads - 1) / kThreads;
+  const int64_t blocks = (count + kBlock - 1) / kBlock;
   if (blocks > INT32_MAX) throw std::runtime_error(std::string(name) + ": more than 2^31 blocks of threads");
-  kernel<<<dim3(unsigned(blocks)), kThreads, 0, cudaStream_t(stream.handle)>>>(args...);
+  kernel<<<dim3(unsigned(blocks)), kBlock, 0, cudaStream_t(stream.handle)>>>(args...);
   check(cudaGetLastError(), name);
 }
 

@@ -1,0 +1,74 @@
+// How a warp reads the samples of a ray, 32 at a time, for composite_rays: a lane per sample, and rows of values shared.
+//
+// Rows of values are longer than a lane should read alone: the lanes of a warp would meet 32 rows with every load.
+// Where rows are whole packs of 16 bytes, neighbouring lanes read the packs of one row, a few rows at a time, and
+// shuffles carry weights and dot products between them and the lane of the sample.
+#pragma once
+
+#include "pack.cuh"
+#include "warp.cuh"
+
+namespace nerf::cuda {
+
+constexpr int power_of_two_from(int n) {
+  int power = 1;
+  while (power < n) power *= 2;
+  return power;
+}
+
+// How a warp shares the rows of its 32 samples: kLanes lanes read one row, 32 / kLanes rows at a time, kLanes times.
+template <class T, int kChannels>
+struct Sharing {
+  static constexpr bool kWhole = kChannels > 0 && kChannels % kPackSize<T> == 0;
+  static constexpr int kSize = kWhole ? kPackSize<T> : 1, kPacks = kChannels / kSize;
+  static constexpr int kLanes = kWhole ? power_of_two_from(kPacks) : 1;
+  static constexpr int kEach = kWhole ? 1 : kPacks;  // packs of a row for each of its lanes
+  static constexpr int kRows = 32 / kLanes;
+  static constexpr bool kAhead = kLanes * kEach <= 4;  // few registers: the next round is read during this one
+};
+
+// What a lane reads of 32 samples: the numbers of its own, and its pack of each turn's row. All of it is on its way before
+// any of it is looked at: a warp that waits for each row in turn waits for memory eight times.
+template <class T, int kChannels, bool kBackward>
+struct Round {
+  using S = Sharing<T, kChannels>;
+  T t_start, t_end, density, weight, grad_weight;
+  Pack<T, S::kSize> packs[S::kLanes][S::kEach + 1];  // weights alone have no channel
+
+  // Of the samples first + low to first + high - 1. The others are zero.
+  __device__ Round(const CompositeArgs<T>& a, int64_t first, int low, int high, int lane) {
+    const int64_t i = first + lane;
+    const bool mine = lane >= low && lane < high;
+    t_start = mine ? a.t_starts[i] : T(0), t_end = mine ? a.t_ends[i] : T(0);
+    if constexpr (kBackward) weight = mine ? a.weights[i] : T(0), grad_weight = mine ? a.grad_weights[i] : T(0);
+    else density = mine ? a.density[i] : T(0);
+    const T* row = a.values + (first + lane / S::kLanes) * kChannels + lane % S::kLanes * S::kSize;
+#pragma unroll
+    for (int turn = 0; turn < S::kLanes; ++turn) {
+      const int sample = turn * S::kRows + lane / S::kLanes;
+      const bool there = sample >= low && sample < high && (S::kLanes == 1 || lane % S::kLanes < S::kPacks);
+#pragma unroll
+      for (int e = 0; e < S::kEach; ++e) {
+        packs[turn][e] = {};
+        if (there) packs[turn][e] = load<S::kSize>(row + turn * S::kRows * kChannels + e * S::kSize);
+      }
+    }
+  }
+};
+
+// The sum over a row's lanes of each turn's number, in the lane of the turn's sample. Halves of the turns change hands, so
+// that kLanes numbers take kLanes shuffles instead of log2(kLanes) each.
+template <class S, class T>
+__device__ T sum_of_own_row(T (&numbers)[S::kLanes], int lane) {
+#pragma unroll
+  for (int half = S::kLanes / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int turn = 0; turn < half; ++turn) {
+      const T low = numbers[turn], high = numbers[turn + half];
+      numbers[turn] = (lane & half ? high : low) + __shfl_xor_sync(kAllLanes, lane & half ? low : high, half);
+    }
+  return S::kLanes == 1 ? numbers[0]
+                        : __shfl_sync(kAllLanes, numbers[0], lane % S::kRows * S::kLanes + lane / S::kRows);
+}
+
+}  // namespace nerf::cuda
