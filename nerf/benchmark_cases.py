@@ -99,17 +99,19 @@ LADDERS = {
     ),
     "composite_rays": Ladder(
         "a thread per ray",
-        "common channel counts: a warp per ray, transmittance by warp scans, lanes beside each other along a row",
+        "common channel counts: a warp per ray, transmittance by warp scans, lanes beside each other along a row; all "
+        "loads of 32 samples on their way together",
     ),
     "contract_basis": Ladder(
         "a thread per sample and colour or channel",
-        "backward: degrees known at compile time, a thread per 16 bytes",
+        "degrees known at compile time: a warp moves the rows of its samples as one run, turned in shared memory",
     ),
     "distortion_loss": Ladder("a thread per ray", "a warp per ray, the sums over pairs by warp scans"),
-    "sample_images": Ladder("a thread per ray", "a thread per value"),
+    "sample_images": Ladder("a thread per ray", "a thread per value; four bytes: one load, one store, small blocks"),
     "total_variation_grad": Ladder(
         "a thread per value",
-        "rows of whole 16 bytes: a thread per 16 bytes, blocks walk tiles so that neighbours are cached",
+        "rows of whole 16 bytes: a thread per 16 bytes, blocks walk tiles so that neighbours are cached, or "
+        "threads follow a list of vertices",
     ),
     "adam_step": Ladder(
         "a thread per value, powers included",
@@ -117,7 +119,7 @@ LADDERS = {
     ),
     "interpolate_cells": Ladder(
         ONE_THREAD_EACH,
-        "rows of whole 16 bytes: a thread per pack; backward in the order of its writes, or a warp per point",
+        "rows of whole 16 bytes: a thread per pack, small blocks; backward in the order of its writes, or a warp per point",
     ),
     "index_add": Ladder(
         "a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"

@@ -53,6 +53,7 @@ void launch_adam(const AdamArgs<T>& a, Stream stream) {
   const int64_t packs = a.channels / kSize;
   const auto kernel = packs == 1   ? adam_kernel<T, kSize, 1>
                       : packs == 3 ? adam_kernel<T, kSize, 3>
+                      : packs == 4 ? adam_kernel<T, kSize, 4>
                       : packs == 7 ? adam_kernel<T, kSize, 7>
                                    : adam_kernel<T, kSize, 0>;
   const int64_t needed = (a.num_rows * packs + kAhead - 1) / kAhead;

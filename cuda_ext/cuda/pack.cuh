@@ -70,15 +70,6 @@ __device__ Pack<T, kCount> load_once(const T* address) {
   return pack;
 }
 
-// Writes what nobody reads soon, in the same way.
-template <int kCount, class T>
-__device__ void store_once(T* address, const Pack<T, kCount>& pack) {
-  static_assert(sizeof pack == kPackBytes);
-  uint4 bits;
-  memcpy(&bits, &pack, sizeof pack);
-  __stcs(reinterpret_cast<uint4*>(address), bits);
-}
-
 // Atomic additions whose result nobody waits for; from sm_90 on a pack of float32 or bfloat16 is one of them.
 template <class T, int kCount>
 __device__ void add_atomic(T* address, const Pack<T, kCount>& pack) {
