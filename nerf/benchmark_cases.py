@@ -119,7 +119,8 @@ LADDERS = {
     ),
     "interpolate_cells": Ladder(
         ONE_THREAD_EACH,
-        "rows of whole 16 bytes: a thread per pack, small blocks; backward in the order of its writes, or a warp per point",
+        "rows of whole 16 bytes: a thread per pack, small blocks; backward in the order of its writes, or a warp per "
+        "point",
     ),
     "index_add": Ladder(
         "a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"
