@@ -22,7 +22,7 @@ from nerf.metrics import summarize
 from nerf.ops.backend import Backend
 from nerf.ops.torch_variants import EAGER, GATHER_ONCE, Variant, compiled
 from nerf.ops.unfused import unfused
-from nerf.recipes import choose
+from nerf.recipes import DEFAULTS, choose
 from nerf.runs import background
 from nerf.scene_kinds import describe
 from nerf.spaces import space_state
@@ -60,7 +60,7 @@ def shortened(config: Config, steps: int) -> Config:
         occupancy=replace(
             occupancy,
             min_steps=min(occupancy.min_steps, steps // 3),
-            every=max(occupancy.every, min(1.0, 60 / steps)),
+            every=max(occupancy.every or DEFAULTS["occupancy.every"], min(1.0, 60 / steps)),
         ),
         train=replace(config.train, steps=steps, max_seconds=None),
     )

@@ -69,7 +69,9 @@ class FieldConfig:
         metadata={"doc": "shares of the run at which the voxels double"},
     )
     initial_alpha: float = setting(0.003, "opacity of one voxel before training", low=1e-9, high=0.5)
-    lr_density: float = setting(0.2, "learning rate of raw density", low=0)
+    lr_density: float | None = setting(
+        None, "learning rate of raw density; none = 0.2, on a GPU 0.3 for voxel_deferred in 2 seconds", low=0
+    )
 
 
 @dataclass
@@ -102,7 +104,9 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     )
     feature_noise: float = setting(0.1, "deviation of the noise on each pixel's features in training", low=0)
     lr_features: float | None = setting(
-        None, "learning rate of the features; none = 0.03, on a GPU 0.01 where all photos look one way", low=0
+        None,
+        "learning rate of the features; none = 0.03, on a GPU 0.05 up to 5 seconds, 0.01 where all photos look one way",
+        low=0,
     )
     lr_mlp: float | None = setting(None, "learning rate of the MLP; none = 0.0005 on a GPU, 0.001 on a CPU", low=0)
 
@@ -131,7 +135,12 @@ class OccupancyConfig:
     min_weight: float = setting(0.002, "cells where no training ray's sample weighs this are given up", low=0, high=1)
     start: float = setting(0.03, "share of the run before the first cells are given up", low=0, high=1)
     min_steps: int = setting(100, "steps before that at least: density needs some to rise", low=0)
-    every: float = setting(0.06, "share of the run between two looks at the density", low=1e-4, high=1)
+    every: float | None = setting(
+        None,
+        "share of the run between two looks at the density; none = 0.06, on a GPU 0.1 for voxel_deferred up to 5 s",
+        low=1e-4,
+        high=1,
+    )
 
 
 @dataclass

@@ -41,11 +41,21 @@ _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the pi
 _CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3}
 _PHOTOS = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0, "field.diffuse": True}
 _FEW_VIEWS = {"loss.tv_until": 1.0}  # a dozen or two that differ little
-DEFAULTS = {"loss.tv_density": 0.0, "loss.tv_color": 0.0, "loss.tv_until": 0.5, "loss.distortion": 0.0}
+# A look at the density costs as much as two dozen steps.
+_SHORT = {"field.lr_features": 0.05, "occupancy.every": 0.1}
+_SHORTEST = {**_SHORT, "field.num_voxels": 160**3, "field.lr_density": 0.3}
+DEFAULTS = {
+    "loss.tv_density": 0.0,
+    "loss.tv_color": 0.0,
+    "loss.tv_until": 0.5,
+    "loss.distortion": 0.0,
+    "field.lr_density": 0.2,
+    "occupancy.every": 0.06,
+}
 
 RECIPES = (
-    Recipe("cuda", "voxel_deferred", 3.0, {**_DEFERRED_CUDA, "field.num_voxels": 160**3}),
-    Recipe("cuda", "voxel_deferred", 8.0, {**_DEFERRED_CUDA, "field.num_voxels": 200**3}),
+    Recipe("cuda", "voxel_deferred", 3.0, {**_DEFERRED_CUDA, **_SHORTEST}),
+    Recipe("cuda", "voxel_deferred", 8.0, {**_DEFERRED_CUDA, **_SHORT, "field.num_voxels": 200**3}),
     Recipe("cuda", "voxel_deferred", 20.0, {**_DEFERRED_CUDA, **_THIN}),
     Recipe("cuda", "voxel_deferred", 120.0, {**_DEFERRED_CUDA, **_THIN, **_CALM}),
     Recipe("cuda", "voxel_deferred", math.inf, {**_DEFERRED_CUDA, **_THIN, **_CALM, "field.num_voxels": 288**3}),
@@ -93,7 +103,7 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
     recipe = choose(device, config.field.name, seconds)
-    groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "train")}
+    groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "occupancy", "train")}
     groups["train"] |= {"steps": steps, "max_seconds": seconds}
     if config.field.name == "auto":  # which has what all fields share
         groups["field"] = asdict(FIELDS[recipe.field]()) | groups["field"]
@@ -110,5 +120,6 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
         dataset=replace(config.dataset, kind=kind, background=background),
         field=FIELDS[recipe.field](**groups["field"]),
         loss=replace(config.loss, **groups["loss"]),
+        occupancy=replace(config.occupancy, **groups["occupancy"]),
         train=replace(config.train, **groups["train"]),
     )

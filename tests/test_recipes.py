@@ -23,6 +23,9 @@ from nerf.recipes import (
 from nerf.training import resolve
 
 
+GROUPS = ("field", "loss", "occupancy", "train")
+
+
 def fake(device: str) -> Backend:
     """A backend that says it is on that device."""
     return replace(select("native", "cpu"), device=torch.device(device))
@@ -35,7 +38,7 @@ def test_every_setting_of_a_recipe_is_none_until_it_is_chosen() -> None:
         for name in recipe.settings:
             group, leaf = name.split(".")
             assert defaults[group][leaf] is None, f"{name} of {recipe}"
-        empty = {f"{g}.{n}" for g in ("field", "loss", "train") for n, v in defaults[g].items() if v is None}
+        empty = {f"{g}.{n}" for g in GROUPS for n, v in defaults[g].items() if v is None}
         assert recipe.settings.keys() | DEFAULTS.keys() == empty - {"train.steps", "train.max_seconds"}
     for by_device in KINDS.values():
         for settings in by_device.values():
@@ -87,7 +90,7 @@ def test_what_is_given_stays() -> None:
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_nothing_is_left_open(kind: str, device: str, name: str) -> None:
     resolved = asdict(fill_in(Config(field=FIELDS[name]()), device, kind))
-    open_ones = {f"{g}.{n}" for g in ("field", "loss", "train") for n, v in resolved[g].items() if v is None}
+    open_ones = {f"{g}.{n}" for g in GROUPS for n, v in resolved[g].items() if v is None}
     assert open_ones in ({"train.steps"}, {"train.max_seconds"})
 
 
