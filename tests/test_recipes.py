@@ -22,7 +22,6 @@ from nerf.recipes import (
 )
 from nerf.training import resolve
 
-
 GROUPS = ("field", "loss", "occupancy", "train")
 
 
