@@ -69,7 +69,7 @@ def _sample_images() -> tuple:
 
 def _total_variation_grad() -> tuple:
     grad = _numbers(5, 4, 6, 3, low=-1) * (_numbers(5, 4, 6, 3, seed=1) < 0.5)
-    return grad, _numbers(5, 4, 6, 3, low=-2, high=2, seed=2), 0.3, True
+    return grad, _numbers(5, 4, 6, 3, low=-2, high=2, seed=2), 0.3, True, torch.arange(0, 120, 2)
 
 
 def _adam_step() -> tuple:
