@@ -17,6 +17,7 @@ from nerf.cuda_graph import StepRunner
 from nerf.datasets.ray_batches import RayBatch, RayBatches
 from nerf.finite_steps import all_finite
 from nerf.gpu_idle import idle_share
+from nerf.near_fade import full_distance
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.rays import Rays, RaySamples
@@ -99,6 +100,7 @@ class Row:
         timed = replace(backend, ops=timed_ops(backend.ops, self.clock))
         train = start.config.train
         field, occupancy = restore_field(start.field, start.config, timed)
+        field.full_from = full_distance(start.config.loss, field.box)
         if channels_first:
             for grid in (field.density_grid, getattr(field, field.color_grid_name)):
                 grid.data = grid.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)

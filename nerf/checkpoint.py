@@ -30,6 +30,7 @@ from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.lenses import COEFFICIENTS, Lenses
+from nerf.near_fade import full_distance
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
@@ -273,7 +274,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
         learners[name].load_state_dict(values["values"])
         learners[name].optimizer.load_state_dict(values["optimizer"])
     batches.generator.set_state(content["generator"])
-    field.noise = noise_source(config, backend)
+    field.noise, field.full_from = noise_source(config, backend), full_distance(config.loss, field.box)
     field.noise.set_state(content["noise"])
     batches.pool = PixelRuns.of_bounds(content["pool"])
     clock = RunClock(config.train.steps, config.train.max_seconds)

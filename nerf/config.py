@@ -91,13 +91,16 @@ class VoxelMlpConfig(FieldConfig):
 class VoxelDeferredConfig(VoxelMlpConfig):
     name: str = setting("voxel_deferred", "which field", choices=FIELD_NAMES)
     feature_channels: int | None = setting(
-        None, "features per vertex, a multiple of 4 is fastest; none = 16 on a GPU, 12 on a CPU", low=3, high=64
+        None,
+        "features per vertex, a multiple of 4 is fastest; none = 16 on a GPU, 12 on a CPU, 4 if photos look one way",
+        low=3,
+        high=64,
     )
     hidden_width: int | None = setting(
         None, "neurons per hidden layer of the colour MLP; none = 256 on a GPU, 128 on a CPU", low=1, high=1024
     )
     hidden_layers: int | None = setting(
-        None, "hidden layers of the colour MLP; none = 2, on a GPU 3 from 20 seconds on", low=0, high=8
+        None, "hidden layers of the colour MLP; none = 2, on a GPU 3 from 20 seconds on in a box", low=0, high=8
     )
     diffuse: bool | None = setting(
         None, "the first three features are colour too, added to the MLP's; none = where photos are full to the edge"
@@ -159,6 +162,12 @@ class LossConfig:
     opacity_entropy: float | None = setting(
         None,
         "weight of the entropy of each ray's opacity; none = in a box 0.001 for voxel_mlp, 0.005 for voxel_sh, else 0",
+        low=0,
+    )
+    near_fade: float | None = setting(
+        None,
+        "gradients of samples nearer to their camera than this, in halves of the inner box, shrink with the square of "
+        "the distance; none = 2 in an unbounded scene, else 0",
         low=0,
     )
     distortion: float | None = setting(

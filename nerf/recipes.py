@@ -40,7 +40,10 @@ _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the pi
 # Fewer, larger steps and a deeper network, which takes longer to start, generalise better between views.
 _CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3}
 _PHOTOS = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0, "field.diffuse": True}
-_FEW_VIEWS = {"loss.tv_until": 1.0}  # a dozen or two that differ little
+# A dozen or two that differ little: colour and one feature more, smooth to the end, or they are learnt by heart.
+_FEW_VIEWS = {"loss.tv_until": 1.0, "loss.tv_color": 3e-4, "field.feature_channels": 4}
+_AMIDST = {"loss.distortion": 0.01, "loss.near_fade": 2.0}  # cameras stand among what they see
+_QUICK = {"train.rays_per_step": 16384, "field.hidden_layers": 2}  # _CALM is for views all around one object
 # A look at the density costs as much as two dozen steps.
 _SHORT = {"field.lr_features": 0.05, "occupancy.every": 0.1}
 _SHORTEST = {**_SHORT, "field.num_voxels": 160**3, "field.lr_density": 0.3}
@@ -49,6 +52,7 @@ DEFAULTS = {
     "loss.tv_color": 0.0,
     "loss.tv_until": 0.5,
     "loss.distortion": 0.0,
+    "loss.near_fade": 0.0,
     "field.lr_density": 0.2,
     "occupancy.every": 0.06,
 }
@@ -72,12 +76,12 @@ RECIPES = (
 KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
     "box": {"cuda": {}, "cpu": {}},
     "forward": {
-        "cuda": {"field.num_voxels": 384**3, **_PHOTOS, **_FEW_VIEWS, "field.lr_features": 0.01},
+        "cuda": {"field.num_voxels": 640**3, **_PHOTOS, **_FEW_VIEWS, **_QUICK, "field.lr_features": 0.01},
         "cpu": {"field.num_voxels": 128**3, **_PHOTOS, **_FEW_VIEWS},  # too few steps for so low a rate
     },
     "unbounded": {
-        "cuda": {"field.num_voxels": 320**3, **_PHOTOS, "loss.distortion": 0.01},
-        "cpu": {"field.num_voxels": 112**3, **_PHOTOS, "loss.distortion": 0.01},
+        "cuda": {"field.num_voxels": 320**3, **_PHOTOS, **_QUICK, **_AMIDST},
+        "cpu": {"field.num_voxels": 112**3, **_PHOTOS, **_AMIDST},
     },
 }
 

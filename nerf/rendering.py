@@ -8,6 +8,7 @@ from torch import Tensor
 from nerf.cameras import Cameras
 from nerf.fields.field import Field
 from nerf.metrics import MIN_OPACITY
+from nerf.near_fade import fade_factors, faded
 from nerf.normals import facing_normals, falling_density
 from nerf.rays import Rays, RaySamples
 from nerf.sampler import RaySampler
@@ -82,6 +83,9 @@ def render_samples(
     """
     directions = samples.rays.directions.detach()
     density, values = field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
+    if field.full_from > 0 and torch.is_grad_enabled():
+        factors = fade_factors(samples, field.full_from)
+        density, values = faded(density, factors), faded(values, factors)
     if with_normals:
         values = torch.cat([values, falling_density(field, samples)], dim=-1)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)

@@ -20,6 +20,7 @@ from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.finite_steps import LeftOutSteps, all_finite
 from nerf.memory_plan import check_memory, free_bytes
+from nerf.near_fade import full_distance
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
@@ -140,7 +141,7 @@ def prepare(
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     if config.dataset.background == "learned":
         field.learn_background()
-    field.noise = noise_source(config, backend)
+    field.noise, field.full_from = noise_source(config, backend), full_distance(config.loss, box)
     occupancy = visual_hull.carve(silhouettes, box, first)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     learned = {"poses": refine_poses(config, batches, field), "exposure": learn_exposure(config, batches)}

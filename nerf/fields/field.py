@@ -42,6 +42,7 @@ class Field(nn.Module, ABC):
         self.box, self.backend = box, backend
         self.view_weight: Tensor | None = None  # [1]: how much of the direction colour may see; None: all
         self.noise: torch.Generator | None = None  # of a run that trains, on the device
+        self.full_from = 0.0  # of a run that trains: the distance of nerf/near_fade.py
         self.density_scale = 1 / finest_voxel
         self.density_shift = math.log(math.expm1(-math.log1p(-initial_alpha)))
         self.set_resolution(resolution)
