@@ -268,11 +268,10 @@ def total_variation_grad(
         leaf = grid.detach().requires_grad_()
         (slope,) = torch.autograd.grad(total_variation(leaf), leaf)
     if touched_only:
-        slope = torch.where(grad == 0, torch.zeros_like(grad), slope)
+        slope = slope.masked_fill(grad == 0, 0)
     if rows is not None:
-        slope = torch.zeros_like(slope).view(-1, grid.shape[3]).index_copy_(
-            0, rows, slope.view(-1, grid.shape[3])[rows]
-        ).view_as(slope)
+        others = torch.ones(grid.shape[:3].numel(), dtype=torch.bool, device=rows.device).index_fill_(0, rows, False)
+        slope = slope.masked_fill(others.view(*grid.shape[:3], 1), 0)
     grad.add_(slope, alpha=weight)
 
 
