@@ -200,16 +200,22 @@ class PosesConfig:
     mode: str = setting(
         "fixed", "take the poses as given, or learn them with the scene", choices=("fixed", "refine")
     )
-    lr: float = setting(
-        3e-3, "learning rate of poses: radians, and shares of the distance to the scene", low=0
+    lr: float | None = setting(
+        None,
+        "learning rate of poses: radians, and shares of the distance to the scene; none = 0.003 in a box, else 0.0003, "
+        "for poses that are nearly right",
+        low=0,
     )
     lr_decay: float = setting(
         0.03, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1
     )
     beta1: float = setting(0.9, "Adam's decay of the poses' mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of their mean squared gradient", low=0, high=0.99999)
-    start: float = setting(
-        0.01, "share of the run before poses move: the scene needs some to appear", low=0, high=0.99
+    start: float | None = setting(
+        None,
+        "share of the run before poses move: the scene needs some to appear; none = 0.01 in a box, else 0.3",
+        low=0,
+        high=0.99,
     )
     warmup: float = setting(0.02, "share of the rest over which their learning rates rise", low=0, high=1)
     max_rotation: float = setting(60.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
@@ -219,13 +225,22 @@ class PosesConfig:
     slack: float = setting(
         4.0, "silhouettes count as widened by this angle, degrees: how wrong poses may be", low=0
     )
-    coarsest: int = setting(1000, "voxels of the first grid: poses settle from coarse to fine", low=8)
-    finest_at: float = setting(
-        0.4, "share of the run at which the last doubling comes, instead of field.upsample_at", low=0, high=1
+    coarsest: int | None = setting(
+        None,
+        "voxels of the first grid: poses settle from coarse to fine; none = 1000 in a box, else 2000000 on a GPU and "
+        "100000 on a CPU",
+        low=8,
     )
-    view_from: float = setting(
-        0.4,
-        "share of the run before colour depends on the direction, which would hide errors",
+    finest_at: float | None = setting(
+        None,
+        "share of the run at which the last doubling comes, instead of field.upsample_at; none = 0.4 in a box, else "
+        "0.18",
+        low=0,
+        high=1,
+    )
+    view_from: float | None = setting(
+        None,
+        "share of the run before colour depends on the direction, which would hide errors; none = 0.4 in a box, else 0",
         low=0,
         high=0.9,
     )

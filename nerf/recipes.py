@@ -42,6 +42,9 @@ _CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3}
 _PHOTOS = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0, "field.diffuse": True}
 # A dozen or two that differ little: colour and one feature more, smooth to the end, or they are learnt by heart.
 _FEW_VIEWS = {"loss.tv_until": 1.0, "loss.tv_color": 3e-4, "field.feature_channels": 4}
+# Poses of photos were found by matching them: nearly right. Let go before the scene stands, they wander off with it.
+_FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.view_from": 0.0}
+_FOUND_CUDA, _FOUND_CPU = _FOUND | {"poses.coarsest": 2_000_000}, _FOUND | {"poses.coarsest": 100_000}
 _AMIDST = {"loss.distortion": 0.01, "loss.near_fade": 2.0}  # cameras stand among what they see
 _QUICK = {"train.rays_per_step": 16384, "field.hidden_layers": 2}  # _CALM is for views all around one object
 # A look at the density costs as much as two dozen steps.
@@ -55,6 +58,11 @@ DEFAULTS = {
     "loss.near_fade": 0.0,
     "field.lr_density": 0.2,
     "occupancy.every": 0.06,
+    "poses.lr": 3e-3,
+    "poses.start": 0.01,
+    "poses.coarsest": 1000,
+    "poses.finest_at": 0.4,
+    "poses.view_from": 0.4,
 }
 
 RECIPES = (
@@ -76,12 +84,19 @@ RECIPES = (
 KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
     "box": {"cuda": {}, "cpu": {}},
     "forward": {
-        "cuda": {"field.num_voxels": 640**3, **_PHOTOS, **_FEW_VIEWS, **_QUICK, "field.lr_features": 0.01},
-        "cpu": {"field.num_voxels": 128**3, **_PHOTOS, **_FEW_VIEWS},  # too few steps for so low a rate
+        "cuda": {
+            **_PHOTOS,
+            **_FEW_VIEWS,
+            **_QUICK,
+            **_FOUND_CUDA,
+            "field.num_voxels": 640**3,
+            "field.lr_features": 0.01,  # on a CPU there are too few steps for so low a rate
+        },
+        "cpu": {**_PHOTOS, **_FEW_VIEWS, **_FOUND_CPU, "field.num_voxels": 128**3},
     },
     "unbounded": {
-        "cuda": {"field.num_voxels": 320**3, **_PHOTOS, **_QUICK, **_AMIDST},
-        "cpu": {"field.num_voxels": 112**3, **_PHOTOS, **_AMIDST},
+        "cuda": {**_PHOTOS, **_QUICK, **_AMIDST, **_FOUND_CUDA, "field.num_voxels": 320**3},
+        "cpu": {**_PHOTOS, **_AMIDST, **_FOUND_CPU, "field.num_voxels": 112**3},
     },
 }
 
@@ -107,7 +122,7 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
     recipe = choose(device, config.field.name, seconds)
-    groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "occupancy", "train")}
+    groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "occupancy", "poses", "train")}
     groups["train"] |= {"steps": steps, "max_seconds": seconds}
     if config.field.name == "auto":  # which has what all fields share
         groups["field"] = asdict(FIELDS[recipe.field]()) | groups["field"]
@@ -125,5 +140,6 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
         field=FIELDS[recipe.field](**groups["field"]),
         loss=replace(config.loss, **groups["loss"]),
         occupancy=replace(config.occupancy, **groups["occupancy"]),
+        poses=replace(config.poses, **groups["poses"]),
         train=replace(config.train, **groups["train"]),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import differing, facts, run_to, tiny_config, tiny_images
+from tiny_runs import differing, facts, poses_config, run_to, tiny_config, tiny_images
 
 from nerf import checkpoint
 from nerf.cameras import Cameras
@@ -35,7 +35,7 @@ def cameras_of(dtype: torch.dtype = torch.float64) -> Cameras:
 
 
 def refinement(name: str = "native", dtype: torch.dtype = torch.float64, **settings: object) -> PoseRefinement:
-    return PoseRefinement(cameras_of(dtype), 1.0, PosesConfig(mode="refine", **settings), select(name, "cpu"))
+    return PoseRefinement(cameras_of(dtype), 1.0, poses_config(**settings), select(name, "cpu"))
 
 
 # Poses
@@ -68,7 +68,7 @@ def test_rays_are_those_of_the_refined_cameras_through_lenses_and_sizes() -> Non
     lenses = Lenses.of(["perspective", "fisheye"] * 4, [[0.1, -0.02, 0.003, 0.002], [0.05]] * 4)
     sizes = torch.tensor([[20, 20], [16, 24]]).repeat(4, 1)
     given = Cameras.of_sizes(tiny_images().cameras.c2w, tiny_images().cameras.intrinsics, sizes, lenses)
-    config = PosesConfig(mode="refine", intrinsics=True)
+    config = poses_config(intrinsics=True)
     poses = PoseRefinement(given, 1.0, config, select("native", "cpu"))
     pixels = torch.arange(0, given.first_pixel(8), 37)
     torch.testing.assert_close(poses.rays_through(pixels).directions, given.rays_through(pixels).directions)

@@ -22,7 +22,7 @@ from nerf.recipes import (
 )
 from nerf.training import resolve
 
-GROUPS = ("field", "loss", "occupancy", "train")
+GROUPS = ("field", "loss", "occupancy", "poses", "train")
 
 
 def fake(device: str) -> Backend:
@@ -73,6 +73,15 @@ def test_the_budget_decides() -> None:
         assert recipe.up_to not in BUDGETS
     sizes = [fill_in(Config(train=TrainConfig(max_seconds=s)), "cuda", "box").field.num_voxels for s in BUDGETS]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_poses_of_photos_move_late_and_little(device: str) -> None:
+    """They were found by matching; rendered ones are right, unless an experiment perturbs them."""
+    box, *photos = (fill_in(Config(), device, kind).poses for kind in KINDS)
+    assert (box.lr, box.start, box.view_from) == (3e-3, 0.01, 0.4)
+    for poses in photos:
+        assert poses.lr < box.lr and poses.start > box.start and poses.coarsest > box.coarsest
 
 
 def test_what_is_given_stays() -> None:

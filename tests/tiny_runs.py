@@ -9,7 +9,16 @@ from pathlib import Path
 import torch
 from fixtures import write_sphere_scene
 
-from nerf.config import FIELDS, Config, DatasetConfig, FieldConfig, LossConfig, OccupancyConfig, TrainConfig
+from nerf.config import (
+    FIELDS,
+    Config,
+    DatasetConfig,
+    FieldConfig,
+    LossConfig,
+    OccupancyConfig,
+    PosesConfig,
+    TrainConfig,
+)
 from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import Backend, select
@@ -53,6 +62,11 @@ def tiny_config(field: str = "voxel_sh", **train_settings: object) -> Config:
 def field_config(name: str, device: str = "cpu") -> FieldConfig:
     """A field's settings as a run in a box on that device has them."""
     return fill_in(Config(field=FIELDS[name]()), device, "box").field
+
+
+def poses_config(**settings: object) -> PosesConfig:
+    """The settings of poses that are learned, as a run in a box on a CPU has them."""
+    return fill_in(Config(poses=PosesConfig(mode="refine", **settings)), "cpu", "box").poses
 
 
 def tiny_state(config: Config, backend: Backend | None = None) -> tuple[Config, TrainState]:
