@@ -164,6 +164,7 @@ class Row:
         self.update(loss)
 
     def run(self, num_steps: int) -> None:
+        """So many steps, one batch after the other, from where the state is."""
         for index in range(num_steps):
             self.step(index)
 
