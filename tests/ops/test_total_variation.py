@@ -125,6 +125,16 @@ def test_a_value_that_is_not_a_number_shows_in_its_neighbours(ops, device):
     assert grad.isnan().flatten().tolist() == [True, True, True, False, False]
 
 
+@BOTH
+def test_an_infinite_value_at_the_border_pulls_with_the_weight(ops, device):
+    """Where there is no neighbour nothing is added, not the difference of infinity with itself."""
+    grid = torch.zeros(4, 1, 1, 4, device=device)
+    grid[0] = float("inf")
+    grad = torch.zeros_like(grid)
+    ops.total_variation_grad(grad, grid, 0.5, False)
+    assert grad[..., 0].flatten().tolist() == [0.5, -0.5, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", CASES[NAME])
 def test_native_is_as_accurate_as_the_reference(case, dtype, device):
