@@ -84,6 +84,21 @@ def test_a_step_reads_the_same_memory_every_time() -> None:
     assert len(places) == 1
 
 
+def test_the_thread_works_alone_and_leaves_the_others_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, before, seen = ray_batches(), torch.get_num_threads(), []
+    draw = batches._draw
+    monkeypatch.setattr(batches, "_draw", lambda *given: seen.append(torch.get_num_threads()) or draw(*given))
+    torch.set_num_threads(2)
+    try:
+        batches.feed_ahead()
+        fed_tensors(batches)
+        wait_until_all_is_drawn(batches)
+        assert seen and set(seen) == {1} and torch.get_num_threads() == 2
+    finally:
+        batches.rest()
+        torch.set_num_threads(before)
+
+
 def test_an_error_of_the_thread_reaches_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = ray_batches()
     fed.feed_ahead()

@@ -116,7 +116,9 @@ class PixelFeed:
         if self._stream is not None:
             torch.cuda.current_stream(self._device).synchronize()  # every slot is free
         self._ahead.set_state(self._generator.get_state())
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="pixels")
+        # The thread alone works on a batch: helpers wait for each other longer than that takes where cores are busy.
+        alone = {"initializer": torch.set_num_threads, "initargs": (1,)}
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="pixels", **alone)
         for slot in self._slots:
             self._hand_over(slot)
 
