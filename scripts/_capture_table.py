@@ -29,6 +29,27 @@ def captures_table(runs: list[dict]) -> str:
     return markdown_table(header, lines)
 
 
+def capture_peers_table(files: list[dict]) -> str:
+    """One line for each look at another system's runs on the captures; what they are is in the file."""
+    header = ["capture", "system", "recipe", "training s", "steps", "PSNR dB", "SSIM", "memory GiB"]
+    lines = [
+        [
+            run["scene"],
+            f"{file['system']} {file['commit']}",
+            run["recipe"],
+            f"{look['seconds']:.0f}",
+            f"{look['steps']} of {run['of_steps']}",
+            f"{look['psnr']['mean']:.2f}",
+            f"{look['ssim']['mean']:.4f}",
+            f"{run['peak_memory_gib']:.1f}",
+        ]
+        for file in files
+        for run in file["runs"]
+        for look in run["looks"]
+    ]
+    return markdown_table(header, lines) + "\n\n" + "\n\n".join(file["source"] for file in files)
+
+
 def poses_table(runs: list[dict]) -> str:
     """One line for each metrics.json of a run whose poses were perturbed: errors before and after, once aligned."""
     header = ["scene", "size", "settings", "device", "seed", "views", "PSNR dB", "SSIM"]

@@ -3,8 +3,8 @@
     python scripts/tables.py
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
-A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training, captures, poses, benchmark
-or curve, which also draws docs/results/curve.png.
+A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training, captures, capture_peers,
+poses, benchmark or curve, which also draws docs/results/curve.png.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from _capture_table import captures_table, poses_table
+from _capture_table import capture_peers_table, captures_table, poses_table
 from _tables import ablation_table, benchmark_table, training_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,12 +30,13 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "ablation": lambda results: "\n\n".join(ablation_table(result) for result in results),
     "training": training_table,
     "captures": captures_table,
+    "capture_peers": capture_peers_table,
     "poses": poses_table,
     "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
     "curve": lambda results: curve_tables(*curves_and_peers(results)),
 }
 # Whose results a table is made of; else those of its own name.
-FILES = {"curve": ("peers", "curve"), "captures": ("capture",)}
+FILES = {"curve": ("peers", "curve"), "captures": ("capture",), "capture_peers": ("peer_captures",)}
 
 
 def curves_and_peers(results: list[dict]) -> tuple[list[dict], dict | None]:

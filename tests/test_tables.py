@@ -192,6 +192,23 @@ def test_captures_and_poses_tell_their_settings_and_errors(tmp_path: Path, resul
     ]
 
 
+def test_another_systems_runs_on_captures_have_a_line_for_each_look(tmp_path: Path, results: Path) -> None:
+    looks = [
+        {"seconds": seconds, "steps": 40 * seconds, "psnr": {"mean": 20 + seconds / 10}, "ssim": {"mean": 0.8}}
+        for seconds in (15, 30)
+    ]
+    run = {"scene": "cup", "recipe": "its own", "of_steps": 2000, "peak_memory_gib": 1.25, "looks": looks}
+    file = {"system": "Other", "commit": "abcdef0", "source": "Run here.", "runs": [run]}
+    (results / "peer_captures_other.json").write_text(json.dumps(file))
+    readme = write_readme(tmp_path, "capture_peers")
+    assert tables(readme, results).returncode == 0
+    assert lines_with(readme, "cup") == [
+        ["cup", "Other abcdef0", "its own", "15", "600 of 2000", "21.50", "0.8000", "1.2"],
+        ["cup", "Other abcdef0", "its own", "30", "1200 of 2000", "23.00", "0.8000", "1.2"],
+    ]
+    assert "Run here." in readme.read_text()
+
+
 def test_ablation_table_shows_rows_ratios_and_reasons(tmp_path: Path, results: Path) -> None:
     readme = write_readme(tmp_path, "ablation")
     assert tables(readme, results).returncode == 0
@@ -235,7 +252,7 @@ def test_check_changes_nothing_and_tells_by_its_status(tmp_path: Path, results: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training, captures, poses, benchmark"),
+        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training, captures, capture_peers"),
         ("<!-- table:training -->\n", "no partner"),
         ("<!-- table:training -->\n<!-- end:ablation -->\n", "no partner"),
     ],
@@ -269,12 +286,12 @@ def test_means_are_the_means_of_the_views() -> None:
     paths = [path for kind in ("training", "capture", "poses") for path in sorted(RESULTS.glob(f"{kind}_*.json"))]
     if not paths:
         pytest.skip("docs/results has no training results yet")
-    for path in paths:
-        run = json.loads(path.read_text())
+    runs = [(path.name, json.loads(path.read_text())) for path in paths]
+    for path in RESULTS.glob("peer_captures_*.json"):
+        runs += [(path.name, look) for run in json.loads(path.read_text())["runs"] for look in run["looks"]]
+    for file, run in runs:
         for name in ("psnr", "ssim"):
-            assert run[name]["mean"] == pytest.approx(statistics.fmean(run[name]["per_view"]), rel=1e-9), (
-                path.name
-            )
+            assert run[name]["mean"] == pytest.approx(statistics.fmean(run[name]["per_view"]), rel=1e-9), file
 
 
 def test_summaries_of_benchmarks_follow_from_their_rows() -> None:
