@@ -137,14 +137,16 @@ class Cameras:
         start, stop = self.first_pixel(index), self.first_pixel(index + 1)
         if self.lenses is not None:
             return self.rays_through(torch.arange(start + first, min(start + end, stop), device=self.c2w.device))
-        # One camera's numbers need not be fetched for every ray.
-        pixels = torch.arange(first, min(end, stop - start), device=self.c2w.device)
-        width, _ = self.size(index)
+        # One camera's numbers need not be fetched for every ray, nor a pixel's place reckoned where its row's and
+        # column's are known.
+        width, height = self.size(index)
+        top, bottom = min(first // width, height), min(-(-end // width), height)
+        like = {"dtype": self.c2w.dtype, "device": self.c2w.device}
+        column, row = torch.arange(width, **like) + 0.5, torch.arange(top, bottom, **like) + 0.5
         fx, fy, cx, cy = self.intrinsics[index].unbind(-1)
-        column, row = (pixels % width).to(fx.dtype), (pixels // width).to(fx.dtype)
-        x, y = (column + 0.5 - cx) / fx, (row + 0.5 - cy) / fy
-        in_camera = torch.stack([x, -y, -torch.ones_like(x)], dim=-1)
-        directions = (self.c2w[index, :, :3] * in_camera[:, None, :]).sum(-1)
+        right, up, back = self.c2w[index, :, :3].unbind(-1)
+        across, down = ((column - cx) / fx)[:, None] * right, ((row - cy) / fy)[:, None] * up
+        directions = (across - down[:, None] - back).view(-1, 3)[first - top * width : end - top * width]
         center = self.c2w[index, :, 3].expand_as(directions).contiguous()
         return Rays(center, torch.nn.functional.normalize(directions, dim=-1))
 

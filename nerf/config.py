@@ -59,7 +59,8 @@ class FieldConfig:
     )
     num_voxels: int | None = setting(
         None,
-        "voxels of the finest grid; none = by kind and budget, in a box up to 288^3 on a GPU, 80^3 on a CPU",
+        "voxels of the finest grid; none = by kind and budget, in a box up to 288^3 on a GPU, 80^3 on a CPU; "
+        "fewer where a GPU's memory is short",
         low=8,
     )
     min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
@@ -101,6 +102,12 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     )
     hidden_layers: int | None = setting(
         None, "hidden layers of the colour MLP; none = 2, on a GPU 3 from 20 seconds on in a box", low=0, high=8
+    )
+    view_frequencies: int | None = setting(
+        None,
+        "frequencies of the view direction's sines and cosines; none = 4, 1 where all photos look one way",
+        low=0,
+        high=8,
     )
     diffuse: bool | None = setting(
         None, "the first three features are colour too, added to the MLP's; none = where photos are full to the edge"
@@ -182,7 +189,12 @@ class TrainConfig:
     rays_per_step: int | None = setting(
         None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 or 32768 for voxel_deferred there", low=1
     )
-    lr_decay: float = setting(0.1, "factor on all learning rates over the run, exponential", low=1e-6, high=1)
+    lr_decay: float | None = setting(
+        None,
+        "factor on all learning rates over the run, exponential; none = 0.1, on a GPU 0.03 if all photos look one way",
+        low=1e-6,
+        high=1,
+    )
     beta1: float = setting(0.9, "Adam's decay of the mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of the mean squared gradient", low=0, high=0.99999)
     log_every: int = setting(100, "steps between two looks at the loss, the only ones that wait for the GPU", low=1)

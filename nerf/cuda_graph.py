@@ -5,6 +5,7 @@ reads nothing back, so it can be recorded once and replayed by one call. The rec
 occupancy or the capacity change; a few plain steps then warm up what a recording must not meet for the first time.
 """
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from nerf.training import TrainState
 
 WARM_UP_STEPS = 2
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream for recording, one for all runs of a process: cuBLAS keeps 32 MiB or more for each that it meets."""
+    return torch.cuda.Stream(device)
 
 
 class StepRunner:
@@ -35,7 +42,7 @@ class StepRunner:
         backend = state.field.backend
         # The reference reads sizes back from the device, which a graph cannot.
         self._graphed = config.train.cuda_graph and backend.device.type == "cuda" and backend.name == "native"
-        self._side_stream = torch.cuda.Stream() if self._graphed else None
+        self._side_stream = _side_stream(backend.device) if self._graphed else None
 
     def forget(self) -> None:
         """Drops the recording: shapes, tensors or constants of the step have changed."""
@@ -50,7 +57,7 @@ class StepRunner:
         if self._graph is not None:
             self._graph.replay()
             return
-        if self._graphed:  # recording runs on another stream; warming up there keeps its allocations apart
+        if self._graphed:  # where it will be recorded, so that recording meets nothing for the first time
             self._side_stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._side_stream):
                 self._step(*self._arguments)
@@ -66,6 +73,6 @@ class StepRunner:
             # A generator of the host draws batches outside of the step; without one nothing is drawn.
             if generator is not None and generator.device.type == "cuda":
                 graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=self._side_stream):
             self._step(*self._arguments)
         return graph

@@ -243,7 +243,10 @@ def check_memory(plan: MemoryPlan, free: int, device: str) -> Check:
     found = f"{plan.total / 2**30:.2f} GiB of {free / 2**30:.2f} GiB that are free on {device}"
     if share < TIGHT:
         return Check("memory", "green", found)
-    remedy = "lower field.num_voxels or train.rays_per_step, raise dataset.downscale, or set train.images=host on a GPU"
+    remedy = (
+        "lower field.num_voxels (done by itself on a GPU where it is not given) or train.rays_per_step, raise "
+        "dataset.downscale, or set train.images=host on a GPU"
+    )
     return Check("memory", "red" if share > TOO_MUCH else "yellow", found, remedy)
 
 

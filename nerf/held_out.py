@@ -16,7 +16,7 @@ from nerf.fields.field import Field
 from nerf.losses import photometric
 from nerf.pose_alignment import align, perturbed, pose_errors
 from nerf.pose_refinement import PoseRefinement, scene_radius
-from nerf.rendering import render_samples, visible_samples
+from nerf.rendering import background, render_samples, visible_samples
 from nerf.sampler import RaySampler
 
 # Of each view in a step of its refinement: 64 led views of fern's 1008x756 pixels away from where they were right.
@@ -69,8 +69,7 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
     poses = PoseRefinement(batches.cameras, scene_radius(field.box), settings, backend, keep_scale=False)
     batches.ray_source = poses
     batches.find_pool(sampler)
-    given = torch.full((3,), 0.0 if config.dataset.background == "black" else 1.0, device=backend.device)
-    color = field.background_behind(given).detach()
+    color = background(config, field)
     count = min(RAYS_PER_VIEW * len(views), MAX_RAYS[backend.device.type])
     if len(batches.pool) == 0:  # no view sees the scene
         return views.cameras

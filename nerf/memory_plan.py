@@ -28,6 +28,15 @@ BYTES_PER_SAMPLE = 128  # midpoints, intervals, density, weights and their gradi
 SILHOUETTE_BYTES = 1  # of a pixel, while the box is found
 LIBRARY_BYTES = 96 * 2**20  # workspace of cuBLAS, recorded graphs
 SMALLEST_EDGE = 32  # voxels; no smaller grid is proposed
+SMALLEST_SHARE = 0.125  # of the recipe's voxels; a scene in fewer is another one, and its user is asked
+
+
+class TooLittleMemory(UserError):
+    """A run will not fit its GPU. num_voxels: of the largest grids that would, None where those are far smaller."""
+
+    def __init__(self, message: str, num_voxels: int | None) -> None:
+        super().__init__(message)
+        self.num_voxels = num_voxels
 
 
 @dataclass(frozen=True)
@@ -81,37 +90,51 @@ def _samples(config: Config, per_vertex: int, finest: Resolution) -> int:
 
 
 def check_memory(config: Config, finest: Resolution, images: PosedImages, free: int) -> None:
-    """Raises UserError, with what would fit, unless the plan fits into so many free bytes."""
+    """Raises TooLittleMemory, with what would fit, unless the plan fits into so many free bytes."""
     plan = plan_memory(config, finest, images)
     if plan.total <= free:
         return
     remedies = _remedies(config, finest, images, free)
     advice = f"{' or '.join(remedies)} would fit" if remedies else "nothing smaller would fit; use device=cpu"
-    raise UserError(
+    edge = _edge_that_fits(config, finest, images, free)
+    large_enough = edge is not None and edge**3 >= SMALLEST_SHARE * math.prod(finest)
+    raise TooLittleMemory(
         f"this GPU has {free / GIB:.2f} GiB free and training needs about {plan.total / GIB:.2f} ({plan}); {advice}, "
-        "or close other programs that use it."
+        "or close other programs that use it.",
+        edge**3 if large_enough else None,
     )
+
+
+def _fits(config: Config, finest: Resolution, images: PosedImages, free: int, edge: int) -> bool:
+    """Whether the plan does with grids of the finest one's shape and so many voxels a side in the mean."""
+    scale = min(1.0, edge / math.prod(finest) ** (1 / 3))
+    smaller = tuple(math.ceil(n * scale) + 1 if scale < 1 else n for n in finest)
+    return plan_memory(config, smaller, images).total <= free
+
+
+def _edge_that_fits(config: Config, finest: Resolution, images: PosedImages, free: int) -> int | None:
+    edges = range(round(math.prod(finest) ** (1 / 3)), SMALLEST_EDGE - 1, -8)
+    return next((edge for edge in edges if _fits(config, finest, images, free, edge)), None)
 
 
 def _remedies(config: Config, finest: Resolution, images: PosedImages, free: int) -> list[str]:
     """Settings, each of which alone makes the plan fit; several together where smaller grids alone do not."""
 
-    def fits(edge: int, rays: int, where: str) -> bool:
-        scale = min(1.0, edge / math.prod(finest) ** (1 / 3))
-        smaller = tuple(max(2, round(n * scale)) for n in finest)
-        changed = replace(config, train=replace(config.train, rays_per_step=rays, images=where))
-        return plan_memory(changed, smaller, images).total <= free
+    def changed(rays: int, where: str) -> Config:
+        return replace(config, train=replace(config.train, rays_per_step=rays, images=where))
 
     edge, rays, where = round(math.prod(finest) ** (1 / 3)), config.train.rays_per_step, config.train.images
     found = []
-    if where != "host" and fits(edge, rays, "host"):
+    if where != "host" and _fits(changed(rays, "host"), finest, images, free, edge):
         found.append("train.images=host")
-    fewer = next((r for r in (rays // 2, rays // 4, rays // 8) if r and fits(edge, r, where)), None)
+    fewer = next(
+        (r for r in (rays // 2, rays // 4, rays // 8) if r and _fits(changed(r, where), finest, images, free, edge)),
+        None,
+    )
     if fewer:
         found.append(f"train.rays_per_step={fewer}")
-    edges = range(edge, SMALLEST_EDGE - 1, -8)
     for fewer, place in ((rays, where), (rays, "host"), (max(1, rays // 8), "host")):
-        smaller = next((e for e in edges if fits(e, fewer, place)), None)
+        smaller = _edge_that_fits(changed(fewer, place), finest, images, free)
         if smaller:
             others = f" train.rays_per_step={fewer}" * (fewer != rays) + f" train.images={place}" * (place != where)
             found.append(f"field.num_voxels={smaller**3}{others}")

@@ -29,7 +29,12 @@ class Recipe:
 
 _CUDA = {"field.num_voxels": 256**3, "train.rays_per_step": 8192}
 _CPU = {"field.num_voxels": 80**3, "train.rays_per_step": 4096}
-_DEFERRED = {"loss.opacity_entropy": 0.0, "field.lr_features": 0.03, "field.diffuse": False}
+_DEFERRED = {
+    "loss.opacity_entropy": 0.0,
+    "field.lr_features": 0.03,
+    "field.view_frequencies": 4,
+    "field.diffuse": False,
+}
 _MLP = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
 _SH = {"loss.opacity_entropy": 0.005}
 # Twice the rate, and a wide network saturates in the fog of the first steps, where nothing pulls it back.
@@ -41,7 +46,12 @@ _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the pi
 _CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3}
 _PHOTOS = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0, "field.diffuse": True}
 # A dozen or two that differ little: colour and one feature more, smooth to the end, or they are learnt by heart.
-_FEW_VIEWS = {"loss.tv_until": 1.0, "loss.tv_color": 3e-4, "field.feature_channels": 4}
+_FEW_VIEWS = {
+    "loss.tv_until": 1.0,
+    "loss.tv_color": 3e-4,
+    "field.feature_channels": 4,
+    "field.view_frequencies": 1,
+}
 # Poses of photos were found by matching them: nearly right. Let go before the scene stands, they wander off with it.
 _FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.view_from": 0.0}
 _FOUND_CUDA, _FOUND_CPU = _FOUND | {"poses.coarsest": 2_000_000}, _FOUND | {"poses.coarsest": 100_000}
@@ -58,6 +68,7 @@ DEFAULTS = {
     "loss.near_fade": 0.0,
     "field.lr_density": 0.2,
     "occupancy.every": 0.06,
+    "train.lr_decay": 0.1,
     "poses.lr": 3e-3,
     "poses.start": 0.01,
     "poses.coarsest": 1000,
@@ -90,7 +101,11 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             **_QUICK,
             **_FOUND_CUDA,
             "field.num_voxels": 640**3,
-            "field.lr_features": 0.01,  # on a CPU there are too few steps for so low a rate
+            # On a CPU there are too few steps for these.
+            "field.lr_features": 0.01,
+            "train.lr_decay": 0.03,
+            "loss.tv_density": 1.5e-5,
+            "loss.tv_color": 1e-3,
         },
         "cpu": {**_PHOTOS, **_FEW_VIEWS, **_FOUND_CPU, "field.num_voxels": 128**3},
     },

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from nerf.cameras import Cameras
+from nerf.config import Config
 from nerf.fields.field import Field
 from nerf.metrics import MIN_OPACITY
 from nerf.near_fade import fade_factors, faded
@@ -16,6 +17,7 @@ from nerf.sampler import RaySampler
 # A whole 800x800 frame at once on a GPU, in pieces where samples are kept; small enough for a CPU's caches.
 RAYS_PER_CHUNK = {"cuda": 1 << 20, "cpu": 1 << 14}
 SAMPLED_RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}  # where samples are kept
+SHADED_STEP = 1 << 16  # on a GPU a multiple of so many pixels is shaded
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,19 @@ class Rendering:
     def distance(self) -> Tensor:
         """Mean distance along the ray, [R] in world units; 0 where nothing is met."""
         return torch.where(self.opacity > MIN_OPACITY, self.depth / self.opacity.clamp(min=MIN_OPACITY), 0.0)
+
+
+def background(config: Config, field: Field) -> Tensor:
+    """The colour [3] behind the scene when it is shown: the learned one, else white unless black was chosen.
+
+    Photos that look one way are full to the edge; what shows the background there is what no training photo saw, and
+    grey is wrong by less than white.
+    """
+    if field.background is not None:
+        return field.background_color().detach()
+    unseen = config.dataset.kind == "forward" and config.dataset.background == "random"
+    shade = 0.0 if config.dataset.background == "black" else 0.5 if unseen else 1.0
+    return torch.full((3,), shade, device=field.backend.device)
 
 
 def visible_samples(
@@ -111,11 +126,22 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
     values, opacity, depth = sampler.backend.ops.render_rays(
         *march, *density, *limits, field.composited_grid, sampler.grid_map.space.contraction
     )
-    light = torch.zeros_like(rays.origins)
-    seeing = (opacity > 0).nonzero()[:, 0]  # a picture is half background
-    light[seeing] = field.shade(values[seeing], opacity[seeing], rays.directions[seeing])
+    light = _shade_seen(field, values, opacity, rays.directions)
     depth = path.world_depth(depth, opacity)
     return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
+
+
+def _shade_seen(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
+    """The light [R,3] of rays that meet something: a picture is half background.
+
+    For each new number of rays cuBLAS looks for a kernel and PyTorch for memory; so there are few numbers on a GPU, and
+    ray 0 fills up.
+    """
+    seeing = (opacity > 0).nonzero()[:, 0]
+    if opacity.is_cuda:
+        seeing = torch.nn.functional.pad(seeing, (0, -len(seeing) % SHADED_STEP))
+    seen = (x.index_select(0, seeing) for x in (values, opacity, directions))
+    return torch.zeros_like(directions).index_copy_(0, seeing, field.shade(*seen))
 
 
 @torch.no_grad()

@@ -25,9 +25,9 @@ from nerf.errors import UserError
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
 from nerf.interrupts import StopOnInterrupt
-from nerf.memory_plan import MemoryPlan, plan_memory
+from nerf.memory_plan import MemoryPlan, TooLittleMemory, plan_memory
 from nerf.ops.backend import Backend, select
-from nerf.rendering import Rendering, render_image
+from nerf.rendering import Rendering, background, render_image
 from nerf.sampler import RaySampler
 from nerf.scene_kinds import describe
 from nerf.training import Report, TrainState, make_sampler, prepare, resolve, train
@@ -157,9 +157,19 @@ def start(config: Config) -> TrainingRun:
 
 
 def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
-    """A fresh run on training images that are in memory, for many runs in one process. Raises as start does."""
-    config, described = make_ready(config, images, backend)
-    return TrainingRun(config, images, prepare(config, images, backend, described), described.reasons)
+    """A fresh run on training images that are in memory, for many runs in one process. Raises as start does.
+
+    Where a GPU's memory is too small for a recipe's grids and field.num_voxels is none, the largest that fit are taken.
+    """
+    resolved, described = make_ready(config, images, backend)
+    try:
+        return TrainingRun(resolved, images, prepare(resolved, images, backend, described), described.reasons)
+    except TooLittleMemory as error:
+        if config.field.num_voxels is not None or error.num_voxels is None:
+            raise
+        run = start_on(replace(config, field=replace(config.field, num_voxels=error.num_voxels)), images, backend)
+        note = f"field.num_voxels={error.num_voxels}, not {resolved.field.num_voxels}: what fits this GPU's memory"
+        return replace(run, reasons=(*run.reasons, note))
 
 
 def make_ready(config: Config, images: PosedImages, backend: Backend) -> tuple[Config, SceneDescription]:
@@ -245,13 +255,6 @@ def _capture(dataset: DatasetConfig) -> Capture:
     if dataset.root is None:
         raise UserError(f"dataset.format={dataset.format} needs the folder of the capture; give dataset.root=FOLDER.")
     return read_capture(Path(dataset.root).expanduser(), dataset.format, dataset.images)
-
-
-def background(config: Config, field: Field) -> Tensor:
-    """The colour [3] behind the scene when it is shown: the learned one, else white unless black was chosen."""
-    if field.background is not None:
-        return field.background_color().detach()
-    return torch.full((3,), 0.0 if config.dataset.background == "black" else 1.0, device=field.backend.device)
 
 
 def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:

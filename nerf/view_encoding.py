@@ -17,5 +17,5 @@ def encode_view(directions: Tensor, num_frequencies: int, width: int) -> Tensor:
     """Unit directions [N,3] encoded with F frequencies, [N,width]: behind the encoding's 3 + 6 F numbers zeros."""
     scales = 2.0 ** torch.arange(num_frequencies, device=directions.device)
     angles = (directions[:, None] * scales[:, None]).flatten(1)
-    encoded = torch.cat([directions, angles.sin(), angles.cos()], dim=-1)
-    return torch.nn.functional.pad(encoded, (0, width - encoded.shape[1]))
+    padding = directions.new_zeros(len(directions), width - encoding_width(num_frequencies))
+    return torch.cat([directions, angles.sin(), angles.cos(), padding], dim=-1)

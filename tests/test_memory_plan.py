@@ -7,13 +7,13 @@ import pytest
 import torch
 from tiny_runs import tiny_config, tiny_images, tiny_state
 
-from nerf import training
+from nerf import runs, training
 from nerf.config import FIELDS, Config, DatasetConfig, TrainConfig
 from nerf.errors import UserError
-from nerf.memory_plan import GIB, VISITED_SHARE, check_memory, plan_memory
+from nerf.memory_plan import GIB, VISITED_SHARE, TooLittleMemory, check_memory, plan_memory
 from nerf.ops.backend import select
 from nerf.recipes import fill_in
-from nerf.training import prepare, resolve, train
+from nerf.training import TrainState, prepare, resolve, train
 
 FINEST = (201, 350, 240)  # lego at 256^3
 
@@ -96,6 +96,44 @@ def test_a_run_on_a_gpu_is_refused_before_its_grids_are_made(monkeypatch: pytest
     monkeypatch.setattr(training, "build_field", lambda *_: pytest.fail("the grids were made"))
     with pytest.raises(UserError, match="this GPU has 0.00 GiB free"):
         prepare(config, tiny_images(), replace(backend, device=Cuda("cpu")))
+
+
+def test_what_would_fit_is_known_to_who_catches_it_unless_it_is_far_smaller() -> None:
+    config, finest, images = on_a_gpu("voxel_deferred")
+    total = plan_memory(config, finest, images).total
+    for share, large_enough in ((0.6, True), (0.1, False)):
+        with pytest.raises(TooLittleMemory) as caught:
+            check_memory(config, finest, images, int(share * total))
+        assert (caught.value.num_voxels is not None) == large_enough
+        if large_enough:
+            scale = (caught.value.num_voxels / (201 * 350 * 240)) ** (1 / 3)
+            smaller = tuple(round(n * scale) for n in finest)
+            assert 0.9 * share * total < plan_memory(config, smaller, images).total <= share * total
+
+
+@pytest.mark.parametrize(("given", "proposed"), [(None, 10**3), (20**3, 10**3), (None, None)])
+def test_a_recipes_grids_shrink_to_what_a_gpu_holds(
+    given: int | None, proposed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a user gave is left alone."""
+    config, backend, tried = tiny_config(), select("native", "cpu"), []
+    config = replace(config, field=replace(config.field, num_voxels=given, min_voxel_pixels=0.01))
+
+    def prepare_on_a_gpu(config: Config, *rest: object) -> TrainState:
+        tried.append(config.field.num_voxels)
+        if len(tried) == 1:
+            raise TooLittleMemory("this GPU is too small", proposed)
+        return prepare(config, *rest)
+
+    monkeypatch.setattr(runs, "prepare", prepare_on_a_gpu)
+    if given is not None or proposed is None:
+        with pytest.raises(UserError, match="this GPU is too small"):
+            runs.start_on(config, tiny_images(), backend)
+        assert len(tried) == 1
+        return
+    run = runs.start_on(config, tiny_images(), backend)
+    assert tried == [80**3, 10**3] and run.config.field.num_voxels == 10**3
+    assert f"field.num_voxels={10**3}, not {80**3}: what fits this GPU's memory" in run.reasons
 
 
 def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:

@@ -9,13 +9,14 @@ from tiny_runs import field_config
 
 from nerf import rendering
 from nerf.cameras import Cameras
-from nerf.config import SamplerConfig, VoxelShConfig
+from nerf.config import Config, SamplerConfig, VoxelShConfig
 from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.fields.voxel_sh import VoxelSh
 from nerf.occupancy import uniform
 from nerf.ops.backend import Backend, select
 from nerf.rays import Rays
 from nerf.rendering import (
+    background,
     render_image,
     render_rays,
     render_samples,
@@ -168,3 +169,33 @@ def test_a_picture_in_one_walk_is_what_its_samples_show(backend: Backend) -> Non
         assert found.opacity[:3].min() > 0.1 and torch.equal(found.rgb[3], background)
         for name in ("rgb", "opacity", "depth"):
             torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-4, atol=1e-4)
+
+
+def test_a_gpu_shades_the_pixels_that_see_something_as_a_cpu_does(cuda: str) -> None:
+    """There pixels are shaded by the thousand and ray 0 fills up; here it sees nothing, and then something."""
+    images = {}
+    for device in ("cpu", cuda):
+        chosen = select("native", device)
+        box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]], device=device))
+        torch.manual_seed(1)
+        field = VoxelDeferred(field_config("voxel_deferred"), box, RESOLUTION, box.voxel_size(RESOLUTION), chosen)
+        for grid in (field.density_grid, field.feature_grid):
+            grid.data = torch.randn(grid.shape, generator=torch.Generator().manual_seed(2)).to(device)
+        field.density_grid.data += 6.0
+        occupancy = uniform(RESOLUTION, torch.device(device))
+        sampler = RaySampler(chosen, field.grid_map, occupancy, 0.05, SamplerConfig())
+        rays = rays_through_the_box()
+        for turned in (1, -1):
+            some = Rays(*(x.roll(turned, 0).to(device) for x in (rays.origins, rays.directions)))
+            images[device, turned] = render_rays(field, sampler, some, torch.zeros(3, device=device)).rgb.cpu()
+    for turned in (1, -1):
+        assert images["cpu", turned].amax(-1).count_nonzero() == 3
+        torch.testing.assert_close(images[cuda, turned], images["cpu", turned], rtol=2e-2, atol=2e-3)  # TF32
+
+
+def test_pictures_show_what_no_photo_saw_in_grey_where_photos_are_full_to_the_edge(backend: Backend) -> None:
+    field = constant_field(backend)
+    for kind, name, shade in (("forward", "random", 0.5), ("forward", "black", 0.0), ("box", "random", 1.0)):
+        config = Config()
+        config.dataset = replace(config.dataset, kind=kind, background=name)
+        assert torch.equal(background(config, field), torch.full((3,), shade))

@@ -79,9 +79,11 @@ def test_on_a_gpu_memory_and_random_numbers_are_as_before(cuda: str) -> None:
     assert warm_up.warm_up(config, backend) > 0
     allocated, peak = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
     assert torch.equal(torch.rand(3), expected[0]) and torch.equal(torch.rand(3, device=cuda), expected[1])
-    # cuBLAS keeps a workspace of 32 MiB and a little for each stream, which a run would allocate too.
-    assert allocated <= before + 2**27
+    # cuBLAS keeps workspaces for each stream that it meets, which a run would allocate too.
+    assert allocated <= before + 2**28
     assert peak == allocated
+    warm_up.warm_up(config, backend)
+    assert torch.cuda.memory_allocated() <= allocated + 2**20
 
 
 def test_on_a_gpu_the_first_steps_are_as_fast_as_later_ones(cuda: str) -> None:

@@ -35,8 +35,16 @@ class VoxelMlp(Field):
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = self.encode_view(ray_directions).index_select(0, ray_indices)
         features = self.interpolate(self.feature_grid, coords)
-        rgb = torch.sigmoid(self.mlp(torch.cat([features, view], dim=-1)))
+        rgb = torch.sigmoid(self.network(torch.cat([features, view], dim=-1)))
         return self.density(coords), rgb
+
+    def network(self, inputs: Tensor) -> Tensor:
+        """The MLP's three outputs [N,3] for its inputs [N,I]."""
+        if torch.is_grad_enabled():
+            return self.mlp(inputs)
+        for layer in list(self.mlp)[:-1:2]:  # product, bias and ReLU as one kernel, which has no gradient
+            inputs = torch._addmm_activation(layer.bias, inputs, layer.weight.t())
+        return self.mlp[-1](inputs)
 
     def encode_view(self, directions: Tensor) -> Tensor:
         """The MLP's inputs behind the features, [R,inputs - C], for unit directions [R,3]."""
