@@ -1,5 +1,6 @@
-// interpolate_trilinear on the CPU. The channel loops have a constant length where the channel count is a common one,
-// so that the compiler keeps a whole row in vector registers.
+// interpolate_trilinear on the CPU. The channel loops have a constant length where the channel count is a common one, and
+// the corners are written out, so that the compiler keeps a whole row in vector registers.
+#include <algorithm>
 #include <vector>
 
 #include "parallel.h"
@@ -8,6 +9,8 @@ namespace nerf::cpu {
 namespace {
 
 constexpr int64_t kAnyChannels = 0;
+constexpr int64_t kAhead = 8;  // points between asking for the rows of one and adding to them
+constexpr int64_t kCacheLine = 64;
 
 template <class Body>
 void with_channels(int64_t channels, const Body& body) {
@@ -20,18 +23,50 @@ void with_channels(int64_t channels, const Body& body) {
   }
 }
 
+// One point: the weighted sum of its corners' rows.
+template <class T, int64_t kChannels>
+void gather(const TrilinearArgs<T>& a, int64_t n) {
+  const int64_t channels = kChannels ? kChannels : a.channels;
+  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
+  T row[kChannels + 1];  // in registers; without it the sums would go through memory for every corner
+  T* __restrict__ sum = kChannels ? row : a.out + n * channels;
+  std::fill_n(sum, channels, T(0));
+  NERF_UNROLL for (int k = 0; k < 8; ++k) {
+    const T weight = s.corner_weight(k);
+    const T* __restrict__ values = a.grid + s.corner_row(k) * channels;
+    for (int64_t c = 0; c < channels; ++c) sum[c] += weight * values[c];
+  }
+  if (kChannels) std::copy_n(row, channels, a.out + n * channels);
+}
+
 // The adjoint of one point in a cell at x, restricted to the corners whose x lies in [x_begin, x_end).
 template <class T, int64_t kChannels>
 void scatter(const TrilinearArgs<T>& a, int64_t n, int64_t x, int64_t x_begin, int64_t x_end) {
   const int64_t channels = kChannels ? kChannels : a.channels;
   const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-  const T* __restrict__ grad = a.grad_out + n * channels;
-  for (int k = 0; k < 8; ++k) {
-    const int64_t corner_x = x + (k & 4 && s.stride[0] ? 1 : 0);
-    if (corner_x < x_begin || corner_x >= x_end) continue;
+  T row[kChannels + 1];
+  if (kChannels) std::copy_n(a.grad_out + n * channels, channels, row);
+  const T* __restrict__ grad = kChannels ? row : a.grad_out + n * channels;
+  const int64_t next = x + (s.stride[0] ? 1 : 0);
+  const bool owns[] = {x >= x_begin && x < x_end, next >= x_begin && next < x_end};
+  NERF_UNROLL for (int k = 0; k < 8; ++k) {
+    if (!owns[k / 4]) continue;
     const T weight = s.corner_weight(k);
     T* __restrict__ target = a.grad_grid + s.corner_row(k) * channels;
     for (int64_t c = 0; c < channels; ++c) target[c] += weight * grad[c];
+  }
+}
+
+// Asks for the rows of gradients that a point will be added to: where they are the processor cannot guess, and to add is
+// to wait for them. Two corners on the z axis are one piece of memory.
+template <class T>
+void ask_for_rows(const TrilinearArgs<T>& a, int64_t n) {
+  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
+  const int64_t bytes = 2 * a.channels * int64_t(sizeof(T));
+  for (int k = 0; k < 8; k += 2) {
+    const char* rows = reinterpret_cast<const char*>(a.grad_grid + s.corner_row(k) * a.channels);
+    for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch(rows + byte, 1);
+    __builtin_prefetch(rows + bytes - 1, 1);
   }
 }
 
@@ -40,17 +75,7 @@ void scatter(const TrilinearArgs<T>& a, int64_t n, int64_t x, int64_t x_begin, i
 template <class T>
 void trilinear(const TrilinearArgs<T>& a, Stream) {
   with_channels(a.channels, [&](auto constant) {
-    const int64_t channels = constant ? int64_t(constant) : a.channels;
-    parallel_for(a.num_points, 512, [&](int64_t n) {
-      const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-      T* __restrict__ out = a.out + n * channels;
-      for (int64_t c = 0; c < channels; ++c) out[c] = T(0);
-      for (int k = 0; k < 8; ++k) {
-        const T weight = s.corner_weight(k);
-        const T* __restrict__ values = a.grid + s.corner_row(k) * channels;
-        for (int64_t c = 0; c < channels; ++c) out[c] += weight * values[c];
-      }
-    });
+    parallel_for(a.num_points, 512, [&](int64_t n) { gather<T, decltype(constant)::value>(a, n); });
   });
 }
 
@@ -76,9 +101,11 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
     if (sum >= a.num_points * slab / num_slabs) first_x[slab++] = x;
   with_channels(a.channels, [&](auto constant) {
     parallel_for(num_slabs, 1, [&](int64_t slab) {
-      for (int64_t n = 0; n < a.num_points; ++n)
-        if (x_of[n] + 1 >= first_x[slab] && x_of[n] < first_x[slab + 1])
-          scatter<T, decltype(constant)::value>(a, n, x_of[n], first_x[slab], first_x[slab + 1]);
+      const auto meets = [&](int64_t n) { return x_of[n] + 1 >= first_x[slab] && x_of[n] < first_x[slab + 1]; };
+      for (int64_t n = 0; n < a.num_points; ++n) {
+        if (n + kAhead < a.num_points && meets(n + kAhead)) ask_for_rows(a, n + kAhead);
+        if (meets(n)) scatter<T, decltype(constant)::value>(a, n, x_of[n], first_x[slab], first_x[slab + 1]);
+      }
     });
   });
 }

@@ -9,7 +9,7 @@
 #define NERF_UNROLL _Pragma("unroll")
 #else
 #define HOST_DEVICE inline
-#define NERF_UNROLL
+#define NERF_UNROLL _Pragma("GCC unroll 8")
 #endif
 
 namespace nerf {

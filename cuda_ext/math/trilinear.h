@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cells.h"
+#include "dot.h"
 
 namespace nerf {
 
@@ -73,10 +74,8 @@ HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const T* grid, const T
                                      T* grad_coord) {
   T sum[3] = {T(0), T(0), T(0)};
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
-    const T* values = grid + s.corner_row(k) * channels;
-    T dot = T(0);
-    for (int64_t c = 0; c < channels; ++c) dot += values[c] * grad_out[c];
-    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) sum[axis] += s.corner_weight_slope(k, axis) * dot;
+    const T slope = dot(grid + s.corner_row(k) * channels, grad_out, channels);
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) sum[axis] += s.corner_weight_slope(k, axis) * slope;
   }
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) grad_coord[axis] = sum[axis];
 }

@@ -1,5 +1,6 @@
 // The mathematics of cuda_ext/math under g++ alone: no torch, no CUDA. tests/test_math_cpp.py compiles it with
 // the sanitizers for addresses and undefined behaviour. Prints what failed and returns 1, or nothing and 0.
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -97,6 +98,25 @@ struct Batch {
     for (int64_t r = 0; r < args.num_rays; ++r) composite_ray(args, r);
   }
 };
+
+void opacities() {
+  for (double exponent = -120; exponent < 7; exponent += 0.0007) {
+    const float x = float(std::exp2(exponent));
+    const double expected = -std::expm1(-double(x));
+    expect(std::abs(opacity_of(x) - expected) <= 1.2e-7 * expected, "an opacity is right to the last bit but one");
+  }
+  const float infinite = std::numeric_limits<float>::infinity();
+  expect(opacity_of(0.0f) == 0 && opacity_of(1e30f) == 1 && opacity_of(infinite) == 1,
+         "nothing, a wall and a thicker one");
+  expect(std::isnan(opacity_of(std::nanf(""))), "NaN stays NaN");
+}
+
+void dots() {
+  for (size_t count = 0; count < 40; ++count) {
+    const std::vector<double> a = numbers(count, -1), b = numbers(count, -1);
+    expect_near(nerf::dot(a.data(), b.data(), int64_t(count)), dot(a, b), 1e-14, "a dot product in eight sums");
+  }
+}
 
 void composite_sums() {
   Batch batch(0);
@@ -318,6 +338,8 @@ void bfloat16_rounds_to_even() {
 int main() {
   trilinear_weights();
   trilinear_slope();
+  opacities();
+  dots();
   composite_sums();
   composite_gradient(0);
   composite_gradient(0.05);

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "host_device.h"
+
+namespace nerf {
+
+// a . b, as eight sums that do not wait for each other: the order of a single sum no compiler may change.
+template <class T>
+HOST_DEVICE T dot(const T* a, const T* b, int64_t count) {
+  T sums[8] = {}, rest = T(0);
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) NERF_UNROLL for (int k = 0; k < 8; ++k) sums[k] += a[i + k] * b[i + k];
+  for (; i < count; ++i) rest += a[i] * b[i];
+  for (int half = 4; half; half /= 2)
+    for (int k = 0; k < half; ++k) sums[k] += sums[k + half];
+  return rest + sums[0];
+}
+
+}  // namespace nerf
