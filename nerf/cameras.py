@@ -172,6 +172,11 @@ class Cameras:
         intrinsics = torch.stack([factor * fx, factor * fy, center, factor * cy], dim=-1)
         return Cameras.of_sizes(self.c2w, intrinsics, after, self.lenses)
 
+    def within(self, side: int) -> "Cameras":
+        """The same cameras with pictures so small that none has a side of more than so many pixels."""
+        longest = self.image_sizes.max().item()
+        return self if longest <= side else self.resized(scale=side / longest)
+
     def project(self, image: int, points: Tensor) -> tuple[Tensor, Tensor]:
         """World points [N,3] to pixel coordinates [N,2] (u, v) and camera z [N], positive in front."""
         rotation, center = self.c2w[image, :, :3], self.c2w[image, :, 3]

@@ -130,6 +130,18 @@ def contact_sheet(
     return torch.cat([strip, _join(bands, dim=0)], dim=0)
 
 
+def shrunk(image: Tensor, side: int) -> Tensor:
+    """An image, float [H,W,3], by a whole factor so small that neither side is longer than so many pixels.
+
+    Pixels are means over what they cover; an image that is small enough stays as it is.
+    """
+    factor = -(-max(image.shape[:2]) // side)
+    if factor == 1:
+        return image
+    small = torch.nn.functional.avg_pool2d(image.permute(2, 0, 1), factor, ceil_mode=True, count_include_pad=False)
+    return small.permute(1, 2, 0)
+
+
 def framed(image: Tensor, width: int, height: int) -> Tensor:
     """An image, float [H,W,3], in the middle of a white one [height,width,3] at least as large."""
     left, top = (width - image.shape[1]) // 2, (height - image.shape[0]) // 2

@@ -33,6 +33,9 @@ from nerf.training import Report, TrainState, make_sampler
 ROOT = Path(__file__).resolve().parents[1]
 SHEET_ROWS = 4
 ORBIT_VIEWS = 60
+# Longest sides in pixels: a sheet and a video are to be looked at, and a CPU would render for longer than it trained.
+SHEET_SIDE = 1024
+ORBIT_SIDE = {"cuda": 1920, "cpu": 400}
 
 
 def save_config(folder: Path, config: Config) -> None:
@@ -164,7 +167,8 @@ def score_views(
         pictures.save_png(folder / config.evaluation.split / f"{views.names[index]}.png", rendering.rgb)
         if index in shown:
             depth = pictures.color_depth(rendering.depth, rendering.opacity, *depth_range(sampler, views.cameras))
-            rows.append([truth, rendering.rgb, depth, pictures.color_error(rendering.rgb, truth)])
+            row = [truth, rendering.rgb, depth, pictures.color_error(rendering.rgb, truth)]
+            rows.append([pictures.shrunk(picture.cpu(), SHEET_SIDE) for picture in row])
 
     scores = evaluate(
         field,
@@ -178,7 +182,7 @@ def score_views(
     )
     path = folder / "contact_sheet.png"
     height, width = (max(row[0].shape[axis] for row in rows) for axis in range(2))
-    rows = [[pictures.framed(picture.cpu(), width, height) for picture in row] for row in rows]
+    rows = [[pictures.framed(picture, width, height) for picture in row] for row in rows]
     pictures.save_png(path, pictures.contact_sheet(rows))
     return scores, path
 
@@ -187,7 +191,7 @@ def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Con
     """Renders an orbit around the scene as a video; in front of a scene that was seen from there alone, a spiral."""
     device = sampler.backend.device
     way = spiral if config.dataset.kind == "forward" else orbit
-    path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).to(device)
+    path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).within(ORBIT_SIDE[device.type]).to(device)
     color = background(config, field)
     frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))
     pictures.write_video(path, frames)

@@ -140,3 +140,12 @@ def test_rays_come_in_ranges_of_pixels():
     assert [len(part) for part in parts] == [10, 10, 10, 10, 8]
     torch.testing.assert_close(torch.cat([part.directions for part in parts]), whole.directions)
     torch.testing.assert_close(torch.cat([part.origins for part in parts]), whole.origins)
+
+
+def test_pictures_fit_within_a_side() -> None:
+    pose = torch.eye(4)[None, :3]
+    cameras = Cameras(pose, torch.tensor([[3000.0, 3000.0, 2000.0, 1500.0]]), 4000, 3000)
+    assert cameras.within(4000) is cameras
+    small = cameras.within(400)
+    assert (small.width, small.height) == (400, 300)
+    torch.testing.assert_close(small.intrinsics, torch.tensor([[300.0, 300.0, 200.0, 150.0]]))

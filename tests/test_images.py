@@ -16,6 +16,7 @@ from nerf.images import (
     contact_sheet,
     save_floats,
     save_png,
+    shrunk,
     write_video,
 )
 
@@ -108,6 +109,16 @@ def test_contact_sheet_geometry():
     assert (sheet[46:50] == 1).all()
     for left in (40, 84, 128):
         assert (sheet[:, left : left + 4] == 1).all()
+
+
+def test_a_shrunken_image_holds_the_means_of_its_pixels():
+    image = torch.rand(7, 10, 3)
+    assert shrunk(image, 10) is image
+    small = shrunk(image, 5)
+    assert small.shape == (4, 5, 3)
+    torch.testing.assert_close(small[1, 2], image[2:4, 4:6].mean((0, 1)))
+    torch.testing.assert_close(small[3, 4], image[6:, 8:].mean((0, 1)))  # a block that the edge cuts
+    assert shrunk(image, 4).shape == (3, 4, 3)
 
 
 def test_every_column_has_its_caption():

@@ -15,7 +15,7 @@ from nerf.camera_paths import orbit
 from nerf.cameras import Cameras
 from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
-from nerf.datasets.ray_batches import RayBatches
+from nerf.datasets.ray_batches import ALL_POOL_RAYS, RayBatches
 from nerf.evaluation import evaluate
 from nerf.lenses import Lenses
 from nerf.ops.backend import select
@@ -106,12 +106,14 @@ def test_of_large_images_a_ray_in_each_block_is_marched(monkeypatch: pytest.Monk
     occupied[middle[0], middle[1], middle[2]] = True
     state.occupancy.occupied = occupied
     sampler, pools = make_sampler(tiny_config(), state), []
-    for rays in (1 << 20, 1000):
+    for rays, all_rays in ((1 << 20, 1 << 40), (1000, 1 << 40), (1 << 20, 1000 * len(images.cameras))):
         monkeypatch.setattr("nerf.datasets.ray_batches.MAX_POOL_RAYS", rays)
+        monkeypatch.setitem(ALL_POOL_RAYS, "cpu", all_rays)
         batches = RayBatches(images, CPU, 0)
         batches.find_pool(sampler)
         pools.append(batches.pool.mask(0, len(images.pixels)))
-    exact, blocks = pools
+    exact, blocks, blocks_of_all = pools
+    assert torch.equal(blocks, blocks_of_all)
     assert not (exact & ~blocks).any() and exact.sum() < blocks.sum() < 2.5 * exact.sum() < 0.1 * len(exact)
 
 

@@ -16,6 +16,7 @@ from nerf.rays import Rays
 from nerf.sampler import RaySampler
 
 MAX_POOL_RAYS = 1 << 20  # of an image, marched at a time to find which of its pixels can meet the scene
+ALL_POOL_RAYS = {"cuda": 1 << 26, "cpu": 1 << 22}  # of all images: a second or two, however many there are
 DEVICE_SHARE = 0.25  # of a GPU's free memory that images may take; grids, moments and samples need the rest
 
 
@@ -85,8 +86,9 @@ class RayBatches:
         Of a large image one ray in each block of pixels is marched; the block goes in with its neighbours' rays too.
         """
         width, height = self.cameras.size(image)
-        step = math.ceil(math.sqrt(width * height / MAX_POOL_RAYS))
         device = self.backend.device
+        most = min(MAX_POOL_RAYS, ALL_POOL_RAYS[device.type] / len(self.cameras))
+        step = math.ceil(math.sqrt(width * height / most))
         columns, rows = (
             (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
         )
