@@ -11,9 +11,8 @@ HOST_DEVICE T dot(const T* a, const T* b, int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) NERF_UNROLL for (int k = 0; k < 8; ++k) sums[k] += a[i + k] * b[i + k];
   for (; i < count; ++i) rest += a[i] * b[i];
-  for (int half = 4; half; half /= 2)
-    for (int k = 0; k < half; ++k) sums[k] += sums[k + half];
-  return rest + sums[0];
+  NERF_UNROLL for (int k = 0; k < 4; ++k) sums[k] += sums[k + 4];
+  return rest + ((sums[0] + sums[2]) + (sums[1] + sums[3]));
 }
 
 }  // namespace nerf
