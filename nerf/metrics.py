@@ -21,6 +21,7 @@ SSIM_WINDOW = 11  # pixels
 SSIM_SIGMA = 1.5  # pixels
 SSIM_C1 = 0.01**2  # (k1 * data range)^2
 SSIM_C2 = 0.03**2  # (k2 * data range)^2
+SSIM_BAND = 1 << 20  # pixels at a time: some 0.5 GB in float64, however large the image
 
 # Below this opacity a pixel shows nothing, and dividing by it would only amplify rounding.
 MIN_OPACITY = 1e-6
@@ -66,11 +67,27 @@ def ssim(image: Tensor, truth: Tensor, counts: Tensor | None = None) -> float:
     where there is no such window.
     Raises ValueError if the shapes differ, if either is not a float image, or if the window does not fit.
     """
-    image, truth = _as_shown(image, truth)
-    if min(image.shape[:2]) < SSIM_WINDOW:
+    check_float("truth", truth, IMAGE)
+    check_float("image", image, truth.shape)
+    height, width = image.shape[:2]
+    if min(height, width) < SSIM_WINDOW:
         raise ValueError(
             f"image: found {list(image.shape)}, expected at least {SSIM_WINDOW} pixels in height and width"
         )
+    windows, at_a_time = height - SSIM_WINDOW + 1, max(1, SSIM_BAND // width)
+    total, count = 0.0, 0
+    for first in range(0, windows, at_a_time):
+        band = slice(first, min(first + at_a_time, windows) + SSIM_WINDOW - 1)
+        similarity = _similarity(*_as_shown(image[band], truth[band]))
+        if counts is not None:
+            spoilt = max_pool2d((~counts[band]).to(similarity)[None], SSIM_WINDOW, stride=1)[0] > 0
+            similarity = similarity[:, ~spoilt]
+        total, count = total + similarity.sum().item(), count + similarity.numel()
+    return total / count if count else math.nan
+
+
+def _similarity(image: Tensor, truth: Tensor) -> Tensor:
+    """Of each window, [3,H-10,W-10], of float64 [H,W,3] in [0, 1]."""
     x, y = image.permute(2, 0, 1), truth.permute(2, 0, 1)
     mean_x, mean_y, mean_xx, mean_yy, mean_xy = _window_means(torch.stack([x, y, x * x, y * y, x * y]))
     variance_x = mean_xx - mean_x.square()
@@ -78,11 +95,7 @@ def ssim(image: Tensor, truth: Tensor, counts: Tensor | None = None) -> float:
     covariance = mean_xy - mean_x * mean_y
     luminance = (2 * mean_x * mean_y + SSIM_C1) / (mean_x.square() + mean_y.square() + SSIM_C1)
     contrast_structure = (2 * covariance + SSIM_C2) / (variance_x + variance_y + SSIM_C2)
-    similarity = luminance * contrast_structure
-    if counts is not None:
-        spoilt = max_pool2d((~counts).to(similarity)[None], SSIM_WINDOW, stride=1)[0] > 0
-        similarity = similarity[:, ~spoilt]
-    return similarity.mean().item()
+    return luminance * contrast_structure
 
 
 def median_depth_error(depth: Tensor, truth: Tensor, opacity: Tensor) -> float:

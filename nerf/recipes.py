@@ -115,6 +115,12 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
     },
 }
 
+# Where a field is another one than the kind's settings were found with: coefficients of harmonics are colour, and
+# smoothed as features are they lose three decibels.
+OWN: Mapping[tuple[str, str], Mapping[str, float]] = {
+    ("forward", "voxel_sh"): {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5},
+}
+
 # Behind the scene of each kind: where photos are full to the edge, a random colour leaves no ray half transparent.
 BACKGROUNDS = {"box": "white", "forward": "random", "unbounded": "learned"}
 
@@ -145,7 +151,8 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     background = config.dataset.background
     if background == "auto":
         background = BACKGROUNDS[kind]
-    for name, value in {**DEFAULTS, **recipe.settings, **KINDS[kind][device]}.items():
+    chosen = {**DEFAULTS, **recipe.settings, **KINDS[kind][device], **OWN.get((kind, recipe.field), {})}
+    for name, value in chosen.items():
         group, leaf = name.split(".")
         if leaf in groups[group] and groups[group][leaf] is None:  # what a kind needs is not in every field
             groups[group][leaf] = value

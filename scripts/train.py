@@ -60,7 +60,8 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
         if folder.is_file():
             raise UserError(f"resume={folder} is a file, expected the folder of a run; give resume={folder.parent}.")
         begun = resume(folder, lambda saved: _resumed_config(given, saved, overrides))
-    config, images, state, backend = begun.config, begun.images, begun.state, begun.state.field.backend
+    config, state, backend = begun.config, begun.state, begun.state.field.backend
+    images, cameras = begun.images, begun.images.cameras
     save_config(folder, config)
     for note in images.notes:
         print(note, file=sys.stderr)
@@ -69,6 +70,7 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     print(f"scene kind {config.dataset.kind}: {'; '.join(begun.reasons)}", file=sys.stderr)
     if backend.device.type == "cuda":
         print(f"memory plan: {begun.memory_plan()}", file=sys.stderr)
+    del begun, images  # the state holds what training needs, and lets it go
 
     report, looks = RunReport(folder, config, backend), []
     with StopOnInterrupt() as interrupt, progress_bar(state.clock) as bar:
@@ -78,18 +80,19 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
                 report.add(look)
                 looks.append(look)
                 if config.train.save_every and look.step % config.train.save_every == 0:
-                    checkpoint.save(folder, config, state, images.cameras)
+                    checkpoint.save(folder, config, state, cameras)
         except TrainingStopped as error:
             saved = (folder / checkpoint.RESUME_FILE).exists()
             kept = f"the last good checkpoint is kept in {folder}" if saved else "no checkpoint was saved yet"
             raise UserError(f"{error}; {kept}. {error.remedy}.") from error
     peak_memory = report.peak_memory()
-    checkpoint.save(folder, config, state, images.cameras)
+    checkpoint.save(folder, config, state, cameras)
     if not state.clock.finished:
         print(f"\nStopped at step {state.clock.step}, saved in {folder}.")
         print(f"Go on with: python scripts/train.py resume={folder}")
         sys.exit(130)
-    report.finish(state, images.cameras, peak_memory)
+    state.batches.drop_images()
+    report.finish(state, cameras, peak_memory)
     for note in run_notes(config, state, looks):
         print(f"note: {note}", file=sys.stderr)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from nerf import metrics
 from nerf.metrics import median_depth_error, mse_to_psnr, psnr, ssim, summarize
 
 
@@ -140,3 +141,14 @@ def test_summarize():
     assert summarize([20.0, 30.0, 31.0]) == {"mean": 27.0, "per_view": [20.0, 30.0, 31.0]}
     with pytest.raises(ValueError, match="values: found none"):
         summarize([])
+
+
+def test_ssim_of_a_large_image_goes_band_by_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(4)
+    image, truth = (torch.rand(47, 31, 3, generator=generator) for _ in range(2))
+    counts = torch.rand(47, 31, generator=generator) > 0.005
+    expected = metrics.ssim(image, truth), metrics.ssim(image, truth, counts)
+    for pixels in (1, 31 * 5, 31 * 36):
+        monkeypatch.setattr(metrics, "SSIM_BAND", pixels)
+        found = metrics.ssim(image, truth), metrics.ssim(image, truth, counts)
+        assert found == pytest.approx(expected, rel=1e-12)

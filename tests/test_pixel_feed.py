@@ -1,6 +1,8 @@
 """Images in host memory: the batches gathered ahead are those that would be drawn at each step, and resume as such."""
 
+import gc
 import time
+import weakref
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +84,19 @@ def test_a_step_reads_the_same_memory_every_time() -> None:
         if number % 5 == 4:
             fed.rest()
     assert len(places) == 1
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_images_are_let_go(ahead: bool) -> None:
+    batches = ray_batches()
+    batches.images = batches.images.clone()  # the tiny scene is kept for other tests
+    if ahead:
+        batches.feed_ahead()
+    fed_tensors(batches)
+    pixels = weakref.ref(batches.images)
+    batches.drop_images()
+    gc.collect()
+    assert pixels() is None
 
 
 def test_the_thread_works_alone_and_leaves_the_others_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:

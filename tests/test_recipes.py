@@ -16,6 +16,7 @@ from nerf.recipes import (
     DEFAULT_STEPS_CUDA,
     DEFAULTS,
     KINDS,
+    OWN,
     RECIPES,
     choose,
     fill_in,
@@ -82,6 +83,14 @@ def test_poses_of_photos_move_late_and_little(device: str) -> None:
     assert (box.lr, box.start, box.view_from) == (3e-3, 0.01, 0.4)
     for poses in photos:
         assert poses.lr < box.lr and poses.start > box.start and poses.coarsest > box.coarsest
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_colour_of_harmonics_is_not_smoothed_as_features_are(device: str) -> None:
+    smoothing = {name: fill_in(Config(field=FIELDS[name]()), device, "forward").loss.tv_color for name in FIELDS}
+    assert smoothing["voxel_sh"] <= smoothing["voxel_deferred"] / 20
+    for kind, field in OWN:
+        assert field in FIELDS and OWN[kind, field].keys() <= KINDS[kind][device].keys()
 
 
 def test_what_is_given_stays() -> None:

@@ -146,6 +146,11 @@ class RayBatches:
             return RayBatch(rays, batch.rgba, batch.jitter, batch.pixels), batch.background
         return self.draw(count), background_color(background, count, self.generator, self.backend.device)
 
+    def drop_images(self) -> None:
+        """Lets the pixels go, after which no batch can be drawn: beside large photos nothing else may fit."""
+        self.rest()
+        self._feed, self.images = None, self.images.new_empty(0, self.images.shape[1])
+
     def rest(self) -> None:
         """Ends gathering ahead until the next step. What was drawn ahead is drawn again, so nothing is left out."""
         if self._feed is not None:
