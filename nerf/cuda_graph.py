@@ -20,9 +20,9 @@ WARM_UP_STEPS = 2
 
 
 @functools.cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream for recording, one for all runs of a process: cuBLAS keeps 32 MiB or more for each that it meets."""
-    return torch.cuda.Stream(device)
+def _side_stream(gpu: int) -> torch.cuda.Stream:
+    """A GPU's stream for recording, one for all runs of a process: cuBLAS keeps 32 MiB or more for each one."""
+    return torch.cuda.Stream(gpu)
 
 
 class StepRunner:
@@ -42,7 +42,7 @@ class StepRunner:
         backend = state.field.backend
         # The reference reads sizes back from the device, which a graph cannot.
         self._graphed = config.train.cuda_graph and backend.device.type == "cuda" and backend.name == "native"
-        self._side_stream = _side_stream(backend.device) if self._graphed else None
+        self._side_stream = _side_stream(torch.cuda.current_device()) if self._graphed else None
 
     def forget(self) -> None:
         """Drops the recording: shapes, tensors or constants of the step have changed."""

@@ -65,6 +65,16 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
         assert torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6) == same
 
 
+@pytest.mark.parametrize("layers", [0, 1, 2, 3])
+def test_pictures_and_training_see_one_network(layers: int) -> None:
+    """Without gradients its layers are other kernels."""
+    field = field_of("voxel_deferred", hidden_layers=layers)
+    inputs = torch.randn(9, field.mlp[0].in_features)
+    with torch.no_grad():
+        shown = field.network(inputs)
+    torch.testing.assert_close(shown, field.network(inputs).detach())
+
+
 def test_diffuse_features_are_colour_as_they_are() -> None:
     plain, views = field_of("voxel_deferred"), directions(7)
     values, opacity = torch.randn(7, plain.config.feature_channels), torch.linspace(0.1, 1, 7)

@@ -100,15 +100,16 @@ def test_a_run_on_a_gpu_is_refused_before_its_grids_are_made(monkeypatch: pytest
 
 def test_what_would_fit_is_known_to_who_catches_it_unless_it_is_far_smaller() -> None:
     config, finest, images = on_a_gpu("voxel_deferred")
-    total = plan_memory(config, finest, images).total
-    for share, large_enough in ((0.6, True), (0.1, False)):
-        with pytest.raises(TooLittleMemory) as caught:
-            check_memory(config, finest, images, int(share * total))
-        assert (caught.value.num_voxels is not None) == large_enough
-        if large_enough:
-            scale = (caught.value.num_voxels / (201 * 350 * 240)) ** (1 / 3)
-            smaller = tuple(round(n * scale) for n in finest)
-            assert 0.9 * share * total < plan_memory(config, smaller, images).total <= share * total
+    free = int(0.6 * plan_memory(config, finest, images).total)
+    with pytest.raises(TooLittleMemory) as caught:
+        check_memory(config, finest, images, free)
+    scale = (caught.value.num_voxels / (201 * 350 * 240)) ** (1 / 3)
+    smaller = tuple(round(n * scale) for n in finest)
+    assert 0.9 * free < plan_memory(config, smaller, images).total <= free
+    third = plan_memory(config, tuple(n // 3 for n in finest), images).total
+    with pytest.raises(TooLittleMemory, match="field.num_voxels=") as caught:  # it is proposed, and not taken
+        check_memory(config, finest, images, third)
+    assert caught.value.num_voxels is None
 
 
 @pytest.mark.parametrize(("given", "proposed"), [(None, 10**3), (20**3, 10**3), (None, None)])
