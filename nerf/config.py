@@ -191,7 +191,8 @@ class TrainConfig:
     )
     lr_decay: float | None = setting(
         None,
-        "factor on all learning rates over the run, exponential; none = 0.1, on a GPU 0.03 if all photos look one way",
+        "factor on all learning rates over the run, exponential; none = 0.1, on a GPU 0.03 if all photos look one way, "
+        "0.01 in an unbounded scene",
         low=1e-6,
         high=1,
     )

@@ -57,6 +57,8 @@ _FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.
 _FOUND_CUDA, _FOUND_CPU = _FOUND | {"poses.coarsest": 2_000_000}, _FOUND | {"poses.coarsest": 100_000}
 _AMIDST = {"loss.distortion": 0.01, "loss.near_fade": 2.0}  # cameras stand among what they see
 _QUICK = {"train.rays_per_step": 16384, "field.hidden_layers": 2}  # _CALM is for views all around one object
+# What the last steps leave as noise in air and behind the scene costs structure (SSIM); to a crawl, it settles.
+_SETTLING = {"train.rays_per_step": 32768, "field.hidden_layers": 2, "train.lr_decay": 0.01}
 # A look at the density costs as much as two dozen steps.
 _SHORT = {"field.lr_features": 0.05, "occupancy.every": 0.1}
 _SHORTEST = {**_SHORT, "field.num_voxels": 160**3, "field.lr_density": 0.3}
@@ -110,7 +112,7 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
         "cpu": {**_PHOTOS, **_FEW_VIEWS, **_FOUND_CPU, "field.num_voxels": 128**3},
     },
     "unbounded": {
-        "cuda": {**_PHOTOS, **_QUICK, **_AMIDST, **_FOUND_CUDA, "field.num_voxels": 320**3},
+        "cuda": {**_PHOTOS, **_SETTLING, **_AMIDST, **_FOUND_CUDA, "field.num_voxels": 320**3},
         "cpu": {**_PHOTOS, **_AMIDST, **_FOUND_CPU, "field.num_voxels": 112**3},
     },
 }

@@ -1,6 +1,8 @@
 """Images in host memory: the batches gathered ahead are those that would be drawn at each step, and resume as such."""
 
 import gc
+import itertools
+import threading
 import time
 import weakref
 from concurrent.futures import wait
@@ -99,10 +101,10 @@ def test_images_are_let_go(ahead: bool) -> None:
     assert pixels() is None
 
 
-def test_the_thread_works_alone_and_leaves_the_others_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_works_without_helpers_and_leaves_the_caller_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     batches, before, seen = ray_batches(), torch.get_num_threads(), []
-    draw = batches._draw
-    monkeypatch.setattr(batches, "_draw", lambda *given: seen.append(torch.get_num_threads()) or draw(*given))
+    gather = batches._gather
+    monkeypatch.setattr(batches, "_gather", lambda ranks: seen.append(torch.get_num_threads()) or gather(ranks))
     torch.set_num_threads(2)
     try:
         batches.feed_ahead()
@@ -114,12 +116,47 @@ def test_the_thread_works_alone_and_leaves_the_others_their_threads(monkeypatch:
         torch.set_num_threads(before)
 
 
-def test_an_error_of_the_thread_reaches_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)])
+def test_batches_come_in_order_whichever_thread_is_first(
+    monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
+) -> None:
+    plain, fed = ray_batches(), ray_batches()
+    gather, turn, started = fed._gather, {number: threading.Event() for number in range(5)}, itertools.count()
+    turn[order[0]].set()
+
+    def gather_in_turn(ranks: Tensor) -> tuple[Tensor, Tensor]:
+        number = next(started)
+        if number < len(order):
+            assert turn[number].wait(10)
+            result = gather(ranks)
+            place = order.index(number) + 1
+            turn[order[place] if place < len(order) else len(order)].set()
+            return result
+        return gather(ranks)
+
+    monkeypatch.setattr(fed, "_gather", gather_in_turn)
+    fed.feed_ahead()
+    for number in range(BATCHES):
+        assert all(map(torch.equal, fed_tensors(fed), step_tensors(plain))), number
+    assert next(started) > len(order)
+
+
+def test_an_error_of_a_thread_reaches_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(ranks: Tensor) -> tuple[Tensor, Tensor]:
+        raise MemoryError("of a thread")
+
     fed = ray_batches()
     fed.feed_ahead()
-    fed.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
-    with pytest.raises(RuntimeError, match="random_"):
+    monkeypatch.setattr(fed, "_gather", fail)
+    with pytest.raises(MemoryError, match="of a thread"):
         fed.advance(COUNT, "random")
+
+
+def test_an_empty_pool_is_said_before_anything_is_drawn() -> None:
+    batches = ray_batches()
+    batches.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
+    with pytest.raises(RuntimeError, match="no ray meets the scene"):
+        batches.draw(COUNT)
 
 
 # Training

@@ -96,6 +96,29 @@ def test_batches_hold_what_the_images_show(masked: bool) -> None:
         torch.testing.assert_close(batch.rgba[mine], reference.image(index)[row, column].float() / 255)
 
 
+def batches_of(size: int) -> RayBatches:
+    """From a pool of the first so many pixels."""
+    batches = RayBatches(tiny_images(), CPU, 0)
+    batches.pool = PixelRuns.of_bounds(torch.tensor([[0, size]]))
+    return batches
+
+
+@pytest.mark.parametrize("count", [1, 7, 700, 701, 5000])
+def test_a_batch_takes_one_pixel_of_each_equal_part_of_the_pool(count: int) -> None:
+    """Where it is smaller than the pool, as large, and larger."""
+    batches, size, number = batches_of(700), 700, torch.arange(count)
+    for _ in range(20):
+        pixels = batches.draw(count).pixels
+        assert (pixels * count < (number + 1) * size).all() and ((pixels + 1) * count > number * size).all()
+
+
+def test_each_pixel_is_drawn_as_often_as_any_other() -> None:
+    batches = batches_of(700)
+    drawn = torch.cat([batches.draw(500).pixels for _ in range(400)])
+    often = torch.bincount(drawn, minlength=700).float()
+    assert len(often) == 700 and often.min() > 0.75 * often.mean() and often.max() < 1.25 * often.mean()
+
+
 def test_of_large_images_a_ray_in_each_block_is_marched(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pixel is left out whose ray meets the scene, and few come in whose ray does not."""
     images = replace(cut_images(), cameras=cut_images().cameras.resized(scale=6))

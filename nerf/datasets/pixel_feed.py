@@ -1,8 +1,9 @@
-"""Batches of pixels from images in host memory: gathered ahead by a thread, copied on a stream of their own.
+"""Batches of pixels from images in host memory: gathered ahead by threads, copied on a stream of their own.
 
-The thread draws into a ring of pinned buffers and calls no CUDA function, so a step may be recorded as a CUDA graph
-meanwhile. Each copy to the device is queued while an earlier step runs; a step begins with one copy on the device, into
-the memory that the recorded step reads. The device never waits, unless gathering takes longer than training.
+What is random is drawn in order, by the caller. The threads gather into a ring of pinned buffers and call no CUDA
+function, so a step may be recorded as a CUDA graph meanwhile. Each copy to the device is queued while an earlier step
+runs; a step begins with one copy on the device, into the memory that the recorded step reads. The device never waits,
+unless gathering takes longer than training.
 """
 
 from collections import deque
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-NUM_SLOTS = 8  # batches drawn ahead or in use; some 40 bytes a ray each
+NUM_SLOTS = 12  # batches drawn ahead or in use; some 40 bytes a ray each
+NUM_THREADS = 4  # one gathers 32768 rays in some 4 ms, twice as long as a step takes
 MAX_IN_FLIGHT = 4  # steps that the host may be ahead of the device
 BYTES_PER_RAY = 8 + 16 + 4 + 12
 
@@ -49,7 +51,8 @@ class PixelBatch:
         return self.memory[first * rays : (first + size) * rays].view(dtype).view(rays, -1)
 
 
-Draw = Callable[[torch.Generator, PixelBatch], None]  # fills a batch in host memory
+Choose = Callable[[torch.Generator, PixelBatch], None]  # writes what is random into a batch in host memory
+Gather = Callable[[PixelBatch], None]  # and what follows from it
 
 
 @dataclass
@@ -64,24 +67,26 @@ class _Slot:
 class PixelFeed:
     """Batches in the order in which generator draws them; after advance(), generator is where that batch left it.
 
-    So what is saved of the generator belongs to the step, however far ahead the thread has drawn.
+    So what is saved of the generator belongs to the step, however far ahead batches have been drawn.
     """
 
-    def __init__(self, draw: Draw, generator: torch.Generator, num_rays: int, device: torch.device) -> None:
+    def __init__(
+        self, choose: Choose, gather: Gather, generator: torch.Generator, num_rays: int, device: torch.device
+    ) -> None:
         self.num_rays = num_rays
         self.current = self._allocate(device)  # [num_rays] on the device, always the same memory
-        self._draw, self._generator, self._device = draw, generator, device
+        self._choose, self._gather, self._generator, self._device = choose, gather, generator, device
         self._ahead = torch.Generator()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._slots = [self._make_slot() for _ in range(NUM_SLOTS)]
-        self._worker: ThreadPoolExecutor | None = None
-        self._drawn: deque[tuple[Future[None], _Slot]] = deque()  # handed to the thread, in order
+        self._workers: ThreadPoolExecutor | None = None
+        self._drawn: deque[tuple[Future[None], _Slot]] = deque()  # handed to the threads, in order
         self._copied: deque[_Slot] = deque()  # on their way to the device
         self._in_flight: deque[_Slot] = deque()  # taken by steps that may not have run yet
 
     def advance(self) -> None:
         """Makes the next batch the current one, for steps queued from now on."""
-        if self._worker is None:
+        if self._workers is None:
             self._start()
         while self._drawn and (self._drawn[0][0].done() or not self._copied):
             future, slot = self._drawn.popleft()
@@ -102,11 +107,11 @@ class PixelFeed:
             self._hand_over(oldest)
 
     def stop(self) -> None:
-        """Ends the thread and forgets what it has drawn ahead; advance() starts anew from the generator."""
-        if self._worker is None:
+        """Ends the threads and forgets what it has drawn ahead; advance() starts anew from the generator."""
+        if self._workers is None:
             return
-        self._worker.shutdown(cancel_futures=True)
-        self._worker = None
+        self._workers.shutdown(cancel_futures=True)
+        self._workers = None
         if self._stream is not None:
             self._stream.synchronize()
         for queue in (self._drawn, self._copied, self._in_flight):
@@ -116,19 +121,17 @@ class PixelFeed:
         if self._stream is not None:
             torch.cuda.current_stream(self._device).synchronize()  # every slot is free
         self._ahead.set_state(self._generator.get_state())
-        # The thread alone works on a batch: helpers wait for each other longer than that takes where cores are busy.
+        # Each works on a batch of its own: helpers within one wait for each other longer than it takes where cores are
+        # busy.
         alone = {"initializer": torch.set_num_threads, "initargs": (1,)}
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="pixels", **alone)
+        self._workers = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="pixels", **alone)
         for slot in self._slots:
             self._hand_over(slot)
 
     def _hand_over(self, slot: _Slot) -> None:
-        self._drawn.append((self._worker.submit(self._fill, slot), slot))
-
-    def _fill(self, slot: _Slot) -> None:
-        """On the thread."""
-        self._draw(self._ahead, slot.host)
+        self._choose(self._ahead, slot.host)
         slot.state_after = self._ahead.get_state()
+        self._drawn.append((self._workers.submit(self._gather, slot.host), slot))
 
     def _copy(self, slot: _Slot) -> None:
         if self._stream is not None:

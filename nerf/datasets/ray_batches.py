@@ -42,6 +42,9 @@ class RayBatches:
     A ray that meets no occupied cell renders as background whatever the field holds: it has no gradient and is left
     out.
 
+    Batches are stratified: one pixel of each of R equal parts of the pool, so that every image is in a batch by its
+    share, and memory is read in rising order.
+
     on_host keeps images, pool and generator in host memory; a training step's batches are then gathered ahead
     (feed_ahead). On a CPU it changes nothing.
     """
@@ -103,22 +106,29 @@ class RayBatches:
     def draw(self, count: int) -> RayBatch:
         """count rays, each pixel of the pool equally likely."""
         self.rest()
-        pixels, rgba, jitter = (x.to(self.backend.device) for x in self._draw(count, self.generator))
+        ranks, jitter = self._choose(count, self.generator)
+        pixels, rgba, jitter = (x.to(self.backend.device) for x in (*self._gather(ranks), jitter))
         return RayBatch(self.ray_source.rays_through(pixels), rgba, jitter, pixels)
 
-    def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels [R], rgba [R,4] and jitter [R], where the images are."""
-        device = self.images.device
-        chosen = torch.randint(len(self.pool), (count,), generator=generator, device=device)
-        pixels = self.pool.pixels(chosen)
-        jitter = torch.rand(count, generator=generator, device=device) - 0.5
+    def _choose(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """All that is random: which of the pool's pixels, [R] int64 in rising order, and jitter [R]."""
+        device, part = self.images.device, len(self.pool) / count
+        if part == 0:
+            raise RuntimeError("no pixel to draw: no ray meets the scene")
+        firsts = torch.arange(count, dtype=torch.float64, device=device) * part
+        ranks = firsts.add_(torch.rand(count, generator=generator, device=device), alpha=part).long()
+        return ranks, torch.rand(count, generator=generator, device=device) - 0.5
+
+    def _gather(self, ranks: Tensor) -> tuple[Tensor, Tensor]:
+        """Pixels [R] and rgba [R,4] by their ranks [R] in the pool."""
+        pixels = self.pool.pixels(ranks)
         rgba = self.backend.ops.sample_images(self.images[None, None], pixels)
         if rgba.shape[1] == 3:
             rgba = torch.cat([rgba, torch.ones_like(rgba[:, :1])], dim=-1)
-        return pixels, rgba, jitter
+        return pixels, rgba
 
     def feed_ahead(self) -> None:
-        """Gathers the batches of steps ahead, by a thread; they are the same batches."""
+        """Gathers the batches of steps ahead, by threads; they are the same batches."""
         self._feeds_ahead = True
 
     def advance(self, count: int, background: str) -> None:
@@ -128,14 +138,18 @@ class RayBatches:
         if self._feed is None or self._feed.num_rays != count:
             self.rest()
 
-            def draw(generator: torch.Generator, batch: PixelBatch) -> None:
-                pixels, rgba, jitter = self._draw(count, generator)
-                batch.pixels.copy_(pixels)
-                batch.rgba.copy_(rgba)
+            def choose(generator: torch.Generator, batch: PixelBatch) -> None:
+                ranks, jitter = self._choose(count, generator)
+                batch.pixels.copy_(ranks)
                 batch.jitter.copy_(jitter)
                 batch.background.copy_(background_color(background, count, generator, self.images.device))
 
-            self._feed = PixelFeed(draw, self.generator, count, self.backend.device)
+            def gather(batch: PixelBatch) -> None:
+                pixels, rgba = self._gather(batch.pixels)
+                batch.pixels.copy_(pixels)
+                batch.rgba.copy_(rgba)
+
+            self._feed = PixelFeed(choose, gather, self.generator, count, self.backend.device)
         self._feed.advance()
 
     def next(self, count: int, background: str) -> tuple[RayBatch, Tensor]:
