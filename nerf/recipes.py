@@ -43,7 +43,7 @@ _NARROW = {"field.feature_channels": 12, "field.hidden_width": 128, "field.hidde
 _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, **_WIDE, "train.rays_per_step": 16384}  # a ray costs next to nothing
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
 # Fewer, larger steps and a deeper network, which takes longer to start, generalise better between views.
-_CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3}
+_CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3, "train.lr_decay": 0.02}
 _PHOTOS = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0, "field.diffuse": True}
 # A dozen or two that differ little: colour and one feature more, smooth to the end, or they are learnt by heart.
 _FEW_VIEWS = {
