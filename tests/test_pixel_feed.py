@@ -141,6 +141,20 @@ def test_batches_come_in_order_whichever_thread_is_first(
     assert next(started) > len(order)
 
 
+def test_batches_are_gathered_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes four times as long as a step, and yet no step waits once the ring is full."""
+    fed = ray_batches()
+    gather, seconds = fed._gather, 0.08
+    monkeypatch.setattr(fed, "_gather", lambda ranks: time.sleep(seconds) or gather(ranks))
+    fed.feed_ahead()
+    fed.advance(COUNT, "random")
+    started = time.perf_counter()
+    for _ in range(2 * NUM_SLOTS):
+        fed.advance(COUNT, "random")
+        time.sleep(seconds / 4)
+    assert time.perf_counter() - started < 0.5 * 2 * NUM_SLOTS * seconds
+
+
 def test_an_error_of_a_thread_reaches_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(ranks: Tensor) -> tuple[Tensor, Tensor]:
         raise MemoryError("of a thread")

@@ -14,13 +14,17 @@ struct SampleImagesArgs {
   T* out;  // [R,C] in [0,1]
 };
 
+// Whether the ray's pixel is one of the images'.
+template <class T>
+HOST_DEVICE bool is_inside(const SampleImagesArgs<T>& a, int64_t r) {
+  return a.pixel_indices[r] >= 0 && a.pixel_indices[r] < a.num_pixels;
+}
+
 // Channel c of one pixel. An index outside the images reads NaN: the loss shows it at once, and no host read is needed
 // to check.
 template <class T>
 HOST_DEVICE void sample_channel(const SampleImagesArgs<T>& a, int64_t r, int64_t c) {
-  const int64_t pixel = a.pixel_indices[r];
-  const bool valid = pixel >= 0 && pixel < a.num_pixels;
-  a.out[r * a.channels + c] = valid ? T(a.images[pixel * a.channels + c]) / T(255) : T(NAN);
+  a.out[r * a.channels + c] = is_inside(a, r) ? T(a.images[a.pixel_indices[r] * a.channels + c]) / T(255) : T(NAN);
 }
 
 template <class T>

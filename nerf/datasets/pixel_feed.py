@@ -1,9 +1,9 @@
 """Batches of pixels from images in host memory: gathered ahead by threads, copied on a stream of their own.
 
-What is random is drawn in order, by the caller. The threads gather into a ring of pinned buffers and call no CUDA
-function, so a step may be recorded as a CUDA graph meanwhile. Each copy to the device is queued while an earlier step
-runs; a step begins with one copy on the device, into the memory that the recorded step reads. The device never waits,
-unless gathering takes longer than training.
+One thread draws what is random, in order; others gather what follows from it into a ring of pinned buffers. They call
+no CUDA function, so a step may be recorded as a CUDA graph meanwhile. Each copy to the device is queued while an
+earlier step runs; a step begins with one copy on the device, into the memory that the recorded step reads. The device
+never waits, unless gathering takes longer than training.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 NUM_SLOTS = 12  # batches drawn ahead or in use; some 40 bytes a ray each
-NUM_THREADS = 4  # one gathers 32768 rays in some 4 ms, twice as long as a step takes
+NUM_THREADS = 4  # that gather: one takes some 3 ms for 32768 rays, longer than a step does
 MAX_IN_FLIGHT = 4  # steps that the host may be ahead of the device
 BYTES_PER_RAY = 8 + 16 + 4 + 12
 
@@ -79,18 +79,18 @@ class PixelFeed:
         self._ahead = torch.Generator()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._slots = [self._make_slot() for _ in range(NUM_SLOTS)]
-        self._workers: ThreadPoolExecutor | None = None
-        self._drawn: deque[tuple[Future[None], _Slot]] = deque()  # handed to the threads, in order
+        self._threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None  # that chooses, that gather
+        self._drawn: deque[tuple[Future[Future[None]], _Slot]] = deque()  # handed to the threads, in order
         self._copied: deque[_Slot] = deque()  # on their way to the device
         self._in_flight: deque[_Slot] = deque()  # taken by steps that may not have run yet
 
     def advance(self) -> None:
         """Makes the next batch the current one, for steps queued from now on."""
-        if self._workers is None:
+        if self._threads is None:
             self._start()
-        while self._drawn and (self._drawn[0][0].done() or not self._copied):
-            future, slot = self._drawn.popleft()
-            future.result()
+        while self._drawn and (_is_gathered(self._drawn[0][0]) or not self._copied):
+            chosen, slot = self._drawn.popleft()
+            chosen.result().result()
             self._copy(slot)
         slot = self._copied.popleft()
         if slot.copied is not None:
@@ -108,10 +108,11 @@ class PixelFeed:
 
     def stop(self) -> None:
         """Ends the threads and forgets what it has drawn ahead; advance() starts anew from the generator."""
-        if self._workers is None:
+        if self._threads is None:
             return
-        self._workers.shutdown(cancel_futures=True)
-        self._workers = None
+        for threads in self._threads:
+            threads.shutdown(cancel_futures=True)
+        self._threads = None
         if self._stream is not None:
             self._stream.synchronize()
         for queue in (self._drawn, self._copied, self._in_flight):
@@ -121,17 +122,21 @@ class PixelFeed:
         if self._stream is not None:
             torch.cuda.current_stream(self._device).synchronize()  # every slot is free
         self._ahead.set_state(self._generator.get_state())
-        # Each works on a batch of its own: helpers within one wait for each other longer than it takes where cores are
-        # busy.
+        # Helpers within a batch would wait for each other longer than it takes where cores are busy.
         alone = {"initializer": torch.set_num_threads, "initargs": (1,)}
-        self._workers = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="pixels", **alone)
+        self._threads = ThreadPoolExecutor(1, "choose", **alone), ThreadPoolExecutor(NUM_THREADS, "gather", **alone)
         for slot in self._slots:
             self._hand_over(slot)
 
     def _hand_over(self, slot: _Slot) -> None:
+        choosing, gathering = self._threads
+        self._drawn.append((choosing.submit(self._fill, slot, gathering), slot))
+
+    def _fill(self, slot: _Slot, gathering: ThreadPoolExecutor) -> Future[None]:
+        """On the thread that chooses."""
         self._choose(self._ahead, slot.host)
         slot.state_after = self._ahead.get_state()
-        self._drawn.append((self._workers.submit(self._gather, slot.host), slot))
+        return gathering.submit(self._gather, slot.host)
 
     def _copy(self, slot: _Slot) -> None:
         if self._stream is not None:
@@ -150,3 +155,8 @@ class PixelFeed:
     def _allocate(self, device: torch.device, pinned: bool = False) -> PixelBatch:
         size = self.num_rays * BYTES_PER_RAY
         return PixelBatch(torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned))
+
+
+def _is_gathered(chosen: Future[Future[None]]) -> bool:
+    """Whether a batch is ready, or has failed."""
+    return chosen.done() and (chosen.exception() is not None or chosen.result().done())
