@@ -192,7 +192,7 @@ class TrainConfig:
     lr_decay: float | None = setting(
         None,
         "factor on all learning rates over the run, exponential; none = 0.1, on a GPU 0.03 if all photos look one way, "
-        "0.01 in an unbounded scene",
+        "0.01 in an unbounded scene, 0.02 for voxel_deferred in a box from 20 seconds on",
         low=1e-6,
         high=1,
     )

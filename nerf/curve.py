@@ -86,7 +86,7 @@ def measure_run(
         "peak_memory_bytes": memory.bytes,
         "model_bytes": model.stat().st_size,
         "looks": looks,
-        "notes": run_notes(run.config, state, reports),
+        "notes": run_notes(run.config, state, reports, scores),
     }
 
 

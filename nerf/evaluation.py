@@ -14,7 +14,7 @@ from torch import Tensor
 from nerf import metrics
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
-from nerf.exposure import fit_left_score_right
+from nerf.exposure import fit_left_score_right, fitting_gain
 from nerf.fields.field import Field
 from nerf.perceptual import Lpips, LpipsUnavailable
 from nerf.rendering import Rendering, render_image
@@ -33,6 +33,7 @@ class Scores:
     seconds_per_view: float  # rendering alone, the device waited for
     lpips: list[float]  # of VGG, its inputs in [-1,1]; empty where it was not asked for or cannot be had
     no_lpips: str | None  # why it cannot be had
+    exposure_gain: list[float]  # dB that a fitted exposure would add (exposure.fitting_gain); empty where it is fitted
 
     def summary(self) -> dict[str, object]:
         """Plain values for metrics.json."""
@@ -74,7 +75,7 @@ def evaluate(
             perceptual = Lpips(device)
         except LpipsUnavailable as error:
             no_lpips = str(error)
-    psnr, ssim, lpips, depth_error, seconds = [], [], [], [], 0.0
+    psnr, ssim, lpips, depth_error, exposure_gain, seconds = [], [], [], [], [], 0.0
     for index in range(0, len(images), every):
         _synchronize(device)
         started = time.perf_counter()
@@ -85,16 +86,16 @@ def evaluate(
         counts = images.counts(index)
         counts = None if counts is None else counts.to(device)
         shown, wanted, scored = rendering.rgb, truth, counts
+        alpha = torch.ones_like(truth[..., :1])
+        if images.has_alpha:
+            alpha = images.image(index)[..., 3:].to(device) / 255
         if exposure == "fit":
-            alpha = (
-                images.image(index)[..., 3:].to(device) / 255
-                if images.has_alpha
-                else torch.ones_like(truth[..., :1])
-            )
             rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, truth, alpha, counts))
             half = truth.shape[1] // 2
             shown, wanted = rendering.rgb[:, half:], truth[:, half:]
             scored = None if counts is None else counts[:, half:]
+        else:
+            exposure_gain.append(fitting_gain(rendering.rgb, truth, alpha, counts))
         psnr.append(metrics.psnr(shown, wanted, scored))
         ssim.append(metrics.ssim(shown, wanted, scored))
         if perceptual is not None:
@@ -105,7 +106,7 @@ def evaluate(
             known = known.to(device) if counts is None else known.to(device) * counts
             depth_error.append(metrics.median_depth_error(rendering.depth, known, rendering.opacity))
         on_view(index, rendering, truth)
-    return Scores(psnr, ssim, depth_error, seconds / len(psnr), lpips, no_lpips)
+    return Scores(psnr, ssim, depth_error, seconds / len(psnr), lpips, no_lpips, exposure_gain)
 
 
 def _synchronize(device: torch.device) -> None:

@@ -10,6 +10,7 @@ Legend: R rays, I images, H W pixels.
 import torch
 from torch import Tensor, nn
 
+from nerf import metrics
 from nerf.config import ExposureConfig
 from nerf.fields.field import ParameterGroup
 from nerf.ops.backend import Backend
@@ -76,3 +77,18 @@ def fit_left_score_right(rgb: Tensor, truth: Tensor, alpha: Tensor, counts: Tens
     left = [x[:, :half] if counts is None else x[:, :half][counts[:, :half]] for x in (rgb, truth, alpha)]
     gain, bias = fit(*left)
     return exposed(rgb, alpha, gain, bias)
+
+
+def fitting_gain(rgb: Tensor, truth: Tensor, alpha: Tensor, counts: Tensor | None = None) -> float:
+    """How many dB nearer to its photo the right half of a rendering rgb [H,W,3] is with the exposure of the left half.
+
+    About 0 where the photo is exposed as those that were trained on. counts: see fit_left_score_right; 0 where half of
+    the view has no pixel that counts.
+    """
+    half = rgb.shape[1] // 2
+    right = None if counts is None else counts[:, half:]
+    if half == 0 or (counts is not None and not (counts[:, :half].any() and right.any())):
+        return 0.0
+    fitted = fit_left_score_right(rgb, truth, alpha, counts)
+    before, after = (metrics.psnr(x[:, half:], truth[:, half:], right) for x in (rgb, fitted))
+    return after - before

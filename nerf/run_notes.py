@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 
 from nerf.config import Config
+from nerf.evaluation import Scores
 from nerf.training import TOO_FEW_STEPS, Report, TrainState
 
 FULL_BOX = 0.5  # share of the cells that are left; a scene of surfaces leaves a few percent
 JUDGED_CELLS = 30**3  # in a coarser grid the neighbours that are kept fill half of it
+DIFFERENT_EXPOSURES = 0.5  # dB that fitted exposures add in the mean; where all are alike it is about 0
 
 
-def run_notes(config: Config, state: TrainState, looks: Sequence[Report]) -> list[str]:
-    """Sentences about a run from its looks; none where all is well. Reads from the device."""
+def run_notes(config: Config, state: TrainState, looks: Sequence[Report], scores: Scores) -> list[str]:
+    """Sentences about a run from its looks and scores; none where all is well. Reads from the device."""
     notes, clock, doublings = [], state.clock, len(config.field.upsample_at)
     if clock.step < TOO_FEW_STEPS or state.num_upsamplings < doublings:
         limit = "train.steps" if config.train.max_seconds is None else "train.max_seconds"
@@ -33,5 +35,13 @@ def run_notes(config: Config, state: TrainState, looks: Sequence[Report]) -> lis
         notes.append(
             f"{left_out} steps were left out because loss or gradient were not finite; lower field.lr_density, or look "
             "for broken images."
+        )
+    gains = scores.exposure_gain
+    if gains and sum(gains) / len(gains) > DIFFERENT_EXPOSURES:
+        learn = "" if config.exposure.learn else "train with exposure.learn=true and "
+        notes.append(
+            "the photos differ in exposure: with a gain and a bias fitted to its left half, the right half of a view "
+            f"has {sum(gains) / len(gains):.1f} dB more in the mean, {max(gains):.1f} dB at most; {learn}score with "
+            "evaluation.exposure=fit."
         )
     return notes

@@ -111,8 +111,8 @@ class RunReport:
             return torch.cuda.max_memory_reserved(self.backend.device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> None:
-        """Scores the run, writes metrics.json and the pictures, prints the table and the paths.
+    def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> Scores:
+        """Scores the run, writes metrics.json and the pictures, prints the table and the paths. Returns the scores.
 
         cameras: the training cameras as they were given.
         """
@@ -153,6 +153,7 @@ class RunReport:
             print(write_orbit(state.field, sampler, learned, config, self.folder / "orbit.mp4"))
         except (OSError, RuntimeError, ValueError) as error:  # the result stands without its video
             print(f"no orbit video: {error}", file=sys.stderr)
+        return scores
 
 
 def score_views(

@@ -92,8 +92,8 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
         print(f"Go on with: python scripts/train.py resume={folder}")
         sys.exit(130)
     state.batches.drop_images()
-    report.finish(state, cameras, peak_memory)
-    for note in run_notes(config, state, looks):
+    scores = report.finish(state, cameras, peak_memory)
+    for note in run_notes(config, state, looks, scores):
         print(f"note: {note}", file=sys.stderr)
 
 

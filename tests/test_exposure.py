@@ -13,9 +13,10 @@ from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.evaluation import evaluate
-from nerf.exposure import Exposure, exposed, fit, fit_left_score_right
+from nerf.exposure import Exposure, exposed, fit, fit_left_score_right, fitting_gain
 from nerf.metrics import psnr
 from nerf.ops.backend import select
+from nerf.run_notes import run_notes
 from nerf.training import make_sampler, prepare, resolve, train
 
 
@@ -48,6 +49,36 @@ def test_the_right_half_does_not_fit_itself() -> None:
     truth = torch.cat([exposed(rgb, alpha, GAIN, BIAS)[:, :5], torch.rand(8, 5, 3)], dim=1)
     expected = exposed(rgb, alpha, GAIN, BIAS)
     torch.testing.assert_close(fit_left_score_right(rgb, truth, alpha), expected, rtol=0, atol=1e-5)
+
+
+def test_a_fitted_exposure_is_worth_what_the_photo_differs_by() -> None:
+    torch.manual_seed(0)
+    rgb, alpha = 0.1 + 0.7 * torch.rand(8, 10, 3), torch.ones(8, 10, 1)
+    noise = 0.01 * torch.randn(8, 10, 3)
+    assert fitting_gain(rgb, exposed(rgb, alpha, GAIN, BIAS) + noise, alpha) > 10
+    assert abs(fitting_gain(rgb, rgb + noise, alpha)) < 0.5
+    left = torch.arange(10).expand(8, 10) < 5
+    for counts in (left, ~left, torch.zeros(8, 10, dtype=torch.bool)):
+        assert fitting_gain(rgb, exposed(rgb, alpha, GAIN, BIAS), alpha, counts) == 0
+    assert fitting_gain(rgb, exposed(rgb, alpha, GAIN, BIAS), alpha, torch.ones_like(left)) > 10
+    assert fitting_gain(rgb[:, :1], rgb[:, 1:2], alpha[:, :1]) == 0  # one pixel wide
+
+
+@pytest.mark.parametrize("learn", [False, True])
+def test_who_trains_on_photos_of_other_exposures_is_told(splits: tuple[PosedImages, PosedImages], learn: bool) -> None:
+    images, views = splits
+    config = replace(tiny_config(), exposure=ExposureConfig(learn=learn))
+    state = prepare(resolve(config, select("native", "cpu")), images, select("native", "cpu"))
+    found = evaluate(state.field, make_sampler(config, state), views, torch.ones(3))
+    assert len(found.exposure_gain) == len(views)
+
+    def notes(gains: list[float]) -> list[str]:
+        return [n for n in run_notes(config, state, [], replace(found, exposure_gain=gains)) if "exposure" in n]
+
+    (note,) = notes([0.2, 1.4])
+    assert "0.8 dB more in the mean, 1.4 dB at most" in note and note.endswith("evaluation.exposure=fit.")
+    assert ("exposure.learn=true" in note) is not learn
+    assert notes([0.2, 0.4]) == notes([]) == []
 
 
 @pytest.mark.parametrize("name", ["native", "torch"])
@@ -95,6 +126,7 @@ def test_the_score_is_that_of_the_right_half(splits: tuple[PosedImages, PosedIma
         state.field, make_sampler(config, state), splits[1], torch.ones(3),
         on_view=lambda index, rendering, truth: seen.append((rendering.rgb, truth)), exposure="fit",
     )  # fmt: skip
+    assert scores.exposure_gain == []
     assert scores.psnr == [psnr(rgb[:, 12:], truth[:, 12:]) for rgb, truth in seen]
 
 
