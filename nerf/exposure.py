@@ -7,6 +7,8 @@ every gain grows.
 Legend: R rays, I images, H W pixels.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,7 @@ from nerf.pose_refinement import take_rows
 
 LR_DECAY = 0.1  # over the run, exponential
 RIDGE = 1e-6  # keeps the fit at no change where there is nothing to fit
+MAX_PIXELS = 1 << 18  # of a view, which tell whether its exposure is another one
 
 
 class Exposure(nn.Module):
@@ -83,8 +86,11 @@ def fitting_gain(rgb: Tensor, truth: Tensor, alpha: Tensor, counts: Tensor | Non
     """How many dB nearer to its photo the right half of a rendering rgb [H,W,3] is with the exposure of the left half.
 
     About 0 where the photo is exposed as those that were trained on. counts: see fit_left_score_right; 0 where half of
-    the view has no pixel that counts.
+    the view has no pixel that counts. Of large views it looks at every so-manieth pixel.
     """
+    step = math.ceil(math.sqrt(rgb.shape[0] * rgb.shape[1] / MAX_PIXELS))
+    rgb, truth, alpha = (x[::step, ::step] for x in (rgb, truth, alpha))
+    counts = None if counts is None else counts[::step, ::step]
     half = rgb.shape[1] // 2
     right = None if counts is None else counts[:, half:]
     if half == 0 or (counts is not None and not (counts[:, :half].any() and right.any())):

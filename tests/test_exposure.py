@@ -8,12 +8,13 @@ import torch
 from fixtures import write_sphere_scene
 from tiny_runs import tiny_config, tiny_images
 
+from nerf import metrics
 from nerf.config import ExposureConfig
 from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.evaluation import evaluate
-from nerf.exposure import Exposure, exposed, fit, fit_left_score_right, fitting_gain
+from nerf.exposure import MAX_PIXELS, Exposure, exposed, fit, fit_left_score_right, fitting_gain
 from nerf.metrics import psnr
 from nerf.ops.backend import select
 from nerf.run_notes import run_notes
@@ -62,6 +63,14 @@ def test_a_fitted_exposure_is_worth_what_the_photo_differs_by() -> None:
         assert fitting_gain(rgb, exposed(rgb, alpha, GAIN, BIAS), alpha, counts) == 0
     assert fitting_gain(rgb, exposed(rgb, alpha, GAIN, BIAS), alpha, torch.ones_like(left)) > 10
     assert fitting_gain(rgb[:, :1], rgb[:, 1:2], alpha[:, :1]) == 0  # one pixel wide
+
+
+def test_of_a_large_view_few_pixels_tell_its_exposure(monkeypatch: pytest.MonkeyPatch) -> None:
+    rgb, alpha, seen = 0.1 + 0.7 * torch.rand(600, 900, 3), torch.ones(600, 900, 1), []
+    psnr_of = metrics.psnr
+    monkeypatch.setattr(metrics, "psnr", lambda *given: seen.append(given[0].shape[:2].numel()) or psnr_of(*given))
+    assert fitting_gain(rgb, exposed(rgb, alpha, GAIN, BIAS), alpha, alpha[..., 0] > 0) > 10
+    assert seen == [300 * 225] * 2 and MAX_PIXELS < 600 * 900
 
 
 @pytest.mark.parametrize("learn", [False, True])

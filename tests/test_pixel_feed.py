@@ -45,7 +45,7 @@ def fed_tensors(batches: RayBatches) -> list[Tensor]:
 
 
 def wait_until_all_is_drawn(batches: RayBatches) -> None:
-    wait([future for future, _ in batches._feed._drawn])
+    wait([chosen.result() for chosen, _ in batches._feed._drawn])
 
 
 # The same batches

@@ -115,8 +115,9 @@ class RayBatches:
         device, part = self.images.device, len(self.pool) / count
         if part == 0:
             raise RuntimeError("no pixel to draw: no ray meets the scene")
-        firsts = torch.arange(count, dtype=torch.float64, device=device) * part
-        ranks = firsts.add_(torch.rand(count, generator=generator, device=device), alpha=part).long()
+        numbers = {"dtype": torch.float64, "device": device}  # there are billions of pixels
+        within = torch.arange(count, **numbers) + torch.rand(count, generator=generator, **numbers)
+        ranks = (within * part).long().clamp_(max=len(self.pool) - 1)
         return ranks, torch.rand(count, generator=generator, device=device) - 0.5
 
     def _gather(self, ranks: Tensor) -> tuple[Tensor, Tensor]:
