@@ -135,6 +135,6 @@ def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.
         grids.append((state.field.density_grid.detach(), state.field.sh_grid.detach()))
         shares.append(len(state.optimizer.vertex_rows) / state.field.density_grid.numel())
         assert state.num_upsamplings and state.num_refreshes
-    assert shares[0] < 0.95 and shares[1] == 1
+    assert shares[0] < 0.98 and shares[1] == 1  # some vertices are left out, or there is nothing to compare
     for near, everywhere in zip(*grids, strict=True):
         assert ((near - everywhere).abs() > 1e-4 * everywhere.abs() + 1e-5).double().mean() < 0.01
