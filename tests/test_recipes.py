@@ -93,6 +93,24 @@ def test_colour_of_harmonics_is_not_smoothed_as_features_are(device: str) -> Non
         assert field in FIELDS and OWN[kind, field].keys() <= KINDS[kind][device].keys()
 
 
+@pytest.mark.parametrize(
+    ("kind", "seconds", "decay", "rays"),
+    [
+        ("box", 15.0, 0.1, 16384),
+        ("box", 60.0, 0.02, 32768),
+        ("box", 300.0, 0.02, 32768),
+        ("forward", 60.0, 0.03, 16384),
+        ("unbounded", 15.0, 0.01, 32768),
+        ("unbounded", 60.0, 0.01, 32768),
+    ],
+)
+def test_rates_settle_where_there_are_steps_enough(kind: str, seconds: float, decay: float, rays: int) -> None:
+    """On a GPU; a CPU takes too few steps for a rate that falls far."""
+    train = fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cuda", kind).train
+    assert (train.lr_decay, train.rays_per_step) == (decay, rays)
+    assert fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cpu", kind).train.lr_decay == 0.1
+
+
 def test_what_is_given_stays() -> None:
     config = Config(field=VoxelMlpConfig(num_voxels=1000), train=TrainConfig(max_seconds=2, rays_per_step=77))
     config.loss.opacity_entropy = 0.25
