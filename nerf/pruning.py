@@ -13,7 +13,7 @@ from nerf.occupancy import cells_at, with_neighbors
 from nerf.rendering import visible_samples
 from nerf.sampler import RaySampler
 
-RAYS_PER_CHUNK = {"cuda": 1 << 16, "cpu": 1 << 14}
+RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}
 # A surface in a grid of N cells takes about N^(2/3) of them; each shall be met several times.
 RAYS_PER_SURFACE_CELL = {"cuda": 8, "cpu": 12}
 
@@ -35,8 +35,8 @@ def prune(
     chunk = RAYS_PER_CHUNK[seen.device.type]
     rays_left = int(RAYS_PER_SURFACE_CELL[seen.device.type] * seen.numel() ** (2 / 3))
     while rays_left > 0:
-        batch = batches.draw(chunk)
-        samples = visible_samples(field, sampler, batch.rays, batch.jitter, min_weight=min_weight)
+        rays, jitter = batches.draw_rays(chunk)
+        samples = visible_samples(field, sampler, rays, jitter, min_weight=min_weight)
         cells = samples.coords(sampler.grid_map).long()
         seen[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
         rays_left -= chunk

@@ -220,8 +220,8 @@ def plan_capacity(config: Config, state: TrainState) -> None:
     """Fixes the number of samples of a step from one probe batch, so that no later step asks the GPU for it."""
     if state.field.backend.device.type != "cuda":
         return
-    sampler, batch = make_sampler(config, state), state.batches.draw(config.train.rays_per_step)
-    samples = visible_samples(state.field, sampler, batch.rays, batch.jitter)
+    rays, jitter = state.batches.draw_rays(config.train.rays_per_step)
+    samples = visible_samples(state.field, make_sampler(config, state), rays, jitter)
     state.capacity = _roomy(len(samples.t_starts), state.capacity)
 
 

@@ -65,6 +65,29 @@ def test_batches_gathered_ahead_are_those_drawn_at_each_step() -> None:
             assert torch.equal(drawn.rgba, wanted.rgba) and torch.equal(drawn.jitter, wanted.jitter)
 
 
+def test_rays_alone_are_those_of_a_batch(device: str) -> None:
+    """From images on the device; where these are on the host, from another generator."""
+    whole, alone = ray_batches(device), ray_batches(device)
+    for count in (50, 60):
+        batch = whole.draw(count)
+        rays, jitter = alone.draw_rays(count)
+        wanted = batch.rays.origins, batch.rays.directions, batch.jitter
+        assert all(map(torch.equal, (rays.origins, rays.directions, jitter), wanted))
+
+
+def test_rays_of_images_on_the_host_are_made_on_the_device(cuda: str) -> None:
+    drawn = []
+    for _ in range(2):
+        batches = ray_batches(cuda, on_host=True)
+        before = batches.generator.get_state()
+        drawn += [batches.draw_rays(5000), batches.draw_rays(5000)]
+        assert not torch.equal(before, batches.generator.get_state())
+    assert all(rays.directions.is_cuda and jitter.is_cuda for rays, jitter in drawn)
+    first, second, first_again, second_again = (rays.directions for rays, _ in drawn)
+    assert torch.equal(first, first_again) and torch.equal(second, second_again), "a run that resumes draws the same"
+    assert not torch.equal(first, second)
+
+
 def test_batches_of_another_size_follow_in_order() -> None:
     plain, fed = ray_batches(), ray_batches()
     fed.feed_ahead()

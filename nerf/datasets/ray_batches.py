@@ -57,6 +57,7 @@ class RayBatches:
         self.ray_source: RaySource = self.cameras
         self.generator = torch.Generator(home).manual_seed(seed)
         self._counted = images.counted
+        self._device_pool: PixelRuns | None = None  # a copy of the pool where the rays are, once it is needed
         self.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
         self._feeds_ahead = home != backend.device
         self._feed: PixelFeed | None = None
@@ -69,6 +70,7 @@ class RayBatches:
     @pool.setter
     def pool(self, pixels: PixelRuns) -> None:
         self._pool = pixels.to(self.images.device)
+        self._device_pool = None
 
     @torch.no_grad()
     def find_pool(self, sampler: RaySampler) -> None:
@@ -110,9 +112,25 @@ class RayBatches:
         pixels, rgba, jitter = (x.to(self.backend.device) for x in (*self._gather(ranks), jitter))
         return RayBatch(self.ray_source.rays_through(pixels), rgba, jitter, pixels)
 
+    def draw_rays(self, count: int) -> tuple[Rays, Tensor]:
+        """count rays and their jitter [count], drawn as draw() does but without colours.
+
+        Made on the device, wherever the images are: half a million at a look at the density would take the host longer
+        than the steps between two looks.
+        """
+        self.rest()
+        if self._device_pool is None:
+            self._device_pool = self.pool.to(self.backend.device)
+        generator = self.generator
+        if generator.device.type != self.backend.device.type:
+            seed = torch.randint(2**62, (), generator=generator).item()
+            generator = torch.Generator(self.backend.device).manual_seed(seed)
+        ranks, jitter = self._choose(count, generator)
+        return self.ray_source.rays_through(self._device_pool.pixels(ranks)), jitter
+
     def _choose(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """All that is random: which of the pool's pixels, [R] int64 in rising order, and jitter [R]."""
-        device, part = self.images.device, len(self.pool) / count
+        device, part = generator.device, len(self.pool) / count
         if part == 0:
             raise RuntimeError("no pixel to draw: no ray meets the scene")
         numbers = {"dtype": torch.float64, "device": device}  # there are billions of pixels
