@@ -2,77 +2,80 @@
 #pragma once
 
 #include "launch.cuh"
+#include "warp.cuh"
 
 namespace nerf::cuda {
+
+// Four cells side by side along z as four bits, the first in the lowest; those from z = limit on are empty. Rows begin at
+// any address: the four bytes are cut out of the one or two aligned words that they lie in.
+static __device__ unsigned four_cells(const bool* row, int64_t limit) {
+  const uintptr_t address = uintptr_t(row);
+  const unsigned* word = reinterpret_cast<const unsigned*>(address & ~uintptr_t(3));
+  const unsigned shift = 8 * unsigned(address & 3), present = limit < 4 ? 8 * unsigned(limit) : 32;
+  const unsigned high = shift + present > 32 ? word[1] : 0;
+  unsigned bytes = __funnelshift_r(word[0], high, shift);
+  if (present < 32) bytes &= (1u << present) - 1;
+  return (__vsetne4(bytes, 0) * 0x01020408u) >> 24;
+}
 
 template <class T>
 void pack_occupancy(const MarchArgs<T>& a, Stream stream) {
   for_each(a.occupancy().count(), "march_rays: pack", stream, [a] __device__(int64_t i) {
     const OccupancyWords occupancy = a.occupancy();
-    const int64_t z = i % occupancy.size(2), y = i / occupancy.size(2) % occupancy.size(1);
-    a.words[i] = pack_word(a.occupied, a.cells, i / (occupancy.size(1) * occupancy.size(2)), y, z);
+    const Place column = place(i, occupancy.size(2)), at = place(column.row, occupancy.size(1));
+    const int64_t z = 4 * int64_t(column.column);
+    uint64_t word = 0;
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
+      const int64_t x = 4 * at.row + k / 4, y = 4 * int64_t(at.column) + k % 4;
+      if (x < a.cells[0] && y < a.cells[1])
+        word |= uint64_t(four_cells(a.occupied + (x * a.cells[1] + y) * a.cells[2] + z, a.cells[2] - z)) << (4 * k);
+    }
+    a.words[i] = word;
   });
 }
 
 constexpr int kScanThreads = 1024;
-
-// Inclusive sum over one block. Every thread must call it.
-static __device__ int64_t block_sum_inclusive(int64_t value) {
-  __shared__ int64_t warp_sums[32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int64_t below = __shfl_up_sync(~0u, value, distance);
-    if (lane >= distance) value += below;
-  }
-  if (lane == 31) warp_sums[warp] = value;
-  __syncthreads();
-  if (warp == 0) {
-    int64_t sum = warp_sums[lane];
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int64_t below = __shfl_up_sync(~0u, sum, distance);
-      if (lane >= distance) sum += below;
-    }
-    warp_sums[lane] = sum;
-  }
-  __syncthreads();
-  if (warp > 0) value += warp_sums[warp - 1];
-  __syncthreads();
-  return value;
-}
-
-constexpr int kScanItems = 16;  // rays of a thread at a time
+constexpr int kScanRows = 8;  // of 32 rays side by side, which a warp takes at a time
 
 // Counts to offsets in one block: a batch has few rays, and one launch beats three. Rays from the first that does not
 // fit the capacity on are dropped and counted.
 static __global__ void __launch_bounds__(kScanThreads)
     offsets_kernel(int64_t num_rays, int64_t capacity, int64_t* offsets, int64_t* overflow) {
-  __shared__ int64_t carry, kept, dropped;
-  if (threadIdx.x == 0) carry = kept = dropped = offsets[0] = 0;
-  __syncthreads();
-  for (int64_t first = 0; first < num_rays; first += kScanThreads * kScanItems) {
-    const int64_t own = first + int64_t(threadIdx.x) * kScanItems;
-    int64_t count[kScanItems], sum = 0;
+  __shared__ int64_t warp_ends[32], kept;
+  __shared__ int dropped;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (threadIdx.x == 0) kept = dropped = offsets[0] = 0;
+  int64_t carry = 0;  // before the rays of this round
+  for (int64_t first = 0; first < num_rays; first += kScanThreads * kScanRows) {
+    const int64_t own = first + warp * 32 * kScanRows + lane;
+    int64_t count[kScanRows], end[kScanRows], before = 0;
 #pragma unroll
-    for (int j = 0; j < kScanItems; ++j) sum += count[j] = own + j < num_rays ? offsets[own + j + 1] : 0;
-    const int64_t through = carry + block_sum_inclusive(sum);
-    int64_t end = through - sum, fitting = 0, unfit = 0;
+    for (int j = 0; j < kScanRows; ++j) count[j] = own + 32 * j < num_rays ? offsets[own + 32 * j + 1] : 0;
 #pragma unroll
-    for (int j = 0; j < kScanItems; ++j) {
-      end += count[j];
-      if (capacity == 0 || end <= capacity) fitting = end;
-      else unfit += count[j] > 0;
+    for (int j = 0; j < kScanRows; ++j) {
+      end[j] = before + sum_up_to(count[j], lane);
+      before = __shfl_sync(kAllLanes, end[j], 31);
     }
-    if (fitting) atomicMax((unsigned long long*)&kept, (unsigned long long)fitting);
-    if (unfit) atomicAdd((unsigned long long*)&dropped, (unsigned long long)unfit);
+    if (lane == 0) warp_ends[warp] = before;
     __syncthreads();
-    end = through - sum;
+    if (warp == 0) warp_ends[lane] = sum_up_to(warp_ends[lane], lane);
+    __syncthreads();
+    const int64_t offset = carry + (warp ? warp_ends[warp - 1] : 0);
+    carry += warp_ends[31];
+    int unfit = 0;
 #pragma unroll
-    for (int j = 0; j < kScanItems; ++j) {
-      end += count[j];
-      if (own + j < num_rays) offsets[own + j + 1] = capacity == 0 || end <= capacity ? end : kept;
+    for (int j = 0; j < kScanRows; ++j) {
+      end[j] += offset;
+      if (capacity == 0 || end[j] <= capacity) continue;
+      if (end[j] - count[j] <= capacity) kept = end[j] - count[j];  // the first that does not fit, one in the batch
+      unfit += count[j] > 0;
     }
-    if (threadIdx.x == kScanThreads - 1) carry = through;
+    if (unfit) atomicAdd(&dropped, unfit);
     __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kScanRows; ++j)
+      if (own + 32 * j < num_rays) offsets[own + 32 * j + 1] = capacity == 0 || end[j] <= capacity ? end[j] : kept;
   }
   if (threadIdx.x == 0) *overflow = dropped;
 }

@@ -35,12 +35,15 @@ struct DensityGrid {
   }
 };
 
+constexpr int kLooks = 8;
+
 template <class T>
 struct MarchVisibleArgs : MarchArgs<T> {
   DensityGrid<T> density;
   T min_transmittance, min_weight;
   T* coords;                           // [M,3] grid units: midpoints of the samples
   std::vector<std::vector<T>>* found;  // scratch on the CPU: the k that each block of rays sees
+  uint64_t* looks;                     // scratch on CUDA, [R,kLooks]: see march_visible.cu
 
   // Whether a sample behind this transmittance can be visible.
   HOST_DEVICE bool worth_going_on(T transmittance) const {

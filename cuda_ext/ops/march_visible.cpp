@@ -14,6 +14,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
   const ScalarType dtype = o.scalar_type();
   const int64_t num_rays = o.size(0);
   Tensor offsets = empty(o, {num_rays + 1}, ScalarType::Long), overflow = zeros(o, {1}, ScalarType::Long);
+  const Tensor looks = empty(o, {o.is_cuda() ? num_rays * kLooks : 0}, ScalarType::Long);
   Tensor indices, t_starts, t_ends, coords;
   with_scalar(o, [&](auto scalar) {
     using T = decltype(scalar);
@@ -22,6 +23,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
     rays.fill(a);
     density.fill(a);
     a.found = &found;
+    a.looks = data<uint64_t>(looks);
     a.ray_offsets = data<int64_t>(offsets);
     a.overflow = data<int64_t>(overflow);
     a.capacity = capacity;
