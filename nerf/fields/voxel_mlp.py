@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from nerf.config import VoxelMlpConfig
 from nerf.fields.field import Field, ParameterGroup
+from nerf.fields.half_mlp import HalfMlp, is_fast
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
 from nerf.view_encoding import encode_view, encoding_width
@@ -31,6 +32,7 @@ class VoxelMlp(Field):
         self.mlp = nn.Sequential(*layers, nn.Linear(widths[-1], 3))
         nn.init.zeros_(self.mlp[-1].bias)
         self.mlp.to(backend.device)
+        self.half = is_fast(backend.device)  # training alone: pictures are made in float32
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = self.encode_view(ray_directions).index_select(0, ray_indices)
@@ -41,7 +43,7 @@ class VoxelMlp(Field):
     def network(self, inputs: Tensor) -> Tensor:
         """The MLP's three outputs [N,3] for its inputs [N,I]."""
         if torch.is_grad_enabled():
-            return self.mlp(inputs)
+            return HalfMlp.apply(inputs, *self.mlp.parameters()) if self.half else self.mlp(inputs)
         for layer in list(self.mlp)[:-1:2]:  # product, bias and ReLU as one kernel, which has no gradient
             inputs = torch._addmm_activation(layer.bias, inputs, layer.weight.t())
         return self.mlp[-1](inputs)
