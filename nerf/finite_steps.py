@@ -18,15 +18,17 @@ def all_finite(loss: Tensor, *optimizers: MaskedAdam) -> Tensor:
     Of grids it looks at density, one channel, at the vertices that are visited: what is wrong in a pixel or a sample
     shows there. A gradient that is not finite in a colour grid alone is passed over by adam_step, value by value.
     """
-    found = [loss.detach().view(1)]
+    small, sums = [loss.detach().view(1)], []
     for optimizer in optimizers:
         for group in optimizer.groups:
             grad = group.parameter.grad
             if grad is None or (group.on_vertices and grad.shape[-1] > 1):
                 continue
-            rows = optimizer.vertex_rows if group.on_vertices else None
-            found.append(grad.view(-1) if rows is None else grad.view(-1).index_select(0, rows))
-    return torch.cat(found).sum().isfinite()  # infinity and NaN survive a sum
+            if group.on_vertices and optimizer.vertex_rows is not None:
+                sums.append(grad.view(-1).index_select(0, optimizer.vertex_rows).sum())
+            else:
+                small.append(grad.view(-1))
+    return sum(sums, torch.cat(small).sum()).isfinite()  # infinity and NaN survive a sum
 
 
 @dataclass

