@@ -160,15 +160,19 @@ class LossConfig:
     )
     tv_color: float | None = setting(
         None,
-        "weight per ray of the total variation of colour or features; none = 0 in a box, else by kind",
+        "weight per ray of the total variation of colour or features; none = in a box 1e-6 for voxel_sh and, on a GPU, "
+        "for voxel_deferred from 20 seconds on, 3e-7 from 8, else 0; by kind for photos",
         low=0,
     )
     tv_until: float | None = setting(
-        None, "share of the run during which total variation counts; none = 0.5, or all of it by kind", low=0, high=1
+        None,
+        "share of the run during which total variation counts; none = all of it, but half in an unbounded scene",
+        low=0,
+        high=1,
     )
     opacity_entropy: float | None = setting(
         None,
-        "weight of the entropy of each ray's opacity; none = in a box 0.001 for voxel_mlp, 0.005 for voxel_sh, else 0",
+        "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp in a box, else 0",
         low=0,
     )
     near_fade: float | None = setting(
@@ -178,7 +182,10 @@ class LossConfig:
         low=0,
     )
     distortion: float | None = setting(
-        None, "weight of the spread of the samples' weights along each ray; none = 0 in a box, else by the kind", low=0
+        None,
+        "weight of the spread of the samples' weights along each ray; none = 0.01 for voxel_sh and in an unbounded "
+        "scene, 0.003 for voxel_deferred in a box on a GPU from 8 seconds on, else 0",
+        low=0,
     )
 
 
@@ -187,12 +194,12 @@ class TrainConfig:
     steps: int | None = setting(None, "training steps; none = 30000 on a GPU, 38 seconds on a CPU", low=1)
     max_seconds: float | None = setting(None, "wall clock of training alone; the schedule stretches to fit", low=0.1)
     rays_per_step: int | None = setting(
-        None, "rays in a batch; none = 4096 on a CPU, 8192 on a GPU, 16384 or 32768 for voxel_deferred there", low=1
+        None, "rays in a batch; none = 4096 on a CPU; on a GPU 8192 for voxel_mlp, else 16384 or 32768", low=1
     )
     lr_decay: float | None = setting(
         None,
         "factor on all learning rates over the run, exponential; none = 0.1, on a GPU 0.03 if all photos look one way, "
-        "0.01 in an unbounded scene, 0.02 for voxel_deferred in a box from 20 seconds on",
+        "0.01 in an unbounded scene, 0.02 in a box from 20 seconds on, but for voxel_mlp and where poses are learned",
         low=1e-6,
         high=1,
     )

@@ -36,14 +36,17 @@ _DEFERRED = {
     "field.diffuse": False,
 }
 _MLP = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
-_SH = {"loss.opacity_entropy": 0.005}
+# Features and harmonics that are smooth to the end know less of training views by heart.
+_SMOOTH = {"loss.tv_color": 1e-6, "loss.tv_until": 1.0}
+_SH = {"loss.opacity_entropy": 0.0, "loss.distortion": 0.01, **_SMOOTH}
+_SH_CUDA = {**_CUDA, **_SH, "train.rays_per_step": 16384}
 # Twice the rate, and a wide network saturates in the fog of the first steps, where nothing pulls it back.
 _WIDE = {"field.feature_channels": 16, "field.hidden_width": 256, "field.hidden_layers": 2, "field.lr_mlp": 5e-4}
 _NARROW = {"field.feature_channels": 12, "field.hidden_width": 128, "field.hidden_layers": 2, "field.lr_mlp": 1e-3}
 _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, **_WIDE, "train.rays_per_step": 16384}  # a ray costs next to nothing
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
 # Fewer, larger steps and a deeper network, which takes longer to start, generalise better between views.
-_CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3, "train.lr_decay": 0.02}
+_CALM = {**_SMOOTH, "train.rays_per_step": 32768, "field.hidden_layers": 3, "train.lr_decay": 0.02}
 _PHOTOS = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0, "field.diffuse": True}
 # A dozen or two that differ little: colour and one feature more, smooth to the end, or they are learnt by heart.
 _FEW_VIEWS = {
@@ -55,7 +58,7 @@ _FEW_VIEWS = {
 # Poses of photos were found by matching them: nearly right. Let go before the scene stands, they wander off with it.
 _FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.view_from": 0.0}
 _FOUND_CUDA, _FOUND_CPU = _FOUND | {"poses.coarsest": 2_000_000}, _FOUND | {"poses.coarsest": 100_000}
-_AMIDST = {"loss.distortion": 0.01, "loss.near_fade": 2.0}  # cameras stand among what they see
+_AMIDST = {"loss.distortion": 0.01, "loss.near_fade": 2.0, "loss.tv_until": 0.5}  # cameras among what they see
 _QUICK = {"train.rays_per_step": 16384, "field.hidden_layers": 2}  # _CALM is for views all around one object
 # What the last steps leave as noise in air and behind the scene costs structure (SSIM); to a crawl, it settles.
 _SETTLING = {"train.rays_per_step": 32768, "field.hidden_layers": 2, "train.lr_decay": 0.01}
@@ -81,11 +84,12 @@ DEFAULTS = {
 RECIPES = (
     Recipe("cuda", "voxel_deferred", 3.0, {**_DEFERRED_CUDA, **_SHORTEST}),
     Recipe("cuda", "voxel_deferred", 8.0, {**_DEFERRED_CUDA, **_SHORT, "field.num_voxels": 200**3}),
-    Recipe("cuda", "voxel_deferred", 20.0, {**_DEFERRED_CUDA, **_THIN}),
+    Recipe("cuda", "voxel_deferred", 20.0, {**_DEFERRED_CUDA, **_THIN, **_SMOOTH, "loss.tv_color": 3e-7}),
     Recipe("cuda", "voxel_deferred", 120.0, {**_DEFERRED_CUDA, **_THIN, **_CALM}),
     Recipe("cuda", "voxel_deferred", math.inf, {**_DEFERRED_CUDA, **_THIN, **_CALM, "field.num_voxels": 288**3}),
     Recipe("cuda", "voxel_mlp", math.inf, {**_CUDA, **_MLP}),
-    Recipe("cuda", "voxel_sh", math.inf, {**_CUDA, **_SH}),
+    Recipe("cuda", "voxel_sh", 20.0, _SH_CUDA),
+    Recipe("cuda", "voxel_sh", math.inf, {**_SH_CUDA, "train.lr_decay": 0.02}),
     Recipe("cpu", "voxel_deferred", math.inf, {**_CPU, **_DEFERRED, **_NARROW}),
     Recipe("cpu", "voxel_sh", math.inf, {**_CPU, **_SH}),
     Recipe("cpu", "voxel_mlp", math.inf, {**_CPU, **_MLP}),
@@ -116,6 +120,10 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
         "cpu": {**_PHOTOS, **_AMIDST, **_FOUND_CPU, "field.num_voxels": 112**3},
     },
 }
+
+# Poses in a box that are learned need the whole run, and a scene that follows them: with rates that fall to a fiftieth
+# a decibel is lost.
+LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0}
 
 # Where a field is another one than the kind's settings were found with: coefficients of harmonics are colour, and
 # smoothed as features are they lose three decibels.
@@ -154,6 +162,8 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     if background == "auto":
         background = BACKGROUNDS[kind]
     chosen = {**DEFAULTS, **recipe.settings, **KINDS[kind][device], **OWN.get((kind, recipe.field), {})}
+    if kind == "box" and config.poses.mode == "refine":
+        chosen |= LEARNED_POSES
     for name, value in chosen.items():
         group, leaf = name.split(".")
         if leaf in groups[group] and groups[group][leaf] is None:  # what a kind needs is not in every field

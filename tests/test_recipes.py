@@ -111,6 +111,36 @@ def test_rates_settle_where_there_are_steps_enough(kind: str, seconds: float, de
     assert fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cpu", kind).train.lr_decay == 0.1
 
 
+def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
+    """Between rendered images, whose poses somebody perturbed; photos' were nearly right."""
+    config = Config(train=TrainConfig(max_seconds=60))
+    refined = replace(config, poses=replace(config.poses, mode="refine"))
+    for kind, same in (("box", False), ("unbounded", True), ("forward", True)):
+        fixed, learned = fill_in(config, "cuda", kind), fill_in(refined, "cuda", kind)
+        assert (fixed.train.lr_decay == learned.train.lr_decay) == same
+        assert (fixed.loss.tv_color == learned.loss.tv_color) == same
+    assert fill_in(refined, "cuda", "box").train.lr_decay == 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "seconds", "smoothing"),
+    [
+        ("box", "voxel_deferred", 5.0, (0.0, 0.5)),
+        ("box", "voxel_deferred", 15.0, (3e-7, 1.0)),
+        ("box", "voxel_deferred", 60.0, (1e-6, 1.0)),
+        ("box", "voxel_deferred", 300.0, (1e-6, 1.0)),
+        ("box", "voxel_sh", 5.0, (1e-6, 1.0)),
+        ("unbounded", "voxel_deferred", 60.0, (1e-5, 0.5)),
+        ("unbounded", "voxel_sh", 60.0, (1e-5, 0.5)),
+        ("forward", "voxel_deferred", 60.0, (1e-3, 1.0)),
+    ],
+)
+def test_what_is_smooth_and_until_when(kind: str, name: str, seconds: float, smoothing: tuple[float, float]) -> None:
+    config = Config(field=FIELDS[name](), train=TrainConfig(max_seconds=seconds))
+    loss = fill_in(config, "cuda", kind).loss
+    assert (loss.tv_color, loss.tv_until) == smoothing
+
+
 def test_what_is_given_stays() -> None:
     config = Config(field=VoxelMlpConfig(num_voxels=1000), train=TrainConfig(max_seconds=2, rays_per_step=77))
     config.loss.opacity_entropy = 0.25

@@ -99,7 +99,7 @@ def stopped(tmp_path: Path) -> Path:
         ("field.lr_density=0.1", "field.lr_density=0.5"),
         ("dataset=lego", "dataset=sphere"),
         ("dataset.downscale=2", "dataset.downscale=1"),
-        ("loss.opacity_entropy=0", "loss.opacity_entropy=0.005"),
+        ("loss.opacity_entropy=0.5", "loss.opacity_entropy=0.0"),
         ("backend=torch", "backend=auto"),
         ("experiment=smoke", "train.steps=40"),
         ("hydra.run.dir=elsewhere", "goes on in"),

@@ -11,7 +11,7 @@ from torch import Tensor
 from nerf import checkpoint, scene_kinds
 from nerf.camera_paths import look_at
 from nerf.cameras import Cameras
-from nerf.config import Config, DatasetConfig, OccupancyConfig, TrainConfig, VoxelShConfig
+from nerf.config import Config, DatasetConfig, OccupancyConfig, TrainConfig, VoxelMlpConfig, VoxelShConfig
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.scene_description import SceneDescription
 from nerf.errors import UserError
@@ -214,7 +214,7 @@ def test_the_settings_decide_then_the_capture_then_the_images() -> None:
 @pytest.mark.parametrize("kind", ["box", "forward", "unbounded"])
 def test_what_the_kind_decides_unless_it_is_set(kind: str) -> None:
     backend = select("native", "cpu")
-    config = resolve(Config(field=VoxelShConfig()), backend, kind)
+    config = resolve(Config(field=VoxelMlpConfig()), backend, kind)
     assert config.dataset.kind == kind and config.dataset.background == BACKGROUNDS[kind]
     assert (config.loss.tv_density > 0) == (kind != "box") and (config.loss.opacity_entropy > 0) == (kind == "box")
     assert None not in vars(config.loss).values()
