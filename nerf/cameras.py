@@ -103,7 +103,7 @@ class Cameras:
         (image * height + v) * width + u.
         """
         points, image = self.plane_points(pixel_indices)
-        return posed_rays(self.directions_through(points, image), rows_of(self.c2w.flatten(1), image).view(-1, 3, 4))
+        return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image))
 
     def image_of(self, pixel_indices: Tensor) -> Tensor:
         """The images [R] that pixels belong to; pixel_indices: see rays_through."""
@@ -115,7 +115,7 @@ class Cameras:
         pixel_indices: see rays_through.
         """
         image, column, row = self.locate(pixel_indices)
-        fx, fy, cx, cy = rows_of(self.intrinsics, image).unbind(-1)
+        fx, fy, cx, cy = self.intrinsics.index_select(0, image).unbind(-1)
         return torch.stack([(column + 0.5 - cx) / fx, (row + 0.5 - cy) / fy], dim=-1), image
 
     def directions_through(self, points: Tensor, image: Tensor) -> Tensor:
@@ -200,12 +200,6 @@ def _resized(
     if new_height is None:
         new_height = height if new_width is None else max(1, round(new_width * height / width))
     return max(1, round(new_height * width / height)) if new_width is None else new_width, new_height
-
-
-def rows_of(table: Tensor, index: Tensor) -> Tensor:
-    """Rows [R,K] of a small table [I,K] that R rays share, number by number: for whole rows, by index_select or by an
-    index in brackets, PyTorch takes a block of threads each."""
-    return table.gather(0, index[:, None].expand(-1, table.shape[1]))
 
 
 def corner_radii(intrinsics: Tensor, sizes: Tensor) -> list[float]:

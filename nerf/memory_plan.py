@@ -82,7 +82,7 @@ def _samples(config: Config, per_vertex: int, finest: Resolution) -> int:
     per_ray = SAMPLES_PER_EDGE * sum(finest) / 3 * 0.5 / config.sampler.step_size_voxels
     values = 4 * per_vertex  # read, composited, and a gradient of each
     hidden = getattr(config.field, "hidden_width", 0) * getattr(config.field, "hidden_layers", 0)
-    network = 4 * FLOAT * hidden  # before and after each activation, and gradients
+    network = 4 * FLOAT * hidden  # before and after each activation, and gradients; half of it in bfloat16
     visible = VISIBLE_SHARE * per_ray
     shaded = 1 if config.field.name == "voxel_deferred" else visible  # points that the network sees, per ray
     of_a_ray = visible * (BYTES_PER_SAMPLE + values) + shaded * network

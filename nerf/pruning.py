@@ -13,7 +13,7 @@ from nerf.occupancy import cells_at, with_neighbors
 from nerf.rendering import visible_samples
 from nerf.sampler import RaySampler
 
-RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}
+RAYS_PER_CHUNK = {"cuda": 1 << 16, "cpu": 1 << 14}
 # A surface in a grid of N cells takes about N^(2/3) of them; each shall be met several times.
 RAYS_PER_SURFACE_CELL = {"cuda": 8, "cpu": 12}
 

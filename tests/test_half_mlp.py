@@ -27,7 +27,7 @@ def difference(found: Tensor, wanted: Tensor) -> float:
 
 
 @pytest.mark.parametrize("layers", [0, 1, 3])
-@pytest.mark.parametrize("rays", [RAYS, 5])
+@pytest.mark.parametrize("rays", [RAYS, 100])
 def test_it_is_the_layers_up_to_the_rounding_of_bfloat16(device: str, layers: int, rays: int) -> None:
     mlp = network(layers).to(device)
     inputs = torch.randn(rays, 12, device=device, requires_grad=True)
@@ -37,7 +37,7 @@ def test_it_is_the_layers_up_to_the_rounding_of_bfloat16(device: str, layers: in
     assert len(found) == len(wanted) == 2 + 2 * (layers + 1)
     for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
         assert ours.shape == theirs.shape and ours.dtype == torch.float32, number
-        assert difference(ours.cpu(), theirs) < 0.1, number  # eight bits of each number, and ReLUs that flip
+        assert difference(ours.cpu(), theirs) < 0.15, number  # eight bits of each number, and ReLUs that flip
 
 
 def test_rounding_is_all_that_differs(device: str) -> None:
