@@ -20,7 +20,7 @@ MAX_ELEVATION = math.radians(60)
 # Optical axes that spread by less than about half a degree do not fix the point where they meet.
 MIN_AXIS_SPREAD = math.radians(0.5)
 
-# Share of the vote of the cameras' up axes against that of their right axes; see _estimate_up.
+# Share of the vote of the cameras' up axes against that of their right axes; see estimate_up.
 UP_AXIS_WEIGHT = 1e-3
 
 
@@ -117,7 +117,7 @@ def _viewpoints(cameras: Cameras, views: int) -> _Viewpoints:
     if views < 1:
         raise ValueError(f"views: found {views}, expected at least 1")
     c2w = cameras.c2w.double().cpu()
-    target, up = estimate_target(c2w), _estimate_up(c2w)
+    target, up = estimate_target(c2w), estimate_up(c2w)
     offsets = c2w[:, :, 3] - target
     altitude = offsets @ up
     horizontal = offsets - altitude[:, None] * up
@@ -201,7 +201,7 @@ def estimate_target(c2w: Tensor) -> Tensor:
     return target
 
 
-def _estimate_up(c2w: Tensor) -> Tensor:
+def estimate_up(c2w: Tensor) -> Tensor:
     """World up [3], unit, from the horizons of c2w [I,3,4].
 
     A camera held level has a right axis perpendicular to up, however far it is tilted up or down. So up is

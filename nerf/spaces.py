@@ -73,6 +73,10 @@ class Space(ABC):
         """Scene points [N,3] to the world."""
 
     @abstractmethod
+    def is_near(self, points: Tensor) -> Tensor:
+        """Whether scene points [N,3] are near enough to have a shape that photos tell, [N] bool: no backdrop."""
+
+    @abstractmethod
     def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
         """Lengths in scene space of pixels [I], seen from world distances [I] with focal lengths [I] in pixels."""
 
@@ -104,6 +108,9 @@ class WorldSpace(Space):
 
     def to_world(self, points: Tensor) -> Tensor:
         return points
+
+    def is_near(self, points: Tensor) -> Tensor:
+        return torch.ones_like(points[:, 0], dtype=torch.bool)
 
     def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
         return distances / focals
@@ -186,6 +193,9 @@ class FrustumSpace(Space):
         in_camera = torch.cat([points[:, :2] * depth[:, None], -depth[:, None]], dim=-1)
         return in_camera @ self.c2w[:, :3].T + self.c2w[:, 3]
 
+    def is_near(self, points: Tensor) -> Tensor:
+        return points[:, 2] <= SHOWN_SHARE * self.thickness
+
     def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
         return 1 / focals
 
@@ -241,6 +251,9 @@ class ContractedSpace(Space):
 
     def to_world(self, points: Tensor) -> Tensor:
         return self.center + self.half * expand((points - self.center) / self.half, self.thickness)
+
+    def is_near(self, points: Tensor) -> Tensor:
+        return ((points - self.center).abs() <= self.half).all(-1)
 
     def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
         return distances / focals

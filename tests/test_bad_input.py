@@ -123,7 +123,7 @@ def test_opaque_noise_fills_the_box_and_is_told_of(
     for split in ("train", "test"):
         write_split(Path("noise"), split, np.random.default_rng(0).integers(0, 256, (8, 20, 20, 3), np.uint8), poses)
     settings = ("dataset.root=noise", "dataset.aabb=[-1,-1,-1,1,1,1]", "occupancy.min_weight=0")
-    settings += ("field.num_voxels=64000", "field.min_voxel_pixels=0.1")
+    settings += ("field.num_voxels=27000", "field.min_voxel_pixels=0.1")
     assert call("train", *TINY, *settings) == 0
     message = capsys.readouterr().err
     assert "note: the scene fills its box: " in message and "set dataset.aabb to a larger box" in message

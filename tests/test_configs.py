@@ -27,6 +27,7 @@ CLASSES = {
     "train": "TrainScriptConfig",
     "render": "RenderConfig",
     "evaluate": "EvaluateConfig",
+    "mesh": "MeshConfig",
     "ablate": "AblateScriptConfig",
     "benchmark": "BenchmarkScriptConfig",
 }
