@@ -71,13 +71,12 @@ def extract_mesh(opened: OpenRun, smallest: float = 0.001) -> Mesh:
 def signed_distance(field: Field, sampler: RaySampler, cameras: Cameras) -> Tensor:
     """How far each vertex of the grid lies behind the surface that cameras meet, [X,Y,Z] in bands, -1 to 1.
 
-    What no camera sees is 1 within a band more behind a surface, so that thick walls have an inside; NaN anywhere else,
-    and far from occupied cells.
+    NaN where no camera says so: far from occupied cells, and farther than a band behind what all cameras see.
     """
     around = corners_of(with_neighbors(with_neighbors(sampler.occupancy.occupied)))
     coords = around.nonzero().float()
     points, band = _to_world(field, coords), BAND * _cell_sizes(field, coords)
-    total, count, hidden = (torch.zeros_like(band) for _ in range(3))
+    total, count = torch.zeros_like(band), torch.zeros_like(band)
     for index in tqdm(range(len(cameras)), desc="looking", unit="view", leave=False):
         (width, height), (at, z) = cameras.size(index), cameras.project(index, points)
         column, row = at.floor().long().unbind(-1)
@@ -88,10 +87,8 @@ def signed_distance(field: Field, sampler: RaySampler, cameras: Cameras) -> Tens
         weight = torch.where(ahead > 1, FREE_WEIGHT, 1.0) * (inside & (ahead > -1))
         total += weight * torch.where(weight > 0, ahead.clamp(max=1.0), 0.0)
         count += weight
-        hidden += inside & (ahead > -2)
-    behind = torch.where(hidden > 0, 1.0, torch.nan)
     volume = torch.full(field.resolution, torch.nan, device=points.device)
-    volume[around] = torch.where(count > 0, -total / count.clamp(min=FREE_WEIGHT), behind)
+    volume[around] = torch.where(count > 0, -total / count.clamp(min=FREE_WEIGHT), torch.nan)
     return volume
 
 

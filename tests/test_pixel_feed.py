@@ -73,6 +73,8 @@ def test_rays_alone_are_those_of_a_batch(device: str) -> None:
         rays, jitter = alone.draw_rays(count)
         wanted = batch.rays.origins, batch.rays.directions, batch.jitter
         assert all(map(torch.equal, (rays.origins, rays.directions, jitter), wanted))
+        for batches in (whole, alone):  # other rays meet the scene from now on
+            batches.pool = PixelRuns.of_bounds(torch.tensor([[7, 300]]))
 
 
 def test_rays_of_images_on_the_host_are_made_on_the_device(cuda: str) -> None:
