@@ -109,20 +109,20 @@ def cameras_of(kind: str) -> Cameras:
     return Cameras(torch.stack(poses), intrinsics, 120, 120)
 
 
-def scene(kind: str, balls: list[tuple[list[float], float]]) -> OpenRun:
+def scene(kind: str, balls: list[tuple[list[float], float]], device: str = "cpu") -> OpenRun:
     """A run whose field holds balls of one colour, world centre and radius."""
     space, aabb = SPACES[kind]
-    backend = select("native", "cpu")
-    box = SceneBox(torch.tensor(aabb), space)
+    backend = select("native", device)
+    box = SceneBox(torch.tensor(aabb), space).to(backend.device)
     resolution = box.resolution(48**3)
     field = VoxelSh(field_config("voxel_sh"), box, resolution, box.voxel_size(resolution), backend)
-    coords = torch.cartesian_prod(*(torch.arange(n, dtype=torch.float32) for n in resolution))
-    world = space.to_world(field.grid_map.to_world(coords))
+    coords = torch.cartesian_prod(*(torch.arange(n, dtype=torch.float32) for n in resolution)).to(backend.device)
+    world = box.space.to_world(field.grid_map.to_world(coords)).cpu()
     inwards = torch.stack([radius - (world - torch.tensor(center)).norm(dim=-1) for center, radius in balls]).amax(0)
     with torch.no_grad():
         field.density_grid.copy_((8 + 400 * inwards).clamp(-8, 24).view(*resolution, 1))
-        field.sh_grid[..., 0:27:9] = RGB.logit() / 0.28209479  # of the harmonic that is the same everywhere
-    occupancy = OccupancyGrid(torch.ones([n - 1 for n in resolution], dtype=torch.bool))
+        field.sh_grid[..., 0:27:9] = RGB.logit().to(backend.device) / 0.28209479  # of the harmonic that is the same everywhere
+    occupancy = OccupancyGrid(torch.ones([n - 1 for n in resolution], dtype=torch.bool, device=backend.device))
     sampler = RaySampler(backend, field.grid_map, occupancy, 0.5 * field.voxel_size, SamplerConfig(near=0.5))
     return OpenRun(None, tiny_config(), field, sampler, cameras_of(kind), cameras_of(kind))
 
@@ -142,8 +142,8 @@ BACKDROP = {"box": [], "unbounded": [([0.0, 0, -6.0], 1.5)], "forward": [([0.0, 
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: str) -> None:
-    mesh = extract_mesh(scene(kind, [([0.0, 0.0, 0.0], RADIUS), *BACKDROP[kind]]))
+def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: str, device: str) -> None:
+    mesh = extract_mesh(scene(kind, [([0.0, 0.0, 0.0], RADIUS), *BACKDROP[kind]], device))
     normals = torch.nn.functional.normalize(mesh.vertices, dim=-1)
     seen = normals[:, 2] > 0.5 if kind == "forward" else normals[:, 2] > -2
     cell = {"box": 0.042, "unbounded": 0.083, "forward": 0.08}[kind]
