@@ -121,7 +121,8 @@ def scene(kind: str, balls: list[tuple[list[float], float]], device: str = "cpu"
     inwards = torch.stack([radius - (world - torch.tensor(center)).norm(dim=-1) for center, radius in balls]).amax(0)
     with torch.no_grad():
         field.density_grid.copy_((8 + 400 * inwards).clamp(-8, 24).view(*resolution, 1))
-        field.sh_grid[..., 0:27:9] = RGB.logit().to(backend.device) / 0.28209479  # of the harmonic that is the same everywhere
+        # Of the harmonic that is the same everywhere.
+        field.sh_grid[..., 0:27:9] = RGB.logit().to(backend.device) / 0.28209479
     occupancy = OccupancyGrid(torch.ones([n - 1 for n in resolution], dtype=torch.bool, device=backend.device))
     sampler = RaySampler(backend, field.grid_map, occupancy, 0.5 * field.voxel_size, SamplerConfig(near=0.5))
     return OpenRun(None, tiny_config(), field, sampler, cameras_of(kind), cameras_of(kind))
