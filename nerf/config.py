@@ -166,7 +166,8 @@ class LossConfig:
     )
     tv_until: float | None = setting(
         None,
-        "share of the run during which total variation counts; none = all of it, but half in an unbounded scene",
+        "share of the run during which total variation counts; none = 0.5, or all of it: where all photos look one "
+        "way, in a box for voxel_sh and, on a GPU, for voxel_deferred from 8 seconds on",
         low=0,
         high=1,
     )
@@ -183,8 +184,8 @@ class LossConfig:
     )
     distortion: float | None = setting(
         None,
-        "weight of the spread of the samples' weights along each ray; none = 0.01 for voxel_sh and in an unbounded "
-        "scene, 0.003 for voxel_deferred in a box on a GPU from 8 seconds on, else 0",
+        "weight of the spread of the samples' weights along each ray; none = 0.01 in an unbounded scene and for "
+        "voxel_sh in a box, 0.003 for voxel_deferred elsewhere on a GPU from 8 seconds on, else 0",
         low=0,
     )
 

@@ -128,7 +128,7 @@ LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.
 # Where a field is another one than the kind's settings were found with: coefficients of harmonics are colour, and
 # smoothed as features are they lose three decibels.
 OWN: Mapping[tuple[str, str], Mapping[str, float]] = {
-    ("forward", "voxel_sh"): {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5},
+    ("forward", "voxel_sh"): {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.distortion": 0.0},
 }
 
 # Behind the scene of each kind: where photos are full to the edge, a random colour leaves no ray half transparent.

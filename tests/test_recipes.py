@@ -90,7 +90,21 @@ def test_colour_of_harmonics_is_not_smoothed_as_features_are(device: str) -> Non
     smoothing = {name: fill_in(Config(field=FIELDS[name]()), device, "forward").loss.tv_color for name in FIELDS}
     assert smoothing["voxel_sh"] <= smoothing["voxel_deferred"] / 20
     for kind, field in OWN:
-        assert field in FIELDS and OWN[kind, field].keys() <= KINDS[kind][device].keys()
+        assert field in FIELDS and OWN[kind, field].keys() <= RECIPES[0].settings.keys() | DEFAULTS.keys()
+        assert kind in KINDS
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_distortion_is_weighed_where_it_was_tried(device: str) -> None:
+    for kind, name, weight in (
+        ("box", "voxel_sh", 0.01),
+        ("forward", "voxel_sh", 0.0),
+        ("unbounded", "voxel_sh", 0.01),
+        ("unbounded", "voxel_deferred", 0.01),
+        ("box", "voxel_deferred", 0.003 if device == "cuda" else 0.0),
+        ("box", "voxel_mlp", 0.0),
+    ):
+        assert fill_in(Config(field=FIELDS[name]()), device, kind).loss.distortion == weight, (kind, name)
 
 
 @pytest.mark.parametrize(
