@@ -47,7 +47,8 @@ static void define(StableLibrary& m) {
   m.def(
       "render_rays(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
       "float step_size, Tensor density_grid, float density_shift, float density_scale, float min_transmittance, "
-      "float min_weight, Tensor values_grid, float contraction=0.0) -> (Tensor values, Tensor opacity, Tensor depth)");
+      "float min_weight, Tensor values_grid, float contraction=0.0, int rays_per_pixel=1) "
+      "-> (Tensor values, Tensor opacity, Tensor depth)");
 }
 
 #define NERF_OPERATIONS(implement)                                                                       \

@@ -108,7 +108,7 @@ def _march_visible() -> tuple:
 
 def _render_rays() -> tuple:
     *arguments, _, contraction = _march_visible()
-    return *arguments, _numbers(7, 6, 5, 12, low=-1, seed=6), contraction
+    return *arguments, _numbers(7, 6, 5, 12, low=-1, seed=6), contraction, 1
 
 
 CHECKS: dict[str, Check] = {

@@ -60,9 +60,9 @@ def _march_visible(
     return *rays, grid, -2.0, 1.5, min_transmittance, min_weight, capacity, contraction
 
 
-def _render_rays(channels: int = 12, **options: object) -> tuple:
+def _render_rays(channels: int = 12, rays_per_pixel: int = 1, **options: object) -> tuple:
     *arguments, _, contraction = _march_visible(**options)
-    return *arguments, numbers(*arguments[7].shape[:3], channels, low=-1, seed=35), contraction
+    return *arguments, numbers(*arguments[7].shape[:3], channels, low=-1, seed=35), contraction, rays_per_pixel
 
 
 TOTAL = len(reference.march_rays(*_march())[1])  # samples of march_rays' typical case
@@ -125,6 +125,10 @@ MARCH_CASES: dict[str, dict[str, Case]] = {
         "no_limits": _case(_render_rays, min_transmittance=0.0, min_weight=0.0),
         "contracted": _case(_render_rays, contraction=0.7, far=1e4),
         "no_channels": _case(_render_rays, channels=0),
+        "two_rays_a_pixel": _case(_render_rays, rays_per_pixel=2),
+        "four_rays_a_pixel": _case(_render_rays, rays_per_pixel=4, channels=16),
+        "four_long_rays": _case(_render_rays, rays_per_pixel=4, **THIN_AIR | {"rays": 8}),
+        "four_contracted": _case(_render_rays, rays_per_pixel=4, contraction=0.7, far=1e4),
         "non_contiguous": _with_gaps(_case(_render_rays, inside=True, far=1.5)),
         **{f"channels_{c}": _case(_render_rays, channels=c) for c in (*CHANNELS, 8, 16)},
     },

@@ -15,7 +15,7 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
     const int lane = i % 32;
     int64_t count = 0;
     int looks = 0;
-    walk_visible_by_warp(a, a.ray(r), lane, [&](const Look<T>& look) {
+    walk_visible_by_warp<1>(a, a.ray(r), lane, [&](const Look<T>& look) {
       const unsigned visible = __ballot_sync(kAllLanes, look.visible);
       if (visible == 0) return true;
       if (lane == 0 && looks < kLooks) a.looks[r * kLooks + looks] = uint64_t(look.k) / 32 << 32 | visible;
@@ -46,8 +46,8 @@ void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
       if (!write(unsigned(noted), T((noted >> 32) * 32 + lane))) return;
     }
     place = begin;
-    walk_visible_by_warp(a, ray, lane,
-                         [&](const Look<T>& look) { return write(__ballot_sync(kAllLanes, look.visible), look.k); });
+    walk_visible_by_warp<1>(a, ray, lane,
+                            [&](const Look<T>& look) { return write(__ballot_sync(kAllLanes, look.visible), look.k); });
   });
 }
 

@@ -34,6 +34,8 @@ HOST_DEVICE T clamp(T x, T low, T high) {
 template <class T>
 HOST_DEVICE int64_t nearest_cell(T x, int64_t count) {
   const T cell = std::floor(x);
+  // Where every cell's number is a T and an int, 32 bits do: of 64 a GPU casts a quarter as many at a time.
+  if (count <= 1 << 24) return int32_t(cell > T(0) ? min2(cell, T(int32_t(count) - 1)) : T(0));
   // The last cell's number may have been rounded up to one that is none; hence a second look at the integer.
   return min2(int64_t(cell > T(0) ? min2(cell, T(count - 1)) : T(0)), count - 1);
 }

@@ -27,8 +27,8 @@ struct DensityGrid {
   int64_t vertices[3];
   T shift, scale;
 
-  HOST_DEVICE T at(const T* coord) const {
-    const Stencil<T> s = make_stencil(coord, vertices);
+  HOST_DEVICE T at(const T* coord) const { return at(make_stencil(coord, vertices)); }
+  HOST_DEVICE T at(const Stencil<T>& s) const {
     T sum = T(0);
     NERF_UNROLL for (int k = 0; k < 8; ++k) sum += s.corner_weight(k) * raw[s.corner_row(k)];
     return softplus(sum + shift) * scale;

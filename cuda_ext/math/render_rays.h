@@ -12,14 +12,15 @@ template <class T>
 struct RenderRaysArgs : MarchVisibleArgs<T> {
   const T* values_grid;  // [X,Y,Z,C], of the density's vertices
   int64_t channels;
-  T *values, *opacity, *depth;  // [R,C], [R], [R]
+  int64_t rays_per_pixel;       // rays side by side whose values are averaged
+  T *values, *opacity, *depth;  // [R / rays_per_pixel,C], [R], [R]
 };
 
+// Adds the ray's share of its pixel to values [C].
 template <class T>
-HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r) {
+HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r, T* values) {
   const LatticeRay<T> ray = a.ray(r);
-  T* values = a.values + r * a.channels;
-  for (int64_t c = 0; c < a.channels; ++c) values[c] = T(0);
+  const T share = T(1) / T(a.rays_per_pixel);
   T transmittance = T(1), opacity = T(0), depth = T(0);
   walk_visible(a, ray, [&](T k, T optical_depth) {
     const T alpha = opacity_of(optical_depth), weight = transmittance * alpha;
@@ -28,7 +29,7 @@ HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r) {
     const Stencil<T> s = make_stencil(coord, a.density.vertices);
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
       const T* corner = a.values_grid + s.corner_row(k) * a.channels;
-      const T corner_weight = weight * s.corner_weight(k);
+      const T corner_weight = share * weight * s.corner_weight(k);
       for (int64_t c = 0; c < a.channels; ++c) values[c] += corner_weight * corner[c];
     }
     opacity += weight;
@@ -37,6 +38,13 @@ HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r) {
   });
   a.opacity[r] = opacity;
   a.depth[r] = depth;
+}
+
+template <class T>
+HOST_DEVICE void render_pixel(const RenderRaysArgs<T>& a, int64_t p) {
+  T* values = a.values + p * a.channels;
+  for (int64_t c = 0; c < a.channels; ++c) values[c] = T(0);
+  for (int64_t i = 0; i < a.rays_per_pixel; ++i) render_ray(a, p * a.rays_per_pixel + i, values);
 }
 
 }  // namespace nerf

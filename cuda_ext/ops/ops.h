@@ -63,6 +63,6 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
                                                const Tensor& occupied, const Tensor& near, const Tensor& far,
                                                double step_size, const Tensor& density_grid, double density_shift,
                                                double density_scale, double min_transmittance, double min_weight,
-                                               const Tensor& values_grid, double contraction);
+                                               const Tensor& values_grid, double contraction, int64_t rays_per_pixel);
 
 }  // namespace nerf

@@ -7,7 +7,7 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
                                                const Tensor& occupied, const Tensor& near, const Tensor& far,
                                                double step_size, const Tensor& density_grid, double density_shift,
                                                double density_scale, double min_transmittance, double min_weight,
-                                               const Tensor& values_grid, double contraction) {
+                                               const Tensor& values_grid, double contraction, int64_t rays_per_pixel) {
   const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
   const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight);
   const Tensor& o = rays.origins;
@@ -16,7 +16,12 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
                  {density.grid.size(0), density.grid.size(1), density.grid.size(2), kAny});
   const Tensor grid = dense(values_grid);
   const int64_t num_rays = o.size(0), channels = grid.size(3);
-  Tensor values = empty(o, {num_rays, channels}, dtype), opacity = empty(o, {num_rays}, dtype),
+  if (rays_per_pixel != 1 && rays_per_pixel != 2 && rays_per_pixel != 4)
+    reject("rays_per_pixel is " + std::to_string(rays_per_pixel) + ", expected 1, 2 or 4");
+  if (num_rays % rays_per_pixel != 0)
+    reject("rays_per_pixel is " + std::to_string(rays_per_pixel) + ", expected a divisor of " +
+           std::to_string(num_rays) + ", the number of rays");
+  Tensor values = empty(o, {num_rays / rays_per_pixel, channels}, dtype), opacity = empty(o, {num_rays}, dtype),
          depth = empty(o, {num_rays}, dtype);
   with_scalar(o, [&](auto scalar) {
     using T = decltype(scalar);
@@ -25,6 +30,7 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
     density.fill(a);
     a.values_grid = data<T>(grid);
     a.channels = channels;
+    a.rays_per_pixel = rays_per_pixel;
     a.values = data<T>(values);
     a.opacity = data<T>(opacity);
     a.depth = data<T>(depth);

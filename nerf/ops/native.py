@@ -144,11 +144,12 @@ def render_rays(
     min_weight: float,
     values_grid: Tensor,
     contraction: float = 0.0,
+    rays_per_pixel: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See reference.render_rays."""
     rays = (origins.detach(), directions.detach(), jitter.detach(), occupied, near, far, step_size)
     density = (density_grid.detach(), density_shift, density_scale, min_transmittance, min_weight)
-    return _ops.render_rays(*rays, *density, values_grid.detach(), contraction)
+    return _ops.render_rays(*rays, *density, values_grid.detach(), contraction, rays_per_pixel)
 
 
 # Fake kernels.
@@ -290,8 +291,9 @@ def _(origins, directions, jitter, occupied, near, far, step_size, density_grid,
 
 @_fake("render_rays")
 def _(origins, directions, jitter, occupied, near, far, step_size, density_grid, *rest):
-    rays, values_grid = origins.shape[0], rest[4]
-    return origins.new_empty(rays, values_grid.shape[3]), origins.new_empty(rays), origins.new_empty(rays)
+    rays, values_grid, rays_per_pixel = origins.shape[0], rest[4], rest[6] if len(rest) > 6 else 1
+    values = origins.new_empty(rays // rays_per_pixel, values_grid.shape[3])
+    return values, origins.new_empty(rays), origins.new_empty(rays)
 
 
 # Derivatives.

@@ -142,11 +142,13 @@ def render_rays(
     min_weight: float,
     values_grid: Tensor,
     contraction: float = 0.0,
+    rays_per_pixel: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Composited values of rays: march_visible, interpolate_trilinear and composite_rays in one.
+    """Composited values of pixels: march_visible, interpolate_trilinear and composite_rays in one.
 
-    values_grid [X,Y,Z,C]: at the vertices of the density. The others: see march_visible.
-    Returns values [R,C], opacity [R], depth [R] as composite_rays. Not differentiable.
+    values_grid [X,Y,Z,C]: at the vertices of the density. rays_per_pixel: 1, 2 or 4 rays beside each other, whose
+    values are averaged. The others: see march_visible.
+    Returns values [R / rays_per_pixel,C], opacity [R], depth [R] as composite_rays. Not differentiable.
     """
     rays = (origins, directions, jitter, occupied, near, far, step_size)
     density = (density_grid, density_shift, density_scale, min_transmittance, min_weight)
@@ -154,7 +156,9 @@ def render_rays(
     raw_density = interpolate_trilinear(density_grid.detach(), coords)[:, 0]
     sigma = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
     values = interpolate_trilinear(values_grid.detach(), coords)
-    return composite_rays(sigma, values, t_starts, t_ends, ray_offsets, 0.0)[:3]
+    values, opacity, depth, _ = composite_rays(sigma, values, t_starts, t_ends, ray_offsets, 0.0)
+    pixels = len(opacity) // rays_per_pixel
+    return values.view(pixels, rays_per_pixel, values.shape[1]).mean(1), opacity, depth
 
 
 def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:

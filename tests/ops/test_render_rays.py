@@ -19,16 +19,19 @@ BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch
 
 
 @BOTH
-@pytest.mark.parametrize("case", ["typical", "long_rays", "no_limits", "channels_7", "channels_16"])
+@pytest.mark.parametrize(
+    "case", ["typical", "long_rays", "no_limits", "channels_7", "channels_16", "two_rays_a_pixel", "four_long_rays"]
+)
 def test_it_is_the_three_operations_in_one(ops, case, device):
-    *march, grid, _ = CASES[NAME][case](torch.float64, device)
+    *march, grid, _, per_pixel = CASES[NAME][case](torch.float64, device)
     density_grid, shift, scale = march[7:10]
     offsets, _, starts, ends, coords, _ = ops.march_visible(*march)
     density = scale * torch.nn.functional.softplus(ops.interpolate_trilinear(density_grid, coords)[:, 0] + shift)
     values = ops.interpolate_trilinear(grid, coords)
-    expected = ops.composite_rays(density, values, starts, ends, offsets, 0.0)[:3]
-    assert expected[1].max() > 0.1
-    for ours, theirs in zip(ops.render_rays(*march, grid), expected, strict=True):
+    values, opacity, depth, _ = ops.composite_rays(density, values, starts, ends, offsets, 0.0)
+    assert opacity.max() > 0.1
+    expected = values.unflatten(0, (-1, per_pixel)).mean(1), opacity, depth
+    for ours, theirs in zip(ops.render_rays(*march, grid, rays_per_pixel=per_pixel), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
@@ -50,7 +53,7 @@ def test_a_ray_that_sees_nothing_is_black_and_transparent(ops, device):
     assert not values.any() and not opacity.any() and not depth.any() and len(opacity) == 40
 
 
-@pytest.mark.parametrize("case", ["typical", "empty", "channels_7"])
+@pytest.mark.parametrize("case", ["typical", "empty", "channels_7", "four_rays_a_pixel"])
 def test_opcheck(case, device):
     assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
 
@@ -58,7 +61,10 @@ def test_opcheck(case, device):
 def test_bad_arguments_are_named():
     arguments = CASES[NAME]["typical"](torch.float32, "cpu")
     assert_checks_types_and_shapes(NAME, arguments)
-    assert_rejected(NAME, arguments, "values_grid", arguments[-2][:-1], r"expected \[10,7,6,\*\]")
+    assert_rejected(NAME, arguments, "values_grid", arguments[-3][:-1], r"expected \[10,7,6,\*\]")
+    assert_rejected(NAME, arguments, "rays_per_pixel", 3, "expected 1, 2 or 4")
+    odd = CASES[NAME]["long_rays"](torch.float32, "cpu")  # six rays
+    assert_rejected(NAME, odd, "rays_per_pixel", 4, "expected a divisor of 6, the number of rays")
 
 
 def test_arguments_on_another_device_are_named(cuda):
