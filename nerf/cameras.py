@@ -6,6 +6,7 @@ Axes are OpenGL's: x right, y up, the camera looks along -z. Pixel (column u, ro
 The pixels of all images are counted in one row: image by image, row by row.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,13 @@ from torch import Tensor
 
 from nerf.lenses import Lenses
 from nerf.rays import Rays
+
+# Where the rays of a pixel pass it, (u, v) from its centre in pixels, by their number: no two in a row or column.
+SUBPIXELS = {
+    1: ((0.0, 0.0),),
+    2: ((-0.25, -0.25), (0.25, 0.25)),
+    4: ((-0.125, -0.375), (0.375, -0.125), (0.125, 0.375), (-0.375, 0.125)),
+}
 
 
 @dataclass(frozen=True)
@@ -96,27 +104,32 @@ class Cameras:
         width = self.sizes[:, 0].index_select(0, image)
         return image, within % width, within // width
 
-    def rays_through(self, pixel_indices: Tensor) -> Rays:
-        """Rays through pixel centres.
+    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1) -> Rays:
+        """Rays through pixels: one through the centre of each, or more, as SUBPIXELS has them.
 
-        pixel_indices [R] int64 counts pixels image by image, row by row: where all images have one size,
+        pixel_indices [P] int64 counts pixels image by image, row by row: where all images have one size,
         (image * height + v) * width + u.
         """
-        points, image = self.plane_points(pixel_indices)
-        return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image))
+        points, image = self.plane_points(pixel_indices, per_pixel)
+        return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image), per_pixel)
 
     def image_of(self, pixel_indices: Tensor) -> Tensor:
         """The images [R] that pixels belong to; pixel_indices: see rays_through."""
         return self.locate(pixel_indices)[0]
 
-    def plane_points(self, pixel_indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Where pixels lie in focal lengths from the principal point, [R,2] x right, y down; and their images, [R].
+    def plane_points(self, pixel_indices: Tensor, per_pixel: int = 1) -> tuple[Tensor, Tensor]:
+        """Where rays pass in focal lengths from the principal point, [R,2] x right, y down; and their images, [R].
 
-        pixel_indices: see rays_through.
+        pixel_indices, per_pixel: see rays_through.
         """
         image, column, row = self.locate(pixel_indices)
         fx, fy, cx, cy = self.intrinsics.index_select(0, image).unbind(-1)
-        return torch.stack([(column + 0.5 - cx) / fx, (row + 0.5 - cy) / fy], dim=-1), image
+        if per_pixel == 1:
+            return torch.stack([(column + 0.5 - cx) / fx, (row + 0.5 - cy) / fy], dim=-1), image
+        middle = torch.stack([column + 0.5 - cx, row + 0.5 - cy], dim=-1)
+        points = middle[:, None] + subpixels(per_pixel, middle.device, middle.dtype)
+        points = points / torch.stack([fx, fy], dim=-1)[:, None]
+        return points.flatten(0, 1), image.repeat_interleave(per_pixel, output_size=per_pixel * len(image))
 
     def directions_through(self, points: Tensor, image: Tensor) -> Tensor:
         """Directions [R,3] in the axes of their cameras, of any length, through plane_points. Differentiable."""
@@ -132,23 +145,32 @@ class Cameras:
         width, height = self.size(index)
         return self.pixel_range_rays(index, 0, width * height)
 
-    def pixel_range_rays(self, index: int, first: int, end: int) -> Rays:
-        """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels."""
+    def pixel_range_rays(self, index: int, first: int, end: int, per_pixel: int = 1) -> Rays:
+        """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels.
+
+        per_pixel: see rays_through.
+        """
         start, stop = self.first_pixel(index), self.first_pixel(index + 1)
         if self.lenses is not None:
-            return self.rays_through(torch.arange(start + first, min(start + end, stop), device=self.c2w.device))
+            pixels = torch.arange(start + first, min(start + end, stop), device=self.c2w.device)
+            return self.rays_through(pixels, per_pixel)
         # One camera's numbers need not be fetched for every ray, nor a pixel's place reckoned where its row's and
         # column's are known.
         width, height = self.size(index)
         top, bottom = min(first // width, height), min(-(-end // width), height)
         like = {"dtype": self.c2w.dtype, "device": self.c2w.device}
-        column, row = torch.arange(width, **like) + 0.5, torch.arange(top, bottom, **like) + 0.5
+        shift_u, shift_v = subpixels(per_pixel, self.c2w.device, self.c2w.dtype).unbind(-1)
+        u = torch.arange(width, **like)[:, None] + 0.5 + shift_u  # [columns, per_pixel]
+        v = torch.arange(top, bottom, **like)[:, None] + 0.5 + shift_v
         fx, fy, cx, cy = self.intrinsics[index].unbind(-1)
         right, up, back = self.c2w[index, :, :3].unbind(-1)
-        across, down = ((column - cx) / fx)[:, None] * right, ((row - cy) / fy)[:, None] * up
-        directions = (across - down[:, None] - back).view(-1, 3)[first - top * width : end - top * width]
+        x, y = (u - cx) / fx, (v - cy) / fy
+        directions = (x[..., None] * right) - (y[..., None] * up + back)[:, None]
+        directions *= (x.square() + (y.square() + 1)[:, None]).rsqrt()[..., None]  # axes are of length one
+        chosen = slice(first - top * width, end - top * width)
+        directions = directions.view(-1, per_pixel, 3)[chosen].flatten(0, 1)
         center = self.c2w[index, :, 3].expand_as(directions).contiguous()
-        return Rays(center, torch.nn.functional.normalize(directions, dim=-1))
+        return Rays(center, directions, per_pixel)
 
     def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
         """The same cameras with pictures of another size.
@@ -179,13 +201,20 @@ class Cameras:
 
     def project(self, image: int, points: Tensor) -> tuple[Tensor, Tensor]:
         """World points [N,3] to pixel coordinates [N,2] (u, v) and camera z [N], positive in front."""
-        rotation, center = self.c2w[image, :, :3], self.c2w[image, :, 3]
-        right, up, backward = ((points - center) @ rotation).unbind(-1)
-        fx, fy, cx, cy = self.intrinsics[image].unbind(-1)
+        pixels, z = self.project_into(range(image, image + 1), points)
+        return pixels[0], z[0]
+
+    def project_into(self, images: range, points: Tensor) -> tuple[Tensor, Tensor]:
+        """World points [N,3] into V images: pixel coordinates [V,N,2] (u, v) and camera z [V,N], positive in front."""
+        rows = slice(images.start, images.stop)
+        rotation, center = self.c2w[rows, :, :3], self.c2w[rows, :, 3]
+        right, up, backward = ((points - center[:, None]) @ rotation).unbind(-1)
+        fx, fy, cx, cy = self.intrinsics[rows, :, None].unbind(1)
         z = -backward
         if self.lenses is not None:
-            owner = torch.full((len(points),), image, device=points.device)
-            x, y = self.lenses.distort(owner, torch.stack([right, -up, z], dim=-1)).unbind(-1)
+            owner = torch.arange(images.start, images.stop, device=points.device).repeat_interleave(len(points))
+            directions = torch.stack([right, -up, z], dim=-1)
+            x, y = self.lenses.distort(owner, directions.flatten(0, 1)).view(*z.shape, 2).unbind(-1)
             return torch.stack([cx + fx * x, cy + fy * y], dim=-1), z
         safe_z = torch.where(z > 0, z, torch.ones_like(z))
         return torch.stack([cx + fx * right / safe_z, cy - fy * up / safe_z], dim=-1), z
@@ -211,10 +240,16 @@ def corner_radii(intrinsics: Tensor, sizes: Tensor) -> list[float]:
     return (torch.maximum(center, sizes - center).clamp(min=0) / focal).norm(dim=-1).tolist()
 
 
-def posed_rays(in_camera: Tensor, c2w: Tensor) -> Rays:
+@functools.cache
+def subpixels(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """SUBPIXELS as a tensor [per_pixel,2], made once for each device: a step that is recorded copies nothing there."""
+    return torch.tensor(SUBPIXELS[per_pixel], device=device, dtype=dtype)
+
+
+def posed_rays(in_camera: Tensor, c2w: Tensor, per_pixel: int = 1) -> Rays:
     """World rays of directions in_camera [R,3] of cameras c2w [R,3,4], one for each ray. Differentiable in both."""
     directions = (c2w[:, :, :3] * in_camera[:, None, :]).sum(-1)
-    return Rays(c2w[:, :, 3].contiguous(), torch.nn.functional.normalize(directions, dim=-1))
+    return Rays(c2w[:, :, 3].contiguous(), torch.nn.functional.normalize(directions, dim=-1), per_pixel)
 
 
 def focal_from_fov(size: int, fov: float) -> float:

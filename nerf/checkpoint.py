@@ -70,6 +70,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
+        "rays_per_pixel": state.rays_per_pixel,
         "learners": {
             name: {"values": learner.state_dict(), "optimizer": learner.optimizer.state_dict()}
             for name, learner in state.learners().items()
@@ -282,6 +283,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     for learner in filter(None, learners.values()):
         learner.advance(clock.progress)
     counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity")}
+    counters["rays_per_pixel"] = content.get("rays_per_pixel", 1)  # files from before there was a choice
     return TrainState(
         field, occupancy, optimizer, batches, clock, content["finest_voxel"], **counters, **learners
     )

@@ -2,7 +2,8 @@
 
 A step of some eighty small kernels costs the host more time to launch than the GPU to run. It has fixed shapes and
 reads nothing back, so it can be recorded once and replayed by one call. The recording is valid until the grids, the
-occupancy or the capacity change; a few plain steps then warm up what a recording must not meet for the first time.
+occupancy or the capacity change. A few plain steps, each as long as ten replayed ones, warm up what a recording must
+not meet for the first time; what one recording has met need not be warmed up for the next.
 """
 
 import functools
@@ -38,21 +39,29 @@ class StepRunner:
         self._arguments = (config, state, monitor)
         self._step = step
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._plain_steps = 0
+        self._last: torch.cuda.CUDAGraph | None = None  # is not replayed any more; its memory serves the next one
+        self._plain_steps_left = WARM_UP_STEPS
         backend = state.field.backend
         # The reference reads sizes back from the device, which a graph cannot.
         self._graphed = config.train.cuda_graph and backend.device.type == "cuda" and backend.name == "native"
         self._side_stream = _side_stream(torch.cuda.current_device()) if self._graphed else None
 
-    def forget(self) -> None:
-        """Drops the recording: shapes, tensors or constants of the step have changed."""
-        self._graph, self._plain_steps = None, 0
-        if self._graphed:  # the blocks of the old shapes would stay reserved beside those of the new ones
-            torch.cuda.empty_cache()
+    def forget(self, new_kernels: bool = False) -> None:
+        """Drops the recording: shapes, tensors or constants of the step have changed.
+
+        new_kernels: the step does what it has not done before.
+        """
+        self._last, self._graph = self._graph or self._last, None
+        if new_kernels:
+            self._plain_steps_left = WARM_UP_STEPS
+
+    def release(self) -> None:
+        """Drops the recording with its memory, which is wanted for something else."""
+        self._graph = self._last = None
 
     def step(self) -> None:
         """Queues one step."""
-        if self._graph is None and self._graphed and self._plain_steps >= WARM_UP_STEPS:
+        if self._graph is None and self._graphed and self._plain_steps_left == 0:
             self._graph = self._record()
         if self._graph is not None:
             self._graph.replay()
@@ -64,7 +73,7 @@ class StepRunner:
             torch.cuda.current_stream().wait_stream(self._side_stream)
         else:
             self._step(*self._arguments)
-        self._plain_steps += 1
+        self._plain_steps_left = max(0, self._plain_steps_left - 1)
 
     def _record(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
@@ -73,6 +82,13 @@ class StepRunner:
             # A generator of the host draws batches outside of the step; without one nothing is drawn.
             if generator is not None and generator.device.type == "cuda":
                 graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, stream=self._side_stream):
-            self._step(*self._arguments)
+        # As torch.cuda.graph does it, but nothing is given back to the device, which would only be asked for it again.
+        self._side_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side_stream):
+            graph.capture_begin(pool=None if self._last is None else self._last.pool())
+            try:
+                self._step(*self._arguments)
+            finally:
+                graph.capture_end()
+        self._last = None
         return graph

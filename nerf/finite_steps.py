@@ -1,5 +1,6 @@
 """Steps whose loss or gradient is not finite: found on the device without waiting, left out and counted."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,14 @@ def all_finite(loss: Tensor, *optimizers: MaskedAdam) -> Tensor:
             else:
                 small.append(grad.view(-1))
     return sum(sums, torch.cat(small).sum()).isfinite()  # infinity and NaN survive a sum
+
+
+def parameters_finite(modules: Iterable[torch.nn.Module]) -> bool:
+    """Whether every parameter is, in one pass without a copy: minimum and maximum are NaN where anything is."""
+    extremes = [
+        extreme for module in modules for p in module.parameters() for extreme in p.detach().aminmax()
+    ]
+    return bool(torch.stack(extremes).isfinite().all())
 
 
 @dataclass

@@ -24,6 +24,7 @@ VISITED_SHARE = 0.35  # of the vertices, by the time that the grids are finest
 # Of lego soon after its grid became finest: samples of a ray, half a voxel apart, over the mean edge of the grid in
 # vertices; and the share of them that weigh something.
 SAMPLES_PER_EDGE, VISIBLE_SHARE = 0.7, 0.2
+SETTLED_FROM, SETTLED_SHARE = 0.3, 0.06  # that share of the samples from that share of the run on
 BYTES_PER_SAMPLE = 128  # midpoints, intervals, density, weights and their gradients
 SILHOUETTE_BYTES = 1  # of a pixel, while the box is found
 LIBRARY_BYTES = 96 * 2**20  # workspace of cuBLAS, recorded graphs
@@ -83,10 +84,12 @@ def _samples(config: Config, per_vertex: int, finest: Resolution) -> int:
     values = 4 * per_vertex  # read, composited, and a gradient of each
     hidden = getattr(config.field, "hidden_width", 0) * getattr(config.field, "hidden_layers", 0)
     network = 4 * FLOAT * hidden  # before and after each activation, and gradients; half of it in bfloat16
-    visible = VISIBLE_SHARE * per_ray
-    shaded = 1 if config.field.name == "voxel_deferred" else visible  # points that the network sees, per ray
-    of_a_ray = visible * (BYTES_PER_SAMPLE + values) + shaded * network
-    return int(config.train.rays_per_step * of_a_ray + RAYS_PER_CHUNK["cuda"] * visible * BYTES_PER_SAMPLE)
+    visible, per_pixel = VISIBLE_SHARE * per_ray, config.sampler.rays_per_pixel or 1
+    settled = SETTLED_SHARE if config.train.supersample_from >= SETTLED_FROM else VISIBLE_SHARE
+    of_a_pixel = max(visible, per_pixel * settled * per_ray)
+    shaded = 1 if config.field.name == "voxel_deferred" else of_a_pixel  # points that the network sees
+    bytes_of_a_pixel = of_a_pixel * (BYTES_PER_SAMPLE + values) + shaded * network
+    return int(config.train.rays_per_step * bytes_of_a_pixel + RAYS_PER_CHUNK["cuda"] * visible * BYTES_PER_SAMPLE)
 
 
 def check_memory(config: Config, finest: Resolution, images: PosedImages, free: int) -> None:

@@ -94,15 +94,15 @@ class PoseRefinement(nn.Module):
         axes, center = self.given.c2w[:, :, :3], self.given.c2w[:, :, 3]
         return torch.cat([axes @ rotation, (axes @ moved[:, :, None]) + center[:, :, None]], dim=-1)
 
-    def rays_through(self, pixel_indices: Tensor) -> Rays:
-        """Rays of the refined cameras through pixels [R] (Cameras.rays_through), differentiable in the increments."""
-        points, image = self.given.plane_points(pixel_indices)
+    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1) -> Rays:
+        """Rays of the refined cameras through pixels [P] (Cameras.rays_through), differentiable in the increments."""
+        points, image = self.given.plane_points(pixel_indices, per_pixel)
         if self.lens is not None:
             scale, shift = self._lens()
             points = points * scale + shift
         in_camera = self.given.directions_through(points, image)
         poses = take_rows(self.c2w().flatten(1), image, self.backend)
-        return posed_rays(in_camera, poses.view(-1, 3, 4))
+        return posed_rays(in_camera, poses.view(-1, 3, 4), per_pixel)
 
     def _lens(self) -> tuple[Tensor, Tensor]:
         """Factors on what Cameras.plane_points gives, x and y [2], and what is added to it [2]."""

@@ -45,9 +45,18 @@ _WIDE = {"field.feature_channels": 16, "field.hidden_width": 256, "field.hidden_
 _NARROW = {"field.feature_channels": 12, "field.hidden_width": 128, "field.hidden_layers": 2, "field.lr_mlp": 1e-3}
 _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, **_WIDE, "train.rays_per_step": 16384}  # a ray costs next to nothing
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
+# A pixel is an area, and one ray through its middle meets the edge of a thing by chance. With four there is use for
+# voxels that are finer than two pixels.
+_FINE = {**_THIN, **_SMOOTH, "field.num_voxels": 288**3, "sampler.rays_per_pixel": 4}
 # Fewer, larger steps and a deeper network, which takes longer to start, generalise better between views.
-_CALM = {**_SMOOTH, "train.rays_per_step": 32768, "field.hidden_layers": 3, "train.lr_decay": 0.02}
-_PHOTOS = {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.opacity_entropy": 0.0, "field.diffuse": True}
+_CALM = {"train.rays_per_step": 32768, "field.hidden_layers": 3, "train.lr_decay": 0.02}
+_PHOTOS = {
+    "loss.tv_density": 1e-5,
+    "loss.tv_color": 1e-5,
+    "loss.opacity_entropy": 0.0,
+    "field.diffuse": True,
+    "sampler.rays_per_pixel": 1,  # edges in photos are soft
+}
 # A dozen or two that differ little: colour and one feature more, smooth to the end, or they are learnt by heart.
 _FEW_VIEWS = {
     "loss.tv_until": 1.0,
@@ -64,7 +73,8 @@ _QUICK = {"train.rays_per_step": 16384, "field.hidden_layers": 2}  # _CALM is fo
 _SETTLING = {"train.rays_per_step": 32768, "field.hidden_layers": 2, "train.lr_decay": 0.01}
 # A look at the density costs as much as two dozen steps.
 _SHORT = {"field.lr_features": 0.05, "occupancy.every": 0.1}
-_SHORTEST = {**_SHORT, "field.num_voxels": 160**3, "field.lr_density": 0.3}
+_SHORTEST = {**_SHORT, "field.num_voxels": 176**3, "field.lr_density": 0.3}
+CHOSEN_GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")  # of settings
 DEFAULTS = {
     "loss.tv_density": 0.0,
     "loss.tv_color": 0.0,
@@ -74,6 +84,7 @@ DEFAULTS = {
     "field.lr_density": 0.2,
     "occupancy.every": 0.06,
     "train.lr_decay": 0.1,
+    "sampler.rays_per_pixel": 1,
     "poses.lr": 3e-3,
     "poses.start": 0.01,
     "poses.coarsest": 1000,
@@ -83,10 +94,10 @@ DEFAULTS = {
 
 RECIPES = (
     Recipe("cuda", "voxel_deferred", 3.0, {**_DEFERRED_CUDA, **_SHORTEST}),
-    Recipe("cuda", "voxel_deferred", 8.0, {**_DEFERRED_CUDA, **_SHORT, "field.num_voxels": 200**3}),
-    Recipe("cuda", "voxel_deferred", 20.0, {**_DEFERRED_CUDA, **_THIN, **_SMOOTH, "loss.tv_color": 3e-7}),
-    Recipe("cuda", "voxel_deferred", 120.0, {**_DEFERRED_CUDA, **_THIN, **_CALM}),
-    Recipe("cuda", "voxel_deferred", math.inf, {**_DEFERRED_CUDA, **_THIN, **_CALM, "field.num_voxels": 288**3}),
+    Recipe("cuda", "voxel_deferred", 8.0, {**_DEFERRED_CUDA, **_SHORT, "field.num_voxels": 224**3}),
+    Recipe("cuda", "voxel_deferred", 20.0, {**_DEFERRED_CUDA, **_FINE, "loss.tv_color": 3e-7}),
+    Recipe("cuda", "voxel_deferred", 120.0, {**_DEFERRED_CUDA, **_FINE, **_CALM, "field.num_voxels": 304**3}),
+    Recipe("cuda", "voxel_deferred", math.inf, {**_DEFERRED_CUDA, **_FINE, **_CALM, "field.num_voxels": 320**3}),
     Recipe("cuda", "voxel_mlp", math.inf, {**_CUDA, **_MLP}),
     Recipe("cuda", "voxel_sh", 20.0, _SH_CUDA),
     Recipe("cuda", "voxel_sh", math.inf, {**_SH_CUDA, "train.lr_decay": 0.02}),
@@ -153,7 +164,7 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
     recipe = choose(device, config.field.name, seconds)
-    groups = {name: asdict(getattr(config, name)) for name in ("field", "loss", "occupancy", "poses", "train")}
+    groups = {name: asdict(getattr(config, name)) for name in CHOSEN_GROUPS}
     groups["train"] |= {"steps": steps, "max_seconds": seconds}
     if config.field.name == "auto":  # which has what all fields share
         groups["field"] = asdict(FIELDS[recipe.field]()) | groups["field"]
@@ -175,5 +186,6 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
         loss=replace(config.loss, **groups["loss"]),
         occupancy=replace(config.occupancy, **groups["occupancy"]),
         poses=replace(config.poses, **groups["poses"]),
+        sampler=replace(config.sampler, **groups["sampler"]),
         train=replace(config.train, **groups["train"]),
     )

@@ -15,23 +15,23 @@ from nerf.rays import Rays, RaySamples
 from nerf.sampler import RaySampler
 
 # A whole 800x800 frame at once on a GPU, in pieces where samples are kept; small enough for a CPU's caches.
-RAYS_PER_CHUNK = {"cuda": 1 << 20, "cpu": 1 << 14}
+RAYS_PER_CHUNK = {"cuda": 1 << 22, "cpu": 1 << 14}
 SAMPLED_RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}  # where samples are kept
 SHADED_STEP = 1 << 16  # on a GPU a multiple of so many pixels is shaded
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """What R rays see."""
+    """What P pixels see, each the mean of its rays."""
 
-    rgb: Tensor  # [R,3] over the background
-    opacity: Tensor  # [R]
-    depth: Tensor  # [R] world distance along the ray at the mean of its samples' t, times opacity; see distance()
-    normals: Tensor | None = None  # [R,3] unit, world axes, on the camera's side; zero where nothing is met
+    rgb: Tensor  # [P,3] over the background
+    opacity: Tensor  # [P]
+    depth: Tensor  # [P] world distance along the ray at the mean of its samples' t, times opacity; see distance()
+    normals: Tensor | None = None  # [P,3] unit, world axes, on the camera's side; zero where nothing is met
     weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not kept
 
     def distance(self) -> Tensor:
-        """Mean distance along the ray, [R] in world units; 0 where nothing is met."""
+        """Mean distance along the ray, [P] in world units; 0 where nothing is met."""
         return torch.where(self.opacity > MIN_OPACITY, self.depth / self.opacity.clamp(min=MIN_OPACITY), 0.0)
 
 
@@ -91,8 +91,9 @@ def select_visible(field: Field, sampler: RaySampler, samples: RaySamples, capac
 def render_samples(
     field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor, with_normals: bool = False
 ) -> Rendering:
-    """Renders packed samples. background: [3] or [R,3].
+    """Renders packed samples. background: [3] or [P,3].
 
+    Where a pixel has several rays, what they composite is averaged and shaded once: the pixel is an area.
     Differentiable in the field's parameters, and in the rays through where the samples are; not in the normals, nor in
     how colour depends on the direction.
     """
@@ -107,10 +108,12 @@ def render_samples(
     values, opacity, depth, weights = sampler.backend.ops.composite_rays(
         density, values, *intervals, sampler.config.min_transmittance
     )
+    depth = samples.path.world_depth(depth, opacity)
+    values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
+    directions = samples.rays.pixel_directions().detach()
     normals = None
     if with_normals:
         values, normals = values[:, :-3], facing_normals(values[:, -3:], directions)
-    depth = samples.path.world_depth(depth, opacity)
     light = field.shade(values, opacity, directions)
     return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals, weights)
 
@@ -124,18 +127,19 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
     limits = sampler.config.min_transmittance, sampler.config.min_weight
     density = field.density_grid, field.density_shift, field.density_scale
     values, opacity, depth = sampler.backend.ops.render_rays(
-        *march, *density, *limits, field.composited_grid, sampler.grid_map.space.contraction
+        *march, *density, *limits, field.composited_grid, sampler.grid_map.space.contraction, rays.per_pixel
     )
-    light = _shade_seen(field, values, opacity, rays.directions)
     depth = path.world_depth(depth, opacity)
+    opacity, depth = rays.pixel_means(opacity), rays.pixel_means(depth)
+    light = _shade_seen(field, values, opacity, rays.pixel_directions())
     return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
 
 
 def _shade_seen(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
-    """The light [R,3] of rays that meet something: a picture is half background.
+    """The light [P,3] of pixels that see something: a picture is half background.
 
-    For each new number of rays cuBLAS looks for a kernel and PyTorch for memory; so there are few numbers on a GPU, and
-    ray 0 fills up.
+    For each new number of pixels cuBLAS looks for a kernel and PyTorch for memory; so there are few numbers on a GPU,
+    and pixel 0 fills up.
     """
     seeing = (opacity > 0).nonzero()[:, 0]
     if opacity.is_cuda:
@@ -150,14 +154,16 @@ def render_image(
 ) -> Rendering:
     """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W], on request normals [H,W,3].
 
+    Each pixel is the mean of sampler.rays_per_pixel rays.
     Rays are made and marched so many at a time: beyond the finished pixels, memory does not grow with the image.
     """
     width, height = cameras.size(index)
     at_a_time = SAMPLED_RAYS_PER_CHUNK if with_normals or field.composited_grid is None else RAYS_PER_CHUNK
-    pixels, size = height * width, at_a_time[sampler.backend.device.type]
+    pixels, per_pixel = height * width, sampler.rays_per_pixel
+    size = at_a_time[sampler.backend.device.type] // per_pixel
     chunks = []
     for first in range(0, pixels, size):
-        rays = cameras.pixel_range_rays(index, first, first + size)
+        rays = cameras.pixel_range_rays(index, first, first + size, per_pixel)
         if with_normals:
             samples = visible_samples(field, sampler, rays)
             chunks.append(render_samples(field, sampler, samples, background, with_normals))

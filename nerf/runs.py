@@ -199,14 +199,19 @@ def _ready(config: Config, images: PosedImages, backend: Backend, kind: str | No
     return replace(config, train=replace(config.train, images=where))
 
 
-def load(folder: str | Path | None = None, backend: str = "auto", device: str = "auto") -> OpenRun:
+def load(
+    folder: str | Path | None = None, backend: str = "auto", device: str = "auto", rays_per_pixel: int | None = None
+) -> OpenRun:
     """A saved run, to render; without a folder the newest one in outputs/.
 
+    rays_per_pixel: sampler.rays_per_pixel; None: as the run had it.
     Raises UserError where there is none, it is damaged, or backend or device cannot run here.
     """
     folder = newest_run() if folder is None else Path(folder)
     content = checkpoint.load(folder)
     config = checkpoint.restore_config(content)
+    if rays_per_pixel is not None:
+        config = build(Config, asdict(replace(config, sampler=replace(config.sampler, rays_per_pixel=rays_per_pixel))))
     chosen = select(backend, device)
     field, occupancy = checkpoint.restore_field(content, config, chosen)
     step_size = config.sampler.step_size_voxels * field.voxel_size

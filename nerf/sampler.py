@@ -23,10 +23,16 @@ class RaySampler:
     step_size: float  # in scene space
     config: SamplerConfig
 
+    @property
+    def rays_per_pixel(self) -> int:
+        """Of pictures, and of training towards its end; runs from before there was a choice have one."""
+        return self.config.rays_per_pixel or 1
+
     def sample(self, rays: Rays, jitter: Tensor | None = None, capacity: int = 0) -> RaySamples:
         """Samples of R rays.
 
-        jitter [R] in [-0.5, 0.5) shifts each ray's lattice by that share of a step; None places it deterministically.
+        jitter [P] in [-0.5, 0.5) shifts each pixel's lattice by that share of a step; None places it
+        deterministically. The rays of one pixel are shifted against each other as well.
         capacity: see march_rays; 0 reads the number of samples back from the device.
         """
         path, march = self.march(rays, jitter)
@@ -41,9 +47,17 @@ class RaySampler:
         Where cameras are learned the way is differentiable; where the samples are along it is not.
         """
         zeros, space = torch.zeros_like(rays.origins[:, 0]), self.grid_map.space
+        lattice = zeros if jitter is None else jitter
+        if rays.per_pixel > 1:
+            lattice = _spread(lattice[:: rays.per_pixel] if jitter is None else jitter, rays.per_pixel)
         near = max(self.config.near, space.near)
         path = space.path(rays.origins, rays.directions, zeros + near, zeros + self.config.far)
         origins, directions = self.grid_map.rays_to_grid(path)
-        lattice = zeros if jitter is None else jitter
         march = origins.detach(), directions.detach(), lattice, self.occupancy.occupied
         return path, (*march, path.near.detach(), path.far.detach(), self.step_size)
+
+
+def _spread(jitter: Tensor, per_pixel: int) -> Tensor:
+    """The jitter [R] of each pixel's rays from the pixel's [P]: evenly spread over a step, still in [-0.5, 0.5)."""
+    shares = (torch.arange(per_pixel, device=jitter.device, dtype=jitter.dtype) + 0.5) / per_pixel
+    return ((jitter[:, None] + shares) % 1.0 - 0.5).flatten()

@@ -1,7 +1,9 @@
 """Where training images show the scene: the pixels that are not wholly transparent, on the device that trains.
 
-Legend: I images, P pixels of all images, H W height and width of one.
+Legend: V views that are looked at together, P pixels of all images, H W height and width of one.
 """
+
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +12,8 @@ from torch.nn import functional
 from nerf.cameras import Cameras
 from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
+
+MAX_VIEWS, MAX_PIXELS = 8, 1 << 23  # looked at together
 
 
 class Silhouettes:
@@ -32,24 +36,61 @@ class Silhouettes:
     def __len__(self) -> int:
         return len(self.cameras)
 
-    def widened(self, view: int, radius: int) -> Tensor:
-        """One silhouette [H,W] bool, widened by radius pixels in each direction, and by the slack."""
-        radius += self.slack[view]
-        width, height = self.cameras.size(view)
-        first = self.cameras.first_pixel(view)
-        mask = self.opaque[first : first + width * height].view(height, width)
-        return _widened_along(_widened_along(mask, radius, 0), radius, 1)
+    def groups(self) -> Iterator[range]:
+        """All views, a few of one size at a time: what is asked of one is asked of all, in as many launches."""
+        first = 0
+        while first < len(self):
+            width, height = self.cameras.size(first)
+            end = first + 1
+            most = min(len(self), first + max(1, min(MAX_VIEWS, MAX_PIXELS // (width * height))))
+            while end < most and self.cameras.size(end) == (width, height):
+                end += 1
+            yield range(first, end)
+            first = end
+
+    def near(self, views: range, column: Tensor, row: Tensor, radii: Sequence[int]) -> Tensor:
+        """Whether there is some of the silhouette around pixels column, row [V,N] int64 of a group of views, [V,N].
+
+        radii: for each of all views, pixels in each direction; the slack comes on top of it.
+        """
+        counts, reach = self._counts(views), self._reach(views, radii)[:, None]
+        height, width = (size - 1 for size in counts.shape[1:])
+        left, right = (column - reach).clamp_(min=0), (column + reach + 1).clamp_(max=width)
+        upper, lower = (row - reach).clamp_(min=0), (row + reach + 1).clamp_(max=height)
+        flat = counts.flatten(1)
+
+        def above_and_left(row: Tensor, column: Tensor) -> Tensor:
+            return flat.gather(1, row * (width + 1) + column)
+
+        inside = above_and_left(lower, right) - above_and_left(upper, right)
+        return inside > above_and_left(lower, left) - above_and_left(upper, left)
 
     def pixels_near(self, radius: int) -> PixelRuns:
         """The pixels that count and lie within radius of a silhouette, and the slack."""
-        near = torch.cat([self.widened(view, radius).flatten() for view in range(len(self))])
+        found = []
+        for views in self.groups():
+            counts, reach = self._counts(views), self._reach(views, [radius] * len(self))
+            found.append(_in_window(_in_window(counts, reach, 1), reach, 2).gt(0).flatten())
+        near = torch.cat(found)
         return PixelRuns.of_mask(near if self.counted is None else near & self.counted)
 
+    def _counts(self, views: range) -> Tensor:
+        """How many pixels of each silhouette lie above and to the left of a corner of a pixel, [V,H+1,W+1] int32."""
+        width, height = self.cameras.size(views.start)
+        first, end = self.cameras.first_pixel(views.start), self.cameras.first_pixel(views.stop)
+        masks = self.opaque[first:end].view(len(views), height, width)
+        return functional.pad(masks.cumsum(1, dtype=torch.int32).cumsum(2, dtype=torch.int32), (1, 0, 1, 0))
 
-def _widened_along(mask: Tensor, radius: int, axis: int) -> Tensor:
-    """Whether a window of 2 * radius + 1 pixels along the axis has any of the mask [H,W], at one cost for all radii."""
-    size = mask.shape[axis]
-    before = functional.pad(mask.cumsum(axis, dtype=torch.int32), (0, 0, 1, 0) if axis == 0 else (1, 0))
-    pixels = torch.arange(size, device=mask.device)
-    upper, lower = (pixels + radius + 1).clamp(max=size), (pixels - radius).clamp(min=0)
-    return before.index_select(axis, upper) > before.index_select(axis, lower)
+    def _reach(self, views: range, radii: Sequence[int]) -> Tensor:
+        """Radius and slack of each view, [V] pixels."""
+        return torch.tensor([radii[view] + self.slack[view] for view in views], device=self.opaque.device)
+
+
+def _in_window(counts: Tensor, reach: Tensor, axis: int) -> Tensor:
+    """Differences of counts [V,...] along the axis, over reach [V] pixels around each pixel: one fewer on the axis."""
+    size = counts.shape[axis] - 1
+    pixels, reach = torch.arange(size, device=counts.device), reach[:, None]
+    shape = [len(counts), 1, 1]
+    shape[axis] = size
+    lower, upper = (pixels - reach).clamp_(min=0).view(shape), (pixels + reach + 1).clamp_(max=size).view(shape)
+    return counts.take_along_dim(upper, axis) - counts.take_along_dim(lower, axis)

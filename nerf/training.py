@@ -1,7 +1,7 @@
 """The training loop: one page, straight down. What a step does is training_step; what a run owns is TrainState."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +18,7 @@ from nerf.errors import UserError
 from nerf.exposure import Exposure
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
-from nerf.finite_steps import LeftOutSteps, all_finite
+from nerf.finite_steps import LeftOutSteps, all_finite, parameters_finite
 from nerf.memory_plan import check_memory, free_bytes
 from nerf.near_fade import full_distance
 from nerf.occupancy import OccupancyGrid
@@ -75,6 +75,7 @@ class TrainState:
     num_upsamplings: int = 0
     num_refreshes: int = 0
     capacity: int = 0  # visible samples of a step on a GPU; 0: as many as there are
+    rays_per_pixel: int = 1  # of a step's batch
     poses: PoseRefinement | None = None  # where poses are learned
     exposure: Exposure | None = None  # and where exposures are
 
@@ -220,7 +221,7 @@ def plan_capacity(config: Config, state: TrainState) -> None:
     """Fixes the number of samples of a step from one probe batch, so that no later step asks the GPU for it."""
     if state.field.backend.device.type != "cuda":
         return
-    rays, jitter = state.batches.draw_rays(config.train.rays_per_step)
+    rays, jitter = state.batches.draw_rays(config.train.rays_per_step, state.rays_per_pixel)
     samples = visible_samples(state.field, make_sampler(config, state), rays, jitter)
     state.capacity = _roomy(len(samples.t_starts), state.capacity)
 
@@ -248,7 +249,8 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     loss or gradient is not finite is left out.
     """
     backend = state.field.backend
-    batch, background = state.batches.next(config.train.rays_per_step, config.dataset.background)
+    drawn = config.train.rays_per_step, config.dataset.background, state.rays_per_pixel
+    batch, background = state.batches.next(*drawn)
     background = state.field.background_behind(background)
     alpha = batch.rgba[:, 3:]
     truth = alpha * batch.rgba[:, :3] + (1 - alpha) * background.detach()
@@ -315,9 +317,9 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             if dropped:
                 raise_capacity(state, runner)
             # Density that is NaN weighs nothing and shows in no loss.
-            if not _parameters_finite([state.field, *state.learners().values()]):
+            if not parameters_finite([state.field, *state.learners().values()]):
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
-            rays = count * config.train.rays_per_step
+            rays = count * config.train.rays_per_step * state.rays_per_pixel
             psnr = -10 * math.log10(max(error / max(count - bad, 1), 1e-12)) if bad < count else math.nan
             rate = rays / max(seconds - last_seconds, 1e-9)
             clock.stop()
@@ -337,14 +339,6 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     clock.stop()
 
 
-def _parameters_finite(modules: Sequence[torch.nn.Module]) -> bool:
-    """One pass without a copy: minimum and maximum are NaN where anything is."""
-    extremes = [
-        extreme for module in modules for p in module.parameters() for extreme in p.detach().aminmax()
-    ]
-    return bool(torch.stack(extremes).isfinite().all())
-
-
 def _read_clock(clock: RunClock, device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -352,13 +346,13 @@ def _read_clock(clock: RunClock, device: torch.device) -> float:
 
 
 def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> None:
-    """Upsamples and prunes when the run has come far enough."""
-    progress, changed = state.clock.progress, False
+    """Upsamples, prunes and takes more rays of each pixel when the run has come far enough."""
+    progress, changed, step_number = state.clock.progress, False, None
     shares, done = config.field.upsample_at, state.num_upsamplings
     settled = state.clock.step >= (done + 1) * config.field.min_level_steps
     if done < len(shares) and progress >= shares[done] and settled:
         state.num_upsamplings = done + 1
-        runner.forget()
+        runner.release()
         box, step_number = state.field.box, state.optimizer.step_number
         del state.optimizer  # its moments go before finer grids come, or both would have to fit
         finest = box.size.prod().item() / state.finest_voxel**3
@@ -366,11 +360,8 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
         state.occupancy.resample(state.field.resolution)
         if state.poses is not None:  # other rays meet the scene now
             state.batches.find_pool(make_sampler(config, state))
-        rows = state.occupancy.vertex_rows()
-        state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)
-        state.optimizer.step_number.copy_(step_number)
         changed = True
-    occupancy = config.occupancy
+    occupancy, empty = config.occupancy, False
     started = progress >= occupancy.start and state.clock.step >= occupancy.min_steps
     looks = math.floor((progress - occupancy.start) / occupancy.every) + 1 if started else 0
     if looks > state.num_refreshes or (changed and looks):
@@ -379,14 +370,25 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
         kept = prune(state.field, sampler, state.batches, occupancy.alpha_threshold, occupancy.min_weight)
         if kept.any():  # else nothing has become dense, and an empty grid would stay empty
             state.occupancy.occupied = kept
-        elif progress >= TOO_EARLY and state.clock.step >= TOO_FEW_STEPS:
-            raise EmptyGrid(
-                f"after step {state.clock.step} the grid is empty: no training ray sees a cell with the opacity "
-                f"occupancy.alpha_threshold={occupancy.alpha_threshold:g} and the weight "
-                f"occupancy.min_weight={occupancy.min_weight:g}"
-            )
+        else:
+            empty = progress >= TOO_EARLY and state.clock.step >= TOO_FEW_STEPS
         changed = True
-    if changed:
-        state.optimizer.visit(state.occupancy.vertex_rows())
+    rows = state.occupancy.vertex_rows() if changed else None
+    if step_number is not None:  # finer grids: only now are gradients and moments made, for what pruning has left
+        torch.cuda.empty_cache()  # or blocks of the coarser grids would stay reserved beside them
+        state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)
+        state.optimizer.step_number.copy_(step_number)
+    elif changed:
+        state.optimizer.visit(rows)
+    if empty:
+        raise EmptyGrid(
+            f"after step {state.clock.step} the grid is empty: no training ray sees a cell with the opacity "
+            f"occupancy.alpha_threshold={occupancy.alpha_threshold:g} and the weight "
+            f"occupancy.min_weight={occupancy.min_weight:g}"
+        )
+    per_pixel = config.sampler.rays_per_pixel if progress >= config.train.supersample_from else 1
+    supersampled = per_pixel != state.rays_per_pixel
+    state.rays_per_pixel = per_pixel
+    if changed or supersampled:
         plan_capacity(config, state)
-        runner.forget()
+        runner.forget(new_kernels=supersampled)

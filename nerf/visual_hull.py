@@ -16,7 +16,6 @@ from nerf.scene_box import Resolution, SceneBox
 from nerf.silhouettes import Silhouettes
 
 SEARCH_CELLS = 64**3
-VIEWS_PER_LOOK = 4
 SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
 LENS_SAMPLES = 32  # along each axis of the box
 
@@ -56,17 +55,15 @@ def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution
     cameras, grid_map = silhouettes.cameras, box.grid_map(resolution)
     radii = cell_radii(cameras, box, resolution)
     remaining = grid.occupied.nonzero()
-    points, keep = grid_map.to_world(remaining + 0.5), None
-    for view in range(len(cameras)):
-        width, height = cameras.size(view)
-        pixels, depth = cameras.project(view, points)
+    points = grid_map.to_world(remaining + 0.5)
+    for views in silhouettes.groups():
+        width, height = cameras.size(views.start)
+        pixels, depth = cameras.project_into(views, points)
         column, row = pixels.floor().long().unbind(-1)
         seen = (depth > 0) & (column >= 0) & (column < width) & (row >= 0) & (row < height)
-        widened = silhouettes.widened(view, radii[view])
-        doubtful = widened[row.clamp(0, height - 1), column.clamp(0, width - 1)] | ~seen
-        keep = doubtful if keep is None else keep & doubtful
-        if (view + 1) % VIEWS_PER_LOOK == 0 or view + 1 == len(cameras):  # counting what is left waits for the device
-            remaining, points, keep = remaining[keep], points[keep], None
+        column, row = column.clamp_(0, width - 1), row.clamp_(0, height - 1)
+        keep = (silhouettes.near(views, column, row, radii) | ~seen).all(0)
+        remaining, points = remaining[keep], points[keep]
     occupied = torch.zeros_like(grid.occupied)
     occupied[remaining.unbind(-1)] = True
     return OccupancyGrid(occupied)

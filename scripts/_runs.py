@@ -13,6 +13,13 @@ class RunConfig:
     device: str = setting("auto", "where", choices=("auto", "cuda", "cpu"))
 
 
+@dataclass
+class PicturesConfig(RunConfig):
+    rays_per_pixel: int | None = setting(
+        None, "rays whose mean a pixel shows; none = as the run had it, fewer are faster", choices=(1, 2, 4)
+    )
+
+
 def open_run(config: RunConfig) -> OpenRun:
     """Loads the run that the config names. Raises UserError where there is none or it is damaged."""
-    return load(config.run, config.backend, config.device)
+    return load(config.run, config.backend, config.device, getattr(config, "rays_per_pixel", None))

@@ -112,6 +112,27 @@ def training_table(runs: list[dict]) -> str:
     return markdown_table(header, lines)
 
 
+def frames_table(runs: list[dict]) -> str:
+    """One line for each metrics.json of evaluate.py: one model shown with more or fewer rays a pixel."""
+    header = ["scene", "size", "rays a pixel", "views", "PSNR dB", "SSIM", "ms/frame", "device", "trained s", "commit"]
+    lines = [
+        [
+            run["scene"],
+            "x".join(map(str, run["image_size"])),
+            str(run["rays_per_pixel"]),
+            str(len(run["psnr"]["per_view"])),
+            f"{run['psnr']['mean']:.2f}",
+            f"{run['ssim']['mean']:.4f}",
+            f"{1e3 * run['render_seconds_per_view']:.2f}",
+            run["scored_by"]["device"],
+            f"{run['train_seconds']:.1f}",
+            run["scored_by"]["commit"],
+        ]
+        for run in runs
+    ]
+    return markdown_table(header, lines)
+
+
 def benchmark_table(result: dict) -> str:
     """One line for each case of one benchmark.json, then the ladder from plain to fast where there is one."""
     directions = ("forward", "backward", "accumulate")

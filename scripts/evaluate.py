@@ -5,6 +5,7 @@
     python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
 """
 
+import datetime
 import json
 import sys
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from _hydra import run  # before torch
 from _report import commit, print_table, score_views
-from _runs import RunConfig, open_run
+from _runs import PicturesConfig, open_run
 
 from nerf.config import setting
 from nerf.evaluation import SCORES
@@ -21,7 +22,7 @@ from nerf.ops.backend import device_name
 
 
 @dataclass
-class EvaluateConfig(RunConfig):
+class EvaluateConfig(PicturesConfig):
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
     view_poses: str | None = setting(
@@ -45,9 +46,11 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     facts = pose_facts(settings, opened.cameras, opened.given_cameras)
     metrics = _training_facts(opened.folder) | scores.summary() | facts | {
         "split": config.split,
+        "rays_per_pixel": opened.sampler.rays_per_pixel,
         "scored_by": {
             "command": " ".join(["python", *sys.argv]),
             "commit": commit(),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "backend": opened.sampler.backend.name,
             "device": device_name(opened.sampler.backend.device),
         },

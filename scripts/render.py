@@ -31,7 +31,7 @@ from pathlib import Path
 import torch
 from _hydra import run  # before torch
 from _report import image_size
-from _runs import OpenRun, RunConfig, open_run
+from _runs import OpenRun, PicturesConfig, open_run
 from torch import Tensor
 from tqdm import tqdm
 
@@ -52,7 +52,7 @@ DEFAULT_FPS = 30.0
 
 
 @dataclass
-class RenderConfig(RunConfig):
+class RenderConfig(PicturesConfig):
     path: str = setting(
         "auto",
         f"which cameras: {', '.join(PATHS)}, or FILE.json with a camera path; auto = spiral before a forward-facing "

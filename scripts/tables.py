@@ -3,8 +3,8 @@
     python scripts/tables.py
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
-A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training, captures, capture_peers,
-poses, benchmark or curve, which also draws docs/results/curve.png.
+A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training, frames, captures,
+capture_peers, poses, benchmark or curve, which also draws docs/results/curve.png.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _capture_table import capture_peers_table, captures_table, poses_table
-from _tables import ablation_table, benchmark_table, training_table
+from _tables import ablation_table, benchmark_table, frames_table, training_table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # a checkout runs without being installed
@@ -29,6 +29,7 @@ MARK = re.compile(r"<!-- (?:table|end):\w+ -->")
 TABLES: dict[str, Callable[[list[dict]], str]] = {
     "ablation": lambda results: "\n\n".join(ablation_table(result) for result in results),
     "training": training_table,
+    "frames": frames_table,
     "captures": captures_table,
     "capture_peers": capture_peers_table,
     "poses": poses_table,

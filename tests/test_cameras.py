@@ -1,12 +1,14 @@
 """Cameras: pixels to rays and back, pixel centres, OpenGL axes."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from nerf.cameras import Cameras, corner_radii, focal_from_fov
+from nerf.cameras import SUBPIXELS, Cameras, corner_radii, focal_from_fov
+from nerf.rays import Rays
 
 WIDTH, HEIGHT = 8, 6
 
@@ -149,3 +151,63 @@ def test_pictures_fit_within_a_side() -> None:
     small = cameras.within(400)
     assert (small.width, small.height) == (400, 300)
     torch.testing.assert_close(small.intrinsics, torch.tensor([[300.0, 300.0, 200.0, 150.0]]))
+
+
+# Several rays of a pixel
+
+SEVERAL = pytest.mark.parametrize("per_pixel", [2, 4])
+
+
+def cameras_of_sizes() -> Cameras:
+    """As random_cameras, with pictures of two sizes."""
+    cameras = random_cameras()
+    return Cameras.of_sizes(cameras.c2w, cameras.intrinsics, [(WIDTH, HEIGHT), (5, 7), (WIDTH, HEIGHT)])
+
+
+def assert_rays_pass_where_they_should(rays: Rays, cameras: Cameras, pixels: Tensor, per_pixel: int) -> None:
+    """Each ray of a pixel goes through the centre of the same pixel of a camera whose picture is shifted that far."""
+    assert rays.per_pixel == per_pixel and len(rays) == per_pixel * len(pixels)
+    for number, offset in enumerate(SUBPIXELS[per_pixel]):
+        shift = torch.tensor([0.0, 0.0, *offset]).to(cameras.intrinsics)
+        expected = replace(cameras, intrinsics=cameras.intrinsics - shift).rays_through(pixels)
+        torch.testing.assert_close(rays.directions[number::per_pixel], expected.directions)
+        assert torch.equal(rays.origins[number::per_pixel], expected.origins)
+
+
+@SEVERAL
+@pytest.mark.parametrize("cameras", [random_cameras, cameras_of_sizes])
+def test_rays_of_a_pixel_pass_it_where_subpixels_says(cameras, per_pixel):
+    """In any order of the pixels, also twice."""
+    cameras = cameras()
+    pixels = torch.randint(cameras.first_pixel(len(cameras)), (200,))
+    assert_rays_pass_where_they_should(cameras.rays_through(pixels, per_pixel), cameras, pixels, per_pixel)
+
+
+@SEVERAL
+@pytest.mark.parametrize("cameras", [random_cameras, cameras_of_sizes])
+def test_ranges_of_pixels_have_the_same_rays(cameras, per_pixel):
+    cameras = cameras()
+    for index in range(len(cameras)):
+        first, end = cameras.first_pixel(index), cameras.first_pixel(index + 1)
+        for start in range(0, end - first, 10):  # rows have other lengths, and the last range goes on beyond the end
+            rays = cameras.pixel_range_rays(index, start, start + 10, per_pixel)
+            pixels = torch.arange(first + start, min(first + start + 10, end))
+            assert_rays_pass_where_they_should(rays, cameras, pixels, per_pixel)
+
+
+@pytest.mark.parametrize("per_pixel", SUBPIXELS)
+def test_rays_are_spread_evenly_over_their_pixel(per_pixel):
+    """Around its centre, and each alone in one of as many rows and columns."""
+    offsets = torch.tensor(SUBPIXELS[per_pixel])
+    assert offsets.shape == (per_pixel, 2) and not offsets.mean(0).any()
+    strips = ((offsets + 0.5) * per_pixel).floor()
+    assert torch.equal(strips.sort(0).values, torch.arange(per_pixel)[:, None].expand(-1, 2).float())
+
+
+def test_projecting_into_several_images_is_projecting_into_each():
+    cameras, points = random_cameras(5), 3 * torch.randn(50, 3, dtype=torch.float64)
+    pixels, z = cameras.project_into(range(1, 4), points)
+    assert pixels.shape == (3, 50, 2) and z.shape == (3, 50)
+    for number, image in enumerate((1, 2, 3)):
+        alone = cameras.project(image, points)
+        torch.testing.assert_close((pixels[number], z[number]), alone)

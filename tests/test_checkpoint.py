@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import differing, facts, run_to, tiny_config, tiny_images, tiny_state
+from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_images, tiny_state
 
-from nerf import checkpoint
+from nerf import checkpoint, runs
 from nerf.config import Config
 from nerf.errors import UserError
 from nerf.ops.backend import select
@@ -124,6 +124,25 @@ def test_a_run_is_not_resumed_on_other_images(tmp_path: Path) -> None:
     for wrong in (tiny_images("test"), replace(tiny_images(), cameras=tiny_images().cameras.resized(10, 10))):
         with pytest.raises(UserError, match="trained on 8 views 20x20; .*dataset.root"):
             checkpoint.restore_run(content, config, wrong, select("native", "cpu"))
+
+
+def test_a_run_from_before_there_was_a_choice_of_rays_has_one_per_pixel(tmp_path: Path) -> None:
+    """It renders, and goes on to its end as it would have."""
+    config, state = save_run(tmp_path)
+    expected = runs.load(tmp_path, device="cpu").render(tiny_images().cameras)
+    for name in LOADERS:
+        content = torch.load(tmp_path / name, weights_only=True)
+        content.pop("rays_per_pixel", None)
+        del content["config"]["sampler"]["rays_per_pixel"], content["config"]["train"]["supersample_from"]
+        torch.save(content, tmp_path / name)
+    opened = runs.load(tmp_path, device="cpu")
+    assert opened.sampler.rays_per_pixel == 1
+    assert torch.equal(opened.render(tiny_images().cameras).rgb, expected.rgb)
+    content = checkpoint.load_resume(tmp_path)
+    old = checkpoint.restore_config(content)
+    again = checkpoint.restore_run(content, old, tiny_images(), select("native", "cpu"))
+    run_to(config, state, STEPS), run_to(old, again, STEPS)
+    assert differing(facts(state), facts(again)) == []
 
 
 # Writing

@@ -166,6 +166,8 @@ def test_none_is_written_as_help_writes_it() -> None:
         ("dataset.aabb=3", "Invalid value assigned: int is not a ListConfig"),
         ("dataset.aabb=[1,2", "input '[1,2'"),
         ("train.steps=0", "train.steps=0 is out of range, expected at least 1"),
+        ("sampler.rays_per_pixel=3", "sampler.rays_per_pixel=3 is unknown; choose one of 1, 2, 4."),
+        ("train.supersample_from=1.5", "train.supersample_from=1.5 is out of range, expected 0 to 1"),
         ("train.lr_decay=2", "train.lr_decay=2.0 is out of range, expected 1e-06 to 1"),
         ("dataset.downscale=-1", "dataset.downscale=-1 is out of range, expected at least 1"),
         ("seed=1,2", "Ambiguous value for argument 'seed=1,2'"),
@@ -199,6 +201,7 @@ def test_every_script_answers_a_mistyped_setting(script: str, override: str) -> 
         ({"sampler": {"min_weight": 1.5}}, "sampler.min_weight=1.5 is out of range, expected 0 to 1"),
         ({"poses": {"mode": "refin"}}, "choose one of fixed, refine. Did you mean 'refine'?"),
         ({"poses": {"start": 1.0}}, "poses.start=1.0 is out of range, expected 0 to 0.99"),
+        ({"sampler": {"rays_per_pixel": 3}}, "sampler.rays_per_pixel=3 is unknown; choose one of 1, 2, 4."),
         (
             {"dataset": {"background": "whit"}},
             "choose one of auto, white, black, random, learned. Did you mean 'white'?",

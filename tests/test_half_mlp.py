@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nerf.fields.half_mlp import RAYS_PER_SUM, HalfMlp
+from nerf.fields.half_mlp import RAYS_PER_SUM, HalfMlp, half_mlp_without_gradient, padded
 
 RAYS = 2 * RAYS_PER_SUM + 3
 
@@ -61,3 +61,26 @@ def test_second_derivatives_raise() -> None:
     first = torch.autograd.grad(outputs.square().sum(), inputs, create_graph=True)[0]
     with pytest.raises(RuntimeError, match="differentiate twice"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("layers", [0, 1, 3])
+def test_pictures_are_made_of_the_same_numbers(device: str, layers: int) -> None:
+    mlp, inputs = network(layers).to(device), torch.randn(RAYS, 12, device=device)
+    with torch.no_grad():
+        found = half_mlp_without_gradient(inputs, *mlp.parameters())
+    torch.testing.assert_close(found, HalfMlp.apply(inputs, *mlp.parameters()))
+
+
+def test_inputs_that_pad_a_row_do_not_count(device: str) -> None:
+    assert (padded(12), padded(16), padded(1)) == (16, 16, 8)
+    mlp, inputs = network(2).to(device), torch.randn(RAYS, 12, device=device, requires_grad=True)
+    more = torch.cat([inputs.detach(), torch.randn(RAYS, 4, device=device)], dim=-1).requires_grad_()
+    found = gradients(HalfMlp.apply(more, *mlp.parameters()), more, list(mlp.parameters()))
+    wanted = gradients(HalfMlp.apply(inputs, *mlp.parameters()), inputs, list(mlp.parameters()))
+    assert not found[1][:, 12:].any()
+    found[1] = found[1][:, :12]
+    assert all(difference(a, b.double()) < 1e-2 for a, b in zip(found, wanted, strict=True))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            half_mlp_without_gradient(more, *mlp.parameters()), half_mlp_without_gradient(inputs, *mlp.parameters())
+        )

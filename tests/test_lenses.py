@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from test_cameras import SEVERAL, assert_rays_pass_where_they_should
 from torch import Tensor
 
 from nerf.cameras import Cameras
@@ -219,6 +220,27 @@ def test_projecting_a_point_on_a_ray_gives_its_pixel_centre() -> None:
         torch.testing.assert_close(pixels, torch.stack([column, row], dim=-1).reshape(-1, 2).double() + 0.5)
         assert (z > 0).all()
         torch.testing.assert_close(rays.directions.norm(dim=-1), torch.ones(len(rays)).double())
+
+
+@SEVERAL
+def test_rays_of_a_pixel_pass_it_where_subpixels_says(per_pixel: int) -> None:
+    cameras = distorted_cameras()
+    pixels = torch.randint(cameras.first_pixel(len(cameras)), (200,))
+    assert_rays_pass_where_they_should(cameras.rays_through(pixels, per_pixel), cameras, pixels, per_pixel)
+    for index in range(len(cameras)):
+        first, end = cameras.first_pixel(index), cameras.first_pixel(index + 1)
+        for start, number in ((0, 50), (50, 10**6)):
+            rays = cameras.pixel_range_rays(index, start, start + number, per_pixel)
+            pixels = torch.arange(first + start, min(first + start + number, end))
+            assert_rays_pass_where_they_should(rays, cameras, pixels, per_pixel)
+
+
+def test_projecting_into_several_images_is_projecting_into_each() -> None:
+    """Each through its own lens."""
+    cameras, points = distorted_cameras(), 3 * torch.randn(50, 3, dtype=torch.float64)
+    pixels, z = cameras.project_into(range(1, 5), points)
+    for number, image in enumerate((1, 2, 3, 4)):
+        torch.testing.assert_close((pixels[number], z[number]), cameras.project(image, points))
 
 
 def test_a_lens_goes_with_its_camera(device: str) -> None:

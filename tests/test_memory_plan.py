@@ -53,6 +53,39 @@ def test_more_of_anything_needs_more(name: str) -> None:
     assert plan_memory(on_host, finest, images).images == 0
 
 
+@pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
+def test_more_rays_of_a_pixel_need_more(name: str) -> None:
+    """From the start in proportion; once little is left in the air, only what is more than the start needed."""
+    config, finest, images = on_a_gpu(name)
+    samples = {}
+    for begin in (0.0, 0.5):
+        for per_pixel in (1, 2, 4):
+            several = replace(
+                config,
+                sampler=replace(config.sampler, rays_per_pixel=per_pixel),
+                train=replace(config.train, supersample_from=begin),
+            )
+            samples[begin, per_pixel] = plan_memory(several, finest, images).samples
+    one_more, three_more = samples[0.0, 2] - samples[0.0, 1], samples[0.0, 4] - samples[0.0, 1]
+    assert one_more > 0.1 * samples[0.0, 1] and three_more == pytest.approx(3 * one_more, rel=1e-6)
+    assert samples[0.5, 1] == samples[0.5, 2] == samples[0.0, 1] < samples[0.5, 4] < samples[0.0, 4]
+
+
+def test_a_pixel_that_is_shaded_once_needs_one_network() -> None:
+    """As wide as it may be, it costs no more where the pixel has several rays."""
+    config, finest, images = on_a_gpu("voxel_deferred")
+    costs = []
+    for per_pixel in (1, 4):
+        config = replace(config, sampler=replace(config.sampler, rays_per_pixel=per_pixel))
+        plans = (
+            plan_memory(replace(config, field=replace(config.field, hidden_width=width)), finest, images).samples
+            for width in (128, 512)
+        )
+        narrow, wide = plans
+        costs.append(wide - narrow)
+    assert costs[0] > 0 and costs[1] == pytest.approx(costs[0], abs=2)
+
+
 def test_enough_memory_is_enough() -> None:
     arguments = on_a_gpu("voxel_mlp")
     need = plan_memory(*arguments).total

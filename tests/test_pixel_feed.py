@@ -33,15 +33,16 @@ def ray_batches(device: str = "cpu", on_host: bool = False) -> RayBatches:
     return batches
 
 
-def step_tensors(batches: RayBatches) -> list[Tensor]:
+def step_tensors(batches: RayBatches, per_pixel: int = 1) -> list[Tensor]:
     """A copy of what a step gets."""
-    batch, background = batches.next(COUNT, "random")
+    batch, background = batches.next(COUNT, "random", per_pixel)
+    assert batch.rays.per_pixel == per_pixel and len(batch.rays) == per_pixel * len(batch.rgba)
     return [x.clone() for x in (batch.rays.origins, batch.rays.directions, batch.rgba, batch.jitter, background)]
 
 
-def fed_tensors(batches: RayBatches) -> list[Tensor]:
+def fed_tensors(batches: RayBatches, per_pixel: int = 1) -> list[Tensor]:
     batches.advance(COUNT, "random")
-    return step_tensors(batches)
+    return step_tensors(batches, per_pixel)
 
 
 def wait_until_all_is_drawn(batches: RayBatches) -> None:
@@ -55,8 +56,9 @@ def test_batches_gathered_ahead_are_those_drawn_at_each_step() -> None:
     plain, fed = ray_batches(), ray_batches()
     fed.feed_ahead()
     for number in range(BATCHES):
-        expected = step_tensors(plain)
-        assert all(map(torch.equal, fed_tensors(fed), expected)), number
+        per_pixel = 1 if number < BATCHES // 2 else 4  # pixels are gathered ahead, and their rays are not
+        expected = step_tensors(plain, per_pixel)
+        assert all(map(torch.equal, fed_tensors(fed, per_pixel), expected)), number
         if number % 5 == 0:
             wait_until_all_is_drawn(fed)
         assert torch.equal(fed.generator.get_state(), plain.generator.get_state()), number
@@ -68,9 +70,10 @@ def test_batches_gathered_ahead_are_those_drawn_at_each_step() -> None:
 def test_rays_alone_are_those_of_a_batch(device: str) -> None:
     """From images on the device; where these are on the host, from another generator."""
     whole, alone = ray_batches(device), ray_batches(device)
-    for count in (50, 60):
-        batch = whole.draw(count)
-        rays, jitter = alone.draw_rays(count)
+    for count, per_pixel in ((50, 1), (60, 4)):
+        batch = whole.draw(count, per_pixel)
+        rays, jitter = alone.draw_rays(count, per_pixel)
+        assert len(rays) == per_pixel * count and len(jitter) == count
         wanted = batch.rays.origins, batch.rays.directions, batch.jitter
         assert all(map(torch.equal, (rays.origins, rays.directions, jitter), wanted))
         for batches in (whole, alone):  # other rays meet the scene from now on

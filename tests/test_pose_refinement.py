@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import differing, facts, poses_config, run_to, tiny_config, tiny_images
+from tiny_runs import differing, facts, poses_config, run_to, supersampled, tiny_config, tiny_images
 
 from nerf import checkpoint
 from nerf.cameras import Cameras
@@ -51,17 +51,19 @@ def test_nothing_learned_is_nothing_changed() -> None:
     torch.testing.assert_close(poses.refined().intrinsics, cameras.intrinsics)
 
 
-def test_rays_are_those_of_the_refined_cameras() -> None:
+@pytest.mark.parametrize("per_pixel", [1, 4])
+def test_rays_are_those_of_the_refined_cameras(per_pixel: int) -> None:
     """Exactly: what trains is what is saved and rendered, the intrinsics too."""
     poses = refinement(intrinsics=True)
     with torch.no_grad():
         poses.increments += 0.1 * torch.randn_like(poses.increments)
         poses.lens += 0.1 * torch.randn_like(poses.lens)
         pixels = torch.arange(0, 8 * 400, 37)
-        rays, expected = poses.rays_through(pixels), poses.refined().rays_through(pixels)
+        rays, expected = (source.rays_through(pixels, per_pixel) for source in (poses, poses.refined()))
+        assert rays.per_pixel == per_pixel
         torch.testing.assert_close(rays.origins, expected.origins)
         torch.testing.assert_close(rays.directions, expected.directions, rtol=0, atol=1e-7)  # pixels are float32
-        assert (rays.directions - cameras_of().rays_through(pixels).directions).abs().max() > 0.01
+        assert (rays.directions - cameras_of().rays_through(pixels, per_pixel).directions).abs().max() > 0.01
 
 
 def test_rays_are_those_of_the_refined_cameras_through_lenses_and_sizes() -> None:
@@ -127,8 +129,8 @@ def test_take_rows_adds_up_what_its_takers_send_back(name: str) -> None:
 
 
 @BACKENDS
-@pytest.mark.parametrize("intrinsics", [False, True])
-def test_gradient_of_a_rendered_loss_by_finite_differences(name: str, intrinsics: bool) -> None:
+@pytest.mark.parametrize(("intrinsics", "per_pixel"), [(False, 1), (True, 1), (True, 4)])
+def test_gradient_of_a_rendered_loss_by_finite_differences(name: str, intrinsics: bool, per_pixel: int) -> None:
     """In float64, samples at fixed places along their rays, colour that does not see the direction."""
     poses, backend = refinement(name, intrinsics=intrinsics), select(name, "cpu")
     box = SceneBox(torch.tensor([[-1.3, -1.3, -1.3], [1.3, 1.3, 1.3]], dtype=torch.float64))
@@ -145,11 +147,11 @@ def test_gradient_of_a_rendered_loss_by_finite_differences(name: str, intrinsics
     pixels = torch.arange(3, 8 * 400, 29)
     truth = torch.rand(len(pixels), 3, dtype=torch.float64)
     with torch.no_grad():
-        places = sampler.sample(poses.rays_through(pixels))
+        places = sampler.sample(poses.rays_through(pixels, per_pixel))
     assert len(places.t_starts) > 500
 
     def loss() -> torch.Tensor:
-        rays = poses.rays_through(pixels)
+        rays = poses.rays_through(pixels, per_pixel)
         samples = replace(places, rays=rays, path=sampler.march(rays, None)[0])
         rgb = render_samples(field, sampler, samples, torch.ones(3, dtype=torch.float64)).rgb
         return (rgb - truth).square().mean()
@@ -203,10 +205,12 @@ def tiny_refined(mode: str = "refine", backend: str = "native", **poses: object)
 
 
 @BACKENDS
-def test_every_part_of_a_step_moves_poses_on_either_backend(name: str) -> None:
+@pytest.mark.parametrize("per_pixel", [1, 4])
+def test_every_part_of_a_step_moves_poses_on_either_backend(name: str, per_pixel: int) -> None:
     config, state = tiny_refined(backend=name, intrinsics=True, start=0.0, warmup=0.0)
     before = state.cameras
-    run_to(config, state, 4)
+    run_to(supersampled(config, 0.0, per_pixel), state, 4)
+    assert state.rays_per_pixel == per_pixel
     assert (state.cameras.c2w - before.c2w).abs().amax((1, 2)).min() > 1e-4
     assert (state.cameras.intrinsics != before.intrinsics).all()
     assert state.poses.increments.grad is None

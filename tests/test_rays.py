@@ -5,6 +5,7 @@ from itertools import chain
 import pytest
 import torch
 
+from nerf.cameras import Cameras
 from nerf.rays import Rays, RaySamples
 from nerf.spaces import WorldSpace
 
@@ -93,3 +94,44 @@ def test_rows_of_no_ray_stay_out_even_if_they_are_asked_for() -> None:
     kept = samples.select(torch.ones(len(samples.t_starts), dtype=torch.bool), capacity=30)
     assert_consistent(kept)
     assert by_ray(kept) == by_ray(samples)
+
+
+# Several rays of a pixel
+
+
+def rays_of_pixels(per_pixel: int, pixels: int = 6) -> Rays:
+    """Rays from one place, those of a pixel close together."""
+    towards = torch.randn(pixels, 1, 3) + 0.05 * torch.randn(pixels, per_pixel, 3)
+    directions = torch.nn.functional.normalize(towards.flatten(0, 1), dim=-1)
+    return Rays(torch.randn(1, 3).expand_as(directions), directions, per_pixel)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("per_pixel", [2, 4])
+def test_the_mean_of_a_pixel_is_that_of_the_rays_beside_each_other(per_pixel: int, shape: tuple[int, ...]) -> None:
+    values = torch.randn(6 * per_pixel, *shape)
+    found = rays_of_pixels(per_pixel).pixel_means(values)
+    expected = [values[first : first + per_pixel].mean(0) for first in range(0, len(values), per_pixel)]
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+@pytest.mark.parametrize("per_pixel", [2, 4])
+def test_a_pixel_is_seen_in_the_middle_of_its_rays(per_pixel: int) -> None:
+    """Through its centre, to first order; no single one of them is."""
+    c2w, intrinsics = torch.eye(4)[None, :3], torch.tensor([[500.0, 400.0, 4.0, 3.0]])
+    cameras, pixels = Cameras(c2w, intrinsics, 8, 6), torch.arange(48)
+    rays, centres = cameras.rays_through(pixels, per_pixel), cameras.rays_through(pixels).directions
+    torch.testing.assert_close(rays.pixel_directions(), centres, rtol=0, atol=1e-6)
+    torch.testing.assert_close(rays.pixel_directions().norm(dim=-1), torch.ones(48))
+    assert (rays.directions.view(48, per_pixel, 3) - centres[:, None]).norm(dim=-1).min() > 5e-4
+
+
+def test_the_only_ray_of_a_pixel_is_its_mean() -> None:
+    rays, values = rays_of_pixels(1), torch.randn(6, 3)
+    assert torch.equal(rays.pixel_means(values), values) and torch.equal(rays.pixel_directions(), rays.directions)
+
+
+def test_some_of_the_rays_are_as_many_of_a_pixel() -> None:
+    rays = rays_of_pixels(4)
+    some = rays[8:16]
+    assert some.per_pixel == 4 and torch.equal(some.pixel_directions(), rays.pixel_directions()[2:4])

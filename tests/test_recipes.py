@@ -23,7 +23,7 @@ from nerf.recipes import (
 )
 from nerf.training import resolve
 
-GROUPS = ("field", "loss", "occupancy", "poses", "train")
+GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")
 
 
 def fake(device: str) -> Backend:
@@ -153,6 +153,30 @@ def test_what_is_smooth_and_until_when(kind: str, name: str, seconds: float, smo
     config = Config(field=FIELDS[name](), train=TrainConfig(max_seconds=seconds))
     loss = fill_in(config, "cuda", kind).loss
     assert (loss.tv_color, loss.tv_until) == smoothing
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "name", "seconds", "rays"),
+    [
+        ("cuda", "box", "voxel_deferred", 5.0, 1),
+        ("cuda", "box", "voxel_deferred", 8.0, 1),
+        ("cuda", "box", "voxel_deferred", 8.1, 4),
+        ("cuda", "box", "voxel_deferred", 300.0, 4),
+        ("cuda", "box", "voxel_deferred", None, 4),  # a run of so many steps
+        ("cuda", "box", "auto", 60.0, 4),
+        ("cuda", "box", "voxel_sh", 60.0, 1),
+        ("cuda", "box", "voxel_mlp", 60.0, 1),
+        ("cuda", "forward", "voxel_deferred", 60.0, 1),
+        ("cuda", "unbounded", "voxel_deferred", 60.0, 1),
+        ("cpu", "box", "voxel_deferred", 60.0, 1),
+    ],
+)
+def test_which_pixels_are_areas(device: str, kind: str, name: str, seconds: float | None, rays: int) -> None:
+    """Where there is time for four rays of each; photos and fields that shade every sample have one."""
+    config = Config(field=FIELDS[name](), train=TrainConfig(max_seconds=seconds))
+    assert fill_in(config, device, kind).sampler.rays_per_pixel == rays
+    config.sampler.rays_per_pixel = 2
+    assert fill_in(config, device, kind).sampler.rays_per_pixel == 2
 
 
 def test_what_is_given_stays() -> None:

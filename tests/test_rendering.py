@@ -8,8 +8,11 @@ import torch
 from tiny_runs import field_config
 
 from nerf import rendering
+from nerf.camera_paths import look_at
 from nerf.cameras import Cameras
 from nerf.config import Config, SamplerConfig, VoxelShConfig
+from nerf.fields.field import Field
+from nerf.fields.registry import build_field
 from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.fields.voxel_sh import VoxelSh
 from nerf.occupancy import uniform
@@ -199,3 +202,143 @@ def test_pictures_show_what_no_photo_saw_in_grey_where_photos_are_full_to_the_ed
         config = Config()
         config.dataset = replace(config.dataset, kind=kind, background=name)
         assert torch.equal(background(config, field), torch.full((3,), shade))
+
+
+# Several rays of a pixel
+
+FEW = SamplerConfig(rays_per_pixel=4)
+FIELDS = pytest.mark.parametrize("name", ["voxel_sh", "voxel_deferred"])
+BACKGROUND = torch.tensor([0.2, 0.4, 0.6])
+
+
+def random_field(name: str, backend: Backend) -> Field:
+    """Fog in the box [-1, 1]^3, of another colour everywhere and from every side."""
+    box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
+    field = build_field(field_config(name), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
+    torch.nn.init.normal_(field.density_grid, mean=6.0)
+    torch.nn.init.normal_(getattr(field, field.color_grid_name))
+    return field
+
+
+def small_camera() -> Cameras:
+    """Sees the box in the middle of 11 x 8 pixels, from a side that is no axis."""
+    pose = look_at(torch.tensor([2.0, 1.5, 2.5]), torch.zeros(3), torch.tensor([0.0, 0.0, 1.0]))
+    return Cameras(pose[None], torch.tensor([[10.0, 10.0, 5.5, 4.0]]), 11, 8)
+
+
+@pytest.mark.parametrize("per_pixel", [2, 4])
+@pytest.mark.parametrize("jitter", [None, (-0.5, -0.2, 0.0, 0.4999)])
+def test_lattices_of_a_pixels_rays_are_spread_evenly_over_a_step(
+    jitter: tuple[float, ...] | None, per_pixel: int, backend: Backend
+) -> None:
+    """Together they look at as many places along the pixel as rays have steps; the jitter shifts all of them."""
+    one = rays_through_the_box()
+    rays = Rays(*(x.repeat_interleave(per_pixel, 0) for x in (one.origins, one.directions)), per_pixel)
+    shifts = None if jitter is None else torch.tensor(jitter)
+    sampler = sampler_of(constant_field(backend), 0.1)
+    lattices = sampler.march(rays, shifts)[1][2].view(len(one), per_pixel)
+    assert lattices.min() >= -0.5 and lattices.max() < 0.5
+    gaps = lattices.sort(1).values.diff(dim=1, append=lattices.amin(1, keepdim=True) + 1)
+    torch.testing.assert_close(gaps, torch.full_like(gaps, 1 / per_pixel))
+    if shifts is not None:
+        moved = lattices - sampler.march(rays, None)[1][2].view(len(one), per_pixel) - shifts[:, None]
+        torch.testing.assert_close(moved, moved.round(), rtol=0, atol=1e-6)
+
+
+def test_the_lattice_of_a_pixels_only_ray_is_its_jitter(backend: Backend) -> None:
+    sampler, jitter = sampler_of(constant_field(backend), 0.1), torch.tensor([-0.5, -0.2, 0.0, 0.4999])
+    assert torch.equal(sampler.march(rays_through_the_box(), jitter)[1][2], jitter)
+    assert not sampler.march(rays_through_the_box(), None)[1][2].any()
+
+
+@FIELDS
+@pytest.mark.parametrize("with_normals", [False, True])
+def test_an_image_of_several_rays_a_pixel_does_not_depend_on_its_pieces(
+    name: str, with_normals: bool, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, made = random_field(name, backend), []
+    sampler = sampler_of(field, 0.1, FEW)
+    whole = render_image(field, sampler, small_camera(), 0, BACKGROUND, with_normals)
+    assert whole.rgb.shape == (8, 11, 3) and whole.opacity.shape == whole.depth.shape == (8, 11)
+    assert whole.opacity.max() > 0.5 and whole.opacity.min() == 0
+    range_rays = Cameras.pixel_range_rays
+
+    def counted(*arguments: object) -> Rays:
+        rays = range_rays(*arguments)
+        made.append(len(rays))
+        return rays
+
+    for limits in (rendering.RAYS_PER_CHUNK, rendering.SAMPLED_RAYS_PER_CHUNK):
+        monkeypatch.setitem(limits, "cpu", 30)
+    monkeypatch.setattr(Cameras, "pixel_range_rays", counted)
+    pieces = render_image(field, sampler, small_camera(), 0, BACKGROUND, with_normals)
+    assert made == [28] * 12 + [16], "no more rays at a time than a chunk holds"
+    for part in ("rgb", "opacity", "depth"):
+        torch.testing.assert_close(getattr(pieces, part), getattr(whole, part), rtol=1e-4, atol=1e-5)
+    if with_normals:
+        torch.testing.assert_close(pieces.normals, whole.normals, rtol=0, atol=1e-3)
+
+
+def test_several_rays_a_pixel_in_one_walk_are_what_their_samples_show(backend: Backend) -> None:
+    field, rays = random_field("voxel_deferred", backend), small_camera().pixel_range_rays(0, 0, 88, 4)
+    for config in (replace(ALL_SAMPLES, rays_per_pixel=4), replace(FEW, min_weight=0.02)):
+        sampler = sampler_of(field, 0.1, config)
+        with torch.no_grad():
+            found = render_rays(field, sampler, rays, BACKGROUND)
+            expected = render_samples(field, sampler, visible_samples(field, sampler, rays), BACKGROUND)
+        assert found.opacity.shape == (88,) and found.opacity.max() > 0.5
+        for part in ("rgb", "opacity", "depth"):
+            torch.testing.assert_close(getattr(found, part), getattr(expected, part), rtol=1e-4, atol=1e-4)
+
+
+def rays_alone(rays: Rays, number: int) -> tuple[Rays, torch.Tensor]:
+    """One ray of each pixel as its only one, and the jitter with which its samples are where they were."""
+    per_pixel = rays.per_pixel
+    alone = Rays(rays.origins[number::per_pixel], rays.directions[number::per_pixel])
+    return alone, torch.full((len(alone),), (number + 0.5) / per_pixel - 0.5)
+
+
+@torch.no_grad()
+def test_a_pixel_of_a_colour_field_is_the_mean_of_its_rays(backend: Backend) -> None:
+    """Of their colours, opacities and depths."""
+    field, rays = random_field("voxel_sh", backend), small_camera().pixel_range_rays(0, 0, 88, 4)
+    sampler = sampler_of(field, 0.1, FEW)
+    found, alone = render_rays(field, sampler, rays, BACKGROUND), []
+    for number in range(4):
+        samples = visible_samples(field, sampler, *rays_alone(rays, number))
+        alone.append(render_samples(field, sampler, samples, BACKGROUND))
+    assert (alone[0].rgb - alone[1].rgb).abs().max() > 0.01
+    for part in ("rgb", "opacity", "depth"):
+        mean = torch.stack([getattr(one, part) for one in alone]).mean(0)
+        torch.testing.assert_close(getattr(found, part), mean, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_pixel_of_features_is_shaded_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network sees the mean of what its rays composite, and one direction."""
+    field, rays = random_field("voxel_deferred", backend), small_camera().pixel_range_rays(0, 0, 88, 4)
+    sampler, values, seen, shade = sampler_of(field, 0.1, FEW), [], [], field.shade
+    for number in range(4):
+        samples = visible_samples(field, sampler, *rays_alone(rays, number))
+        monkeypatch.setattr(field, "shade", lambda composited, *_: values.append(composited) or composited[:, :3])
+        render_samples(field, sampler, samples, BACKGROUND)
+    monkeypatch.setattr(field, "shade", lambda *arguments: seen.append(arguments) or shade(*arguments))
+    render_samples(field, sampler, visible_samples(field, sampler, rays), BACKGROUND)
+    composited, opacity, directions = seen[0]
+    assert len(seen) == 1 and len(opacity) == 88
+    torch.testing.assert_close(composited, torch.stack(values).mean(0), rtol=1e-4, atol=1e-5)
+    assert torch.equal(directions, rays.pixel_directions())
+
+
+@FIELDS
+def test_a_pixel_of_several_rays_has_one_depth_opacity_and_normal(name: str, backend: Backend) -> None:
+    field, rays = random_field(name, backend), small_camera().pixel_range_rays(0, 0, 88, 4)
+    sampler = sampler_of(field, 0.1, FEW)
+    found = render_samples(field, sampler, visible_samples(field, sampler, rays), BACKGROUND, with_normals=True)
+    assert found.rgb.shape == found.normals.shape == (88, 3) and found.opacity.shape == found.depth.shape == (88,)
+    hit = found.opacity > 1e-3
+    torch.testing.assert_close(found.normals[hit].norm(dim=-1), torch.ones(int(hit.sum())))
+    assert (found.normals * rays.pixel_directions()).sum(-1).max() <= 1e-6, "normals are on the camera's side"
+    assert hit.sum() > 20 and not found.normals[found.opacity == 0].any()
+    distance = found.distance()[found.opacity > 0.1]
+    assert distance.min() > 1.5 and distance.max() < 5.5

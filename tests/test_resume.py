@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 from script_runs import script_caller, start_script
-from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_images, tiny_state, write_tiny_scene
+from tiny_runs import (
+    STEPS,
+    differing,
+    facts,
+    run_to,
+    supersampled,
+    tiny_config,
+    tiny_images,
+    tiny_state,
+    write_tiny_scene,
+)
 
 from nerf import checkpoint
 from nerf.config import Config
@@ -57,6 +67,22 @@ def test_a_run_stopped_at_every_event_is_the_same_too(tmp_path: Path, field: str
         assert state.clock.step == step
         config, state = stop_and_restore(tmp_path, config, state)
     assert differing(facts(never_stopped), facts(state)) == []
+
+
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
+@pytest.mark.parametrize(("stop", "per_pixel"), [(MIDDLE, 1), (20, 1), (21, 4), (27, 4)])
+def test_a_run_resumes_before_and_after_its_pixels_get_several_rays(
+    tmp_path: Path, stop: int, per_pixel: int, field: str
+) -> None:
+    """From the 21st step on they have four."""
+    config, never_stopped = tiny_state(supersampled(tiny_config(field), 0.5))
+    run_to(config, never_stopped, STEPS)
+    config, state = tiny_state(config)
+    run_to(config, state, stop)
+    config, again = stop_and_restore(tmp_path, config, state)
+    assert again.rays_per_pixel == per_pixel and differing(facts(state), facts(again)) == []
+    run_to(config, again, STEPS)
+    assert again.rays_per_pixel == 4 and differing(facts(never_stopped), facts(again)) == []
 
 
 def test_time_that_has_passed_counts_after_a_stop(tmp_path: Path) -> None:

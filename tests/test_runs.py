@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import STEPS, differing, facts, run_to, tiny_config, tiny_state, write_tiny_scene
+from tiny_runs import STEPS, differing, facts, run_to, supersampled, tiny_config, tiny_state, write_tiny_scene
 
 import nerf
 from nerf.config import VoxelMlpConfig
@@ -159,6 +160,19 @@ def test_a_saved_run_resumes_and_renders_what_the_open_one_does(run: TrainingRun
     assert differing(never_stopped(), facts(resumed.state)) == []
     scores = resumed.open().evaluate("test", every=4)
     assert len(scores.psnr) == 2 and scores.psnr[0] > 12
+
+
+def test_a_run_is_loaded_with_its_rays_per_pixel_or_with_others(run: TrainingRun, tmp_path: Path) -> None:
+    """And nothing else about it changes: the settings are those of the file."""
+    next(run.train())
+    folder = replace(run, config=supersampled(run.config, 0.0)).save(tmp_path / "run")
+    own, one = nerf.load(folder, device="cpu"), nerf.load(folder, device="cpu", rays_per_pixel=1)
+    assert (own.config.sampler.rays_per_pixel, one.config.sampler.rays_per_pixel) == (4, 1)
+    assert replace(own.config, sampler=one.config.sampler) == one.config
+    pictures = [x.render(nerf.orbit(x.cameras, views=1).resized(16, 16), 0).rgb for x in (own, one)]
+    assert (pictures[0] - pictures[1]).abs().max() > 1 / 255
+    with pytest.raises(UserError, match="sampler.rays_per_pixel=3 is unknown; choose one of 1, 2, 4"):
+        nerf.load(folder, rays_per_pixel=3)
 
 
 def test_the_newest_run_is_loaded_without_a_name(

@@ -133,6 +133,23 @@ def test_evaluate_scores_another_split_of_the_newest_run(
     assert json.loads(Path("scores/metrics.json").read_text())["split"] == "train"
 
 
+def test_pictures_have_the_rays_per_pixel_that_are_asked_for(
+    trained: tuple[Path, str], call_script: Callable[..., int], tmp_path: Path
+) -> None:
+    """Neither more nor fewer than the run had, which are one, unless it is said."""
+    run, scores = trained[0], {}
+    for count in ("none", 1, 4):
+        folder = f"hydra.run.dir={tmp_path}/{count}"
+        assert call_script("evaluate", f"run={run}", "every=10", f"rays_per_pixel={count}", folder) == 0
+        scores[count] = json.loads((tmp_path / f"{count}" / "metrics.json").read_text())["psnr"]["per_view"]
+        folder = f"hydra.run.dir={tmp_path}/frames{count}"
+        assert call_script("render", f"run={run}", "frames=1", "width=20", f"rays_per_pixel={count}", folder) == 0
+    assert scores["none"] == scores[1] != scores[4]
+    assert scores[4] == pytest.approx(scores[1], abs=1.5)
+    none, one, four = (read_picture(tmp_path / f"frames{c}" / "rgb" / "0000.png").astype(int) for c in scores)
+    assert np.array_equal(none, one) and np.abs(four - one).max() > 2
+
+
 def test_render_writes_frames_depth_opacity_normals_and_a_video(trained: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     settings = ("frames=3", "width=40", "fps=5", f"hydra.run.dir={out}")
@@ -189,6 +206,8 @@ def test_a_mistake_ends_the_process_with_one_message(tmp_path: Path) -> None:
         ("evaluate", ["run=empty", "hydra.run.dir=o"], "empty/model.pt does not exist"),
         ("render", ["frame=3"], "did you mean 'frames'?"),
         ("evaluate", ["every=0"], "every=0 is out of range, expected at least 1"),
+        ("evaluate", ["rays_per_pixel=3"], "rays_per_pixel=3 is unknown; choose one of 1, 2, 4."),
+        ("render", ["rays_per_pixel=0"], "rays_per_pixel=0 is unknown; choose one of 1, 2, 4."),
     ],
 )
 def test_mistakes_are_answered_and_leave_no_folder(

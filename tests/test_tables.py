@@ -209,6 +209,19 @@ def test_another_systems_runs_on_captures_have_a_line_for_each_look(tmp_path: Pa
     assert "Run here." in readme.read_text()
 
 
+def test_frames_table_has_a_line_for_each_number_of_rays(tmp_path: Path, results: Path) -> None:
+    scored = {"device": "NVIDIA H200", "commit": "ba9876543210"}
+    for rays in (1, 4):
+        run = RUN | {"rays_per_pixel": rays, "scored_by": scored}
+        (results / f"frames_lego_{rays}.json").write_text(json.dumps(run))
+    readme = write_readme(tmp_path, "frames")
+    assert tables(readme, results).returncode == 0
+    assert lines_with(readme, "H200") == [
+        ["lego", "800x800", rays, "2", "31.25", "0.9700", "12.30", "NVIDIA H200", "118.0", "ba9876543210"]
+        for rays in ("1", "4")
+    ]
+
+
 def test_ablation_table_shows_rows_ratios_and_reasons(tmp_path: Path, results: Path) -> None:
     readme = write_readme(tmp_path, "ablation")
     assert tables(readme, results).returncode == 0
@@ -252,7 +265,7 @@ def test_check_changes_nothing_and_tells_by_its_status(tmp_path: Path, results: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training, captures, capture_peers"),
+        ("<!-- table:speed -->\n<!-- end:speed -->\n", "choose one of ablation, training, frames, captures"),
         ("<!-- table:training -->\n", "no partner"),
         ("<!-- table:training -->\n<!-- end:ablation -->\n", "no partner"),
     ],

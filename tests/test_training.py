@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from script_runs import SCRIPTS, script_caller
-from tiny_runs import run_to, tiny_config, tiny_images, tiny_state
+from tiny_runs import STEPS, run_to, supersampled, tiny_config, tiny_images, tiny_state
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nerf import checkpoint, losses, training
@@ -24,7 +24,7 @@ from nerf.datasets.blender import load_blender
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.recipes import fill_in
-from nerf.rendering import render_samples, visible_samples
+from nerf.rendering import Rendering, render_samples, visible_samples
 from nerf.training import NonFiniteLoss, TrainState, make_sampler, prepare, resolve, train, training_step
 
 FIELDS = ("voxel_sh", "voxel_mlp", "voxel_deferred")
@@ -123,14 +123,15 @@ def test_torch_calls_none_of_them(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("distortion", [0.0, 0.1])
-def test_both_backends_take_the_same_step(field: str, distortion: float) -> None:
+@pytest.mark.parametrize(("distortion", "per_pixel"), [(0.0, 1), (0.1, 1), (0.1, 4)])
+def test_both_backends_take_the_same_step(field: str, distortion: float, per_pixel: int) -> None:
     """One step from one state: the same loss, and parameters that have moved alike."""
     moved, monitors = [], []
     for name in BACKENDS:
         config = tiny_config(field)
         config = replace(config, loss=replace(config.loss, distortion=distortion))
         config, state = tiny_state(config, select(name, "cpu"))
+        state.rays_per_pixel = per_pixel
         monitors.append(torch.zeros(4))
         training_step(config, state, monitors[-1])
         moved.append(dict(state.field.named_parameters()))
@@ -185,6 +186,48 @@ def test_a_cuda_graph_takes_the_steps_of_plain_calls(cuda: str, monkeypatch: pyt
         calls[graphed] = len(seen)
     assert calls[False] == 120 and calls[True] < 60  # a replay calls nothing
     assert psnrs[True] == pytest.approx(psnrs[False], abs=0.5)
+
+
+# Several rays of a pixel
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize(("start", "plain_steps"), [(0.5, 20), (0.0, 0), (1.0, STEPS)])
+def test_pixels_get_several_rays_from_their_share_of_the_run_on(
+    field: str, start: float, plain_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many pixels as before, and the picture they are compared with stays that of the images."""
+    seen: list[tuple[int, int]] = []
+
+    def watched(*arguments: object) -> Rendering:
+        seen.append((arguments[2].rays.per_pixel, len(arguments[2].rays)))
+        return render_samples(*arguments)
+
+    monkeypatch.setattr(training, "render_samples", watched)
+    config, state = tiny_state(supersampled(tiny_config(field), start))
+    assert state.rays_per_pixel == 1
+    last = run_to(config, state, STEPS)[-1]
+    assert seen == [(1, 128)] * plain_steps + [(4, 512)] * (STEPS - plain_steps)
+    assert last.psnr > 15
+
+
+def test_rays_and_samples_of_a_look_are_counted_by_the_ray() -> None:
+    """Neither falls to a quarter nor rises fourfold where a pixel gets four rays."""
+    config, state = tiny_state(supersampled(tiny_config(), 0.5))
+    reports = run_to(config, state, STEPS)
+    before, after = reports[-3], reports[-1]
+    assert (before.step, after.step) == (20, 40)
+    assert 0.5 * before.samples_per_ray < after.samples_per_ray < 2 * before.samples_per_ray
+
+
+def test_a_cuda_graph_takes_the_steps_of_plain_calls_with_several_rays_a_pixel(cuda: str) -> None:
+    psnrs = []
+    for graphed in (False, True):
+        config = supersampled(tiny_config(steps=120, cuda_graph=graphed), 0.5)
+        config, state = tiny_state(config, select("native", cuda))
+        psnrs.append(list(train(config, state))[-1].psnr)
+        assert state.rays_per_pixel == 4
+    assert psnrs[1] == pytest.approx(psnrs[0], abs=0.5)
 
 
 # What stops a run

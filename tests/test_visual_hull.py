@@ -1,17 +1,19 @@
 """The scene's box and first occupancy: nothing of the scene is cut away, and little else is kept."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from fixtures import write_sphere_scene
+from fixtures import sphere_depth, write_sphere_scene
 from tiny_runs import tiny_images
 from torch import Tensor
 
-from nerf import visual_hull
+from nerf import silhouettes, visual_hull
+from nerf.cameras import Cameras
 from nerf.config import PosesConfig, SamplerConfig
 from nerf.datasets.blender import load_blender
 from nerf.datasets.bricks import bricks_cameras, scene_parts
@@ -173,3 +175,77 @@ def test_poses_that_may_be_wrong_leave_room_for_the_scene() -> None:
         assert_no_ray_is_missed(sampler, silhouettes, box)
     assert inside[0.0] < 0.9 and inside[math.radians(4)] == 1
     assert pools[math.radians(4)] > pools[0.0]
+
+
+# Several views at once
+
+
+def sphere_of_sizes() -> PosedImages:
+    """Views of the unit sphere, of two sizes and through two focal lengths in turn; the sizes change twice."""
+    poses = tiny_images().cameras.c2w
+    sizes = [(20, 20), (20, 20), (20, 20), (30, 16), (30, 16), (20, 20), (20, 20), (20, 20)]
+    intrinsics = torch.tensor([[14.0 + 10 * (i % 2)] * 2 + [w / 2, h / 2] for i, (w, h) in enumerate(sizes)])
+    cameras = Cameras.of_sizes(poses, intrinsics, sizes)
+    hits = torch.cat([sphere_depth(cameras.image_rays(view)) > 0 for view in range(len(cameras))])
+    return PosedImages(255 * hits[:, None].expand(-1, 4).to(torch.uint8), cameras, tiny_images().names)
+
+
+def views_of_a_group(images: PosedImages) -> list[list[int]]:
+    return [list(group) for group in Silhouettes(images, images.pixels, CPU).groups()]
+
+
+def test_views_of_one_size_are_looked_at_together_and_no_more_than_memory_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert views_of_a_group(tiny_images()) == [list(range(8))]
+    assert views_of_a_group(sphere_of_sizes()) == [[0, 1, 2], [3, 4], [5, 6, 7]]
+    monkeypatch.setattr(silhouettes, "MAX_PIXELS", 1300)
+    assert views_of_a_group(tiny_images()) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    monkeypatch.setattr(silhouettes, "MAX_PIXELS", 7)
+    assert views_of_a_group(tiny_images()) == [[view] for view in range(8)]
+    monkeypatch.setattr(silhouettes, "MAX_PIXELS", 1300)
+    monkeypatch.setattr(silhouettes, "MAX_VIEWS", 2)
+    assert views_of_a_group(sphere_of_sizes()) == [[0, 1], [2], [3, 4], [5, 6], [7]]
+
+
+@pytest.mark.parametrize("images", [lambda: bricks(8), sphere_of_sizes], ids=["one size", "two sizes"])
+@pytest.mark.parametrize("slack", [0.0, 0.1])
+def test_the_hull_is_the_same_however_many_views_are_looked_at_together(
+    images: Callable[[], PosedImages], slack: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, resolution = images(), (25, 31, 28)
+    box = SceneBox(torch.tensor([[-1.5, -1.4, -1.3], [1.4, 1.5, 1.6]]))
+    found = []
+    for most in (1, 3, 8):
+        monkeypatch.setattr(silhouettes, "MAX_VIEWS", most)
+        outline = Silhouettes(images, images.pixels, CPU, slack)
+        hull = visual_hull.carve(outline, box, resolution).occupied
+        found.append((hull, visual_hull.pixels_of_hull(outline, box, resolution).bounds))
+    for hull, pixels in found[1:]:
+        assert torch.equal(hull, found[0][0]) and torch.equal(pixels, found[0][1])
+    assert 0.05 < found[0][0].double().mean() < 0.95 and len(found[0][1]) > 1
+
+
+def test_the_hull_of_views_of_different_sizes_contains_the_sphere_and_little_else() -> None:
+    images, resolution = sphere_of_sizes(), (29, 29, 29)
+    box = SceneBox(torch.tensor([[-1.4, -1.4, -1.4], [1.4, 1.4, 1.4]]))
+    kept = carve(images, box, resolution).occupied.flatten()
+    cells = torch.cartesian_prod(*[torch.arange(28.0)] * 3)
+    centers = box.grid_map(resolution).to_world(cells + 0.5)
+    assert kept[centers.norm(dim=-1) < 1].all()
+    assert kept[centers.norm(dim=-1) > 1.5].double().mean() < 0.1
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.1])
+def test_pixels_near_a_silhouette_are_those_with_some_of_it_in_a_window(slack: float) -> None:
+    """As max pooling finds them, in each view by itself; slack is an angle, and more pixels where focal lengths are."""
+    images = sphere_of_sizes()
+    outline = Silhouettes(images, images.pixels, CPU, slack)
+    near, cameras = outline.pixels_near(2).mask(0, len(images.pixels)), images.cameras
+    assert len(set(outline.slack)) == (1 if slack == 0 else 2)
+    for view in range(len(images)):
+        reach = 2 + math.ceil(slack * cameras.intrinsics[view, 0].item())
+        opaque = images.image(view)[None, ..., 3] > 0
+        expected = torch.nn.functional.max_pool2d(opaque.float(), 2 * reach + 1, stride=1, padding=reach)[0] > 0
+        found = near[cameras.first_pixel(view) : cameras.first_pixel(view + 1)].view(expected.shape)
+        assert torch.equal(found, expected) and not found.all()

@@ -59,6 +59,12 @@ def tiny_config(field: str = "voxel_sh", **train_settings: object) -> Config:
     )
 
 
+def supersampled(config: Config, start: float, rays_per_pixel: int = 4) -> Config:
+    """The config with several rays of each pixel from that share of the run on."""
+    sampler = replace(config.sampler, rays_per_pixel=rays_per_pixel)
+    return replace(config, sampler=sampler, train=replace(config.train, supersample_from=start))
+
+
 def field_config(name: str, device: str = "cpu") -> FieldConfig:
     """A field's settings as a run in a box on that device has them."""
     return fill_in(Config(field=FIELDS[name]()), device, "box").field
@@ -95,6 +101,7 @@ def facts(state: TrainState) -> dict[str, torch.Tensor]:
         "upsamplings": state.num_upsamplings,
         "refreshes": state.num_refreshes,
         "finest voxel": state.finest_voxel,
+        "rays per pixel": state.rays_per_pixel,
         "resolution": list(state.field.resolution),
     }
     return {

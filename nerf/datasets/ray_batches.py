@@ -22,18 +22,18 @@ DEVICE_SHARE = 0.25  # of a GPU's free memory that images may take; grids, momen
 
 @dataclass(frozen=True)
 class RayBatch:
-    """R rays and what the images say they see."""
+    """P pixels: their rays, and what the images say they see."""
 
     rays: Rays
-    rgba: Tensor  # [R,4] straight alpha
-    jitter: Tensor  # [R] in [-0.5, 0.5)
-    pixels: Tensor  # [R] int64, as Cameras.rays_through counts them
+    rgba: Tensor  # [P,4] straight alpha
+    jitter: Tensor  # [P] in [-0.5, 0.5)
+    pixels: Tensor  # [P] int64, as Cameras.rays_through counts them
 
 
 class RaySource(Protocol):
     """Where rays come from: cameras as they are, or as they are learned."""
 
-    def rays_through(self, pixel_indices: Tensor) -> Rays: ...
+    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1) -> Rays: ...
 
 
 class RayBatches:
@@ -105,15 +105,15 @@ class RayBatches:
         near = torch.nn.functional.max_pool2d(hits[None].float(), 3, stride=1, padding=1)[0] > 0
         return near.repeat_interleave(step, 0)[:height].repeat_interleave(step, 1)[:, :width]
 
-    def draw(self, count: int) -> RayBatch:
-        """count rays, each pixel of the pool equally likely."""
+    def draw(self, count: int, per_pixel: int = 1) -> RayBatch:
+        """count pixels, each of the pool equally likely, with so many rays of each."""
         self.rest()
         ranks, jitter = self._choose(count, self.generator)
         pixels, rgba, jitter = (x.to(self.backend.device) for x in (*self._gather(ranks), jitter))
-        return RayBatch(self.ray_source.rays_through(pixels), rgba, jitter, pixels)
+        return RayBatch(self.ray_source.rays_through(pixels, per_pixel), rgba, jitter, pixels)
 
-    def draw_rays(self, count: int) -> tuple[Rays, Tensor]:
-        """count rays and their jitter [count], drawn as draw() does but without colours.
+    def draw_rays(self, count: int, per_pixel: int = 1) -> tuple[Rays, Tensor]:
+        """The rays of count pixels and the jitter [count], drawn as draw() does but without colours.
 
         Made on the device, wherever the images are: half a million at a look at the density would take the host longer
         than the steps between two looks.
@@ -126,7 +126,7 @@ class RayBatches:
             seed = torch.randint(2**62, (), generator=generator).item()
             generator = torch.Generator(self.backend.device).manual_seed(seed)
         ranks, jitter = self._choose(count, generator)
-        return self.ray_source.rays_through(self._device_pool.pixels(ranks)), jitter
+        return self.ray_source.rays_through(self._device_pool.pixels(ranks), per_pixel), jitter
 
     def _choose(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """All that is random: which of the pool's pixels, [R] int64 in rising order, and jitter [R]."""
@@ -171,13 +171,14 @@ class RayBatches:
             self._feed = PixelFeed(choose, gather, self.generator, count, self.backend.device)
         self._feed.advance()
 
-    def next(self, count: int, background: str) -> tuple[RayBatch, Tensor]:
-        """The batch of a training step, and its background [R,3]; the step may be recorded as a CUDA graph."""
+    def next(self, count: int, background: str, per_pixel: int = 1) -> tuple[RayBatch, Tensor]:
+        """The batch of a training step, and its background [P,3]; the step may be recorded as a CUDA graph."""
         if self._feeds_ahead:
             batch = self._feed.current
-            rays = self.ray_source.rays_through(batch.pixels)
+            rays = self.ray_source.rays_through(batch.pixels, per_pixel)
             return RayBatch(rays, batch.rgba, batch.jitter, batch.pixels), batch.background
-        return self.draw(count), background_color(background, count, self.generator, self.backend.device)
+        batch = self.draw(count, per_pixel)
+        return batch, background_color(background, count, self.generator, self.backend.device)
 
     def drop_images(self) -> None:
         """Lets the pixels go, after which no batch can be drawn: beside large photos nothing else may fit."""

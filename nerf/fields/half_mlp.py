@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
-OUTPUTS = 8  # of the last layer, of which three count: rows of whole 16 bytes
+WIDE = 8  # bfloat16 numbers of 16 bytes: tensor cores are fed by rows of so many
 RAYS_PER_SUM = 256
 
 
 class HalfMlp(torch.autograd.Function):
-    """relu(... relu(inputs W0^T + b0) ...) Wn^T + bn for inputs [N,I]: [N,O] float32, O up to OUTPUTS.
+    """relu(... relu(inputs W0^T + b0) ...) Wn^T + bn for inputs [N,I]: [N,O] float32.
 
-    layers: weight [O,I] and bias [O] of each, float32.
+    layers: weight [O,I] and bias [O] of each, float32. Inputs beyond those that the first layer has weights for do not
+    count: with padded(I) of them nothing has to be copied.
     """
 
     @staticmethod
@@ -26,10 +28,12 @@ class HalfMlp(torch.autograd.Function):
         weights = [w.to(torch.bfloat16) for w in layers[::2]]
         biases = [b.to(torch.bfloat16) for b in layers[1::2]]
         kept = [inputs.to(torch.bfloat16)]
+        ctx.inputs = weights[0].shape[1]
+        weights[0] = functional.pad(weights[0], (0, inputs.shape[1] - ctx.inputs))
         for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
             kept.append(torch._addmm_activation(bias, kept[-1], weight.t()))  # product, bias and ReLU in one kernel
         ctx.outputs = len(weights[-1])
-        weights[-1] = torch.nn.functional.pad(weights[-1], (0, 0, 0, OUTPUTS - ctx.outputs))
+        weights[-1] = _with_whole_rows(weights[-1])
         ctx.save_for_backward(*kept, *weights)
         return _product(kept[-1], weights[-1].t())[:, : ctx.outputs] + layers[-1]
 
@@ -39,11 +43,13 @@ class HalfMlp(torch.autograd.Function):
         count = len(ctx.saved_tensors) // 2
         kept, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         grads: list[Tensor] = [grad.sum(0)]
-        grad = torch.nn.functional.pad(grad, (0, OUTPUTS - ctx.outputs)).to(torch.bfloat16)
+        grad = functional.pad(grad, (0, len(weights[-1]) - ctx.outputs)).to(torch.bfloat16)
         for layer in reversed(range(count)):
             if layer < count - 1:
                 grads.append(_sum_of_rows(grad))
             of_weight = _product(grad.t(), kept[layer])
+            if layer == 0:
+                of_weight = of_weight[:, : ctx.inputs]
             grads.append(of_weight if layer < count - 1 else of_weight[: ctx.outputs])
             grad = grad @ weights[layer]
             if layer > 0:
@@ -51,9 +57,29 @@ class HalfMlp(torch.autograd.Function):
         return grad.float(), *reversed(grads)
 
 
+def half_mlp_without_gradient(inputs: Tensor, *layers: Tensor) -> Tensor:
+    """HalfMlp for pictures: no activation is kept."""
+    x = inputs.to(torch.bfloat16)
+    weights = [w.to(torch.bfloat16) for w in layers[::2]]
+    weights[0] = functional.pad(weights[0], (0, inputs.shape[1] - weights[0].shape[1]))
+    for weight, bias in zip(weights[:-1], layers[1:-2:2], strict=True):
+        x = torch._addmm_activation(bias.to(torch.bfloat16), x, weight.t())
+    return _product(x, _with_whole_rows(weights[-1]).t())[:, : len(weights[-1])] + layers[-1]
+
+
+def padded(count: int) -> int:
+    """The smallest multiple of WIDE that is no less than count."""
+    return -(-count // WIDE) * WIDE
+
+
 def is_fast(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 on tensor cores: NVIDIA's from Ampere on."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _with_whole_rows(weight: Tensor) -> Tensor:
+    """The last layer's weights [O,I] with zeros for more outputs, so that a row of these fills 16 bytes."""
+    return functional.pad(weight, (0, 0, 0, padded(len(weight)) - len(weight)))
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from nerf.config import VoxelMlpConfig
 from nerf.fields.field import Field, ParameterGroup
-from nerf.fields.half_mlp import HalfMlp, is_fast
+from nerf.fields.half_mlp import HalfMlp, half_mlp_without_gradient, is_fast, padded
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
 from nerf.view_encoding import encode_view, encoding_width
@@ -32,7 +32,7 @@ class VoxelMlp(Field):
         self.mlp = nn.Sequential(*layers, nn.Linear(widths[-1], 3))
         nn.init.zeros_(self.mlp[-1].bias)
         self.mlp.to(backend.device)
-        self.half = is_fast(backend.device)  # training alone: pictures are made in float32
+        self.half = is_fast(backend.device)
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = self.encode_view(ray_directions).index_select(0, ray_indices)
@@ -42,15 +42,19 @@ class VoxelMlp(Field):
 
     def network(self, inputs: Tensor) -> Tensor:
         """The MLP's three outputs [N,3] for its inputs [N,I]."""
+        if self.half:
+            compute = HalfMlp.apply if torch.is_grad_enabled() else half_mlp_without_gradient
+            return compute(inputs, *self.mlp.parameters())
         if torch.is_grad_enabled():
-            return HalfMlp.apply(inputs, *self.mlp.parameters()) if self.half else self.mlp(inputs)
+            return self.mlp(inputs)
         for layer in list(self.mlp)[:-1:2]:  # product, bias and ReLU as one kernel, which has no gradient
             inputs = torch._addmm_activation(layer.bias, inputs, layer.weight.t())
         return self.mlp[-1](inputs)
 
     def encode_view(self, directions: Tensor) -> Tensor:
         """The MLP's inputs behind the features, [R,inputs - C], for unit directions [R,3]."""
-        width = self.mlp[0].in_features - self.config.feature_channels
+        inputs = self.mlp[0].in_features
+        width = (padded(inputs) if self.half else inputs) - self.config.feature_channels
         view = encode_view(directions, self.config.view_frequencies, width)
         return view if self.view_weight is None else view * self.view_weight
 
