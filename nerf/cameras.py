@@ -164,13 +164,11 @@ class Cameras:
         v = torch.arange(top, bottom, **like)[:, None] + 0.5 + shift_v
         fx, fy, cx, cy = self.intrinsics[index].unbind(-1)
         right, up, back = self.c2w[index, :, :3].unbind(-1)
-        x, y = (u - cx) / fx, (v - cy) / fy
-        directions = (x[..., None] * right) - (y[..., None] * up + back)[:, None]
-        directions *= (x.square() + (y.square() + 1)[:, None]).rsqrt()[..., None]  # axes are of length one
-        chosen = slice(first - top * width, end - top * width)
-        directions = directions.view(-1, per_pixel, 3)[chosen].flatten(0, 1)
+        across, down = ((u - cx) / fx)[..., None] * right, ((v - cy) / fy)[..., None] * up
+        directions = (across - down[:, None] - back).view(-1, per_pixel, 3)[first - top * width : end - top * width]
+        directions = directions.flatten(0, 1)
         center = self.c2w[index, :, 3].expand_as(directions).contiguous()
-        return Rays(center, directions, per_pixel)
+        return Rays(center, torch.nn.functional.normalize(directions, dim=-1), per_pixel)
 
     def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
         """The same cameras with pictures of another size.

@@ -34,7 +34,7 @@ from nerf.near_fade import full_distance
 from nerf.occupancy import OccupancyGrid
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
-from nerf.packed_grids import PackedGrids, pack, unpack
+from nerf.packed_grids import PackedGrids, deflated, inflated, pack, unpack
 from nerf.pose_alignment import perturbed
 from nerf.scene_box import SceneBox
 from nerf.schedule import RunClock
@@ -45,7 +45,8 @@ MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
 SINGLE_FILE = "checkpoint.pt"  # what version 1 wrote in place of the two
 FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
-VERSION = 4
+VERSION = 5
+READABLE_VERSIONS = (4, 5)  # models of version 4 have their grids as they are, not deflated
 # What reading a file that somebody else wrote, or half a file, can raise.
 UNREADABLE = (
     OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
@@ -88,7 +89,8 @@ def save_model(folder: Path, config: Config, state: TrainState, cameras: Cameras
     """Writes what renders alone, and returns its path. Raises as save does."""
     packed = pack(state.field, state.occupancy)
     networks = {name: value for name, value in state.field.state_dict().items() if name not in packed.values}
-    model = {"occupied_bits": packed.occupied, "grids": packed.values, "networks": networks}
+    grids = {name: deflated(values) for name, values in packed.values.items()}
+    model = {"occupied_bits": packed.occupied, "grids": grids, "networks": networks}
     _write(folder / MODEL_FILE, _common(config, state, cameras) | model)
     return folder / MODEL_FILE
 
@@ -137,7 +139,9 @@ def load(run: Path) -> dict[str, Any]:
     path = _file(run, MODEL_FILE)
     content = _read(path, FORMATS[MODEL_FILE])
     try:
-        packed = PackedGrids(content.pop("occupied_bits"), content.pop("grids"))
+        stored = content.pop("grids")
+        values = stored if content["version"] == 4 else {name: inflated(grid) for name, grid in stored.items()}
+        packed = PackedGrids(content.pop("occupied_bits"), values)
         grids, content["occupied"] = unpack(packed, tuple(content["resolution"]))
         content["field"] = content.pop("networks") | grids
     except UNREADABLE as error:
@@ -168,10 +172,12 @@ def _read(path: Path, expected: str) -> dict[str, Any]:
     except UNREADABLE as error:
         raise _damaged(path, error) from error
     found = content.get("format") if isinstance(content, dict) else None
-    if found == "nerf-voxel-checkpoint" or (found in FORMATS.values() and content.get("version") != VERSION):
+    if found == "nerf-voxel-checkpoint" or (
+        found in FORMATS.values() and content.get("version") not in READABLE_VERSIONS
+    ):
         raise UserError(
-            f"{path} has version {content.get('version')}, this program reads version {VERSION}; use the program that "
-            f"wrote it. {REMEDY}"
+            f"{path} has version {content.get('version')}, this program reads versions 4 and {VERSION}; use the "
+            f"program that wrote it. {REMEDY}"
         )
     if found != expected:
         what = f"it is a {found}, expected a {expected}" if found in FORMATS.values() else "its format mark is missing"
@@ -194,8 +200,8 @@ def _missing(path: Path, name: str) -> str:
         )
     if (folder / SINGLE_FILE).is_file():
         return (
-            f"{path} does not exist; {folder / SINGLE_FILE} was written by version 1, this program reads version "
-            f"{VERSION}; use the program that wrote it. {REMEDY}"
+            f"{path} does not exist; {folder / SINGLE_FILE} was written by version 1, this program reads versions "
+            f"4 and {VERSION}; use the program that wrote it. {REMEDY}"
         )
     return f"{path} does not exist; expected the folder of a training run with a {name} in it."
 

@@ -6,7 +6,10 @@ Legend: X Y Z grid vertices, V stored vertices, C channels.
 """
 
 import math
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +20,7 @@ from nerf.occupancy import OccupancyGrid, corners_of
 from nerf.scene_box import Resolution
 
 LARGEST_HALF = torch.finfo(torch.float16).max
+LEVEL = 1  # of deflate; 6 takes twice as long for two percent
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,35 @@ def unpack(packed: PackedGrids, resolution: Resolution) -> tuple[dict[str, Tenso
         grids[name] = torch.zeros(*resolution, values.shape[1])
         grids[name][readable] = values.float()
     return grids, occupied
+
+
+def deflated(values: Tensor) -> dict[str, Any]:
+    """A grid's values [V,C] float16 without loss in four fifths of their bytes, for a file.
+
+    Channel by channel the high bytes and the low ones apart: the high ones hold sign and exponent, and are much alike.
+    """
+    rows, channels = values.shape
+    halves = np.ascontiguousarray(values.numpy().T).astype("<f2").view(np.uint8).reshape(channels, rows, 2)
+    planes = [np.ascontiguousarray(halves[c, :, byte]) for c in range(channels) for byte in (0, 1)]
+    with ThreadPoolExecutor() as pool:  # deflate lets other threads run
+        packed = list(pool.map(lambda plane: zlib.compress(plane, LEVEL), planes))
+    return {"shape": [rows, channels], "planes": [torch.from_numpy(np.frombuffer(p, np.uint8).copy()) for p in packed]}
+
+
+def inflated(content: dict[str, Any]) -> Tensor:
+    """What deflated() made its content of. Raises ValueError or zlib.error where it is damaged."""
+    rows, channels = content["shape"]
+    if len(content["planes"]) != 2 * channels:
+        raise ValueError(f"{len(content['planes'])} planes, expected {2 * channels}, two for each channel")
+
+    def plane(packed: Tensor) -> np.ndarray:
+        stream = zlib.decompressobj()
+        found = stream.decompress(packed.numpy().tobytes(), rows + 1)  # a few bytes may claim to be gigabytes
+        if len(found) != rows:
+            raise ValueError(f"a plane of {len(found)} bytes, expected {rows}")
+        return np.frombuffer(found, np.uint8)
+
+    with ThreadPoolExecutor() as pool:
+        planes = list(pool.map(plane, content["planes"]))
+    halves = np.stack(planes).reshape(channels, 2, rows).transpose(2, 0, 1)
+    return torch.from_numpy(np.ascontiguousarray(halves).view("<f2")[..., 0].astype(np.float16))

@@ -134,7 +134,8 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
 
 # Poses in a box that are learned need the whole run, and a scene that follows them: with rates that fall to a fiftieth
 # a decibel is lost.
-LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0}
+LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0, "sampler.rays_per_pixel": 1}
+MOST_VOXELS_WITH_POSES = 256**3
 
 # Where a field is another one than the kind's settings were found with: coefficients of harmonics are colour, and
 # smoothed as features are they lose three decibels.
@@ -175,6 +176,7 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     chosen = {**DEFAULTS, **recipe.settings, **KINDS[kind][device], **OWN.get((kind, recipe.field), {})}
     if kind == "box" and config.poses.mode == "refine":
         chosen |= LEARNED_POSES
+        chosen["field.num_voxels"] = min(chosen["field.num_voxels"], MOST_VOXELS_WITH_POSES)
     for name, value in chosen.items():
         group, leaf = name.split(".")
         if leaf in groups[group] and groups[group][leaf] is None:  # what a kind needs is not in every field

@@ -59,5 +59,6 @@ class RaySampler:
 
 def _spread(jitter: Tensor, per_pixel: int) -> Tensor:
     """The jitter [R] of each pixel's rays from the pixel's [P]: evenly spread over a step, still in [-0.5, 0.5)."""
-    shares = (torch.arange(per_pixel, device=jitter.device, dtype=jitter.dtype) + 0.5) / per_pixel
-    return ((jitter[:, None] + shares) % 1.0 - 0.5).flatten()
+    shifts = (torch.arange(per_pixel, device=jitter.device, dtype=jitter.dtype) + 0.5) / per_pixel - 0.5
+    shifted = jitter[:, None] + shifts
+    return (shifted - (shifted >= 0.5).to(shifted) + (shifted < -0.5).to(shifted)).flatten()

@@ -42,7 +42,7 @@ class Silhouettes:
         while first < len(self):
             width, height = self.cameras.size(first)
             end = first + 1
-            most = min(len(self), first + max(1, min(MAX_VIEWS, MAX_PIXELS // (width * height))))
+            most = min(len(self), first + min(MAX_VIEWS, MAX_PIXELS // (width * height)))
             while end < most and self.cameras.size(end) == (width, height):
                 end += 1
             yield range(first, end)

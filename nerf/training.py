@@ -289,7 +289,7 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
     """
     clock, device = state.clock, state.field.backend.device
     monitor = torch.zeros(4, device=device)
-    last_step, last_seconds, trouble = clock.step, clock.elapsed, LeftOutSteps()
+    last_step, last_seconds, rays, trouble = clock.step, clock.elapsed, 0, LeftOutSteps()
     runner = StepRunner(config, state, monitor, training_step)
     clock.start()
     stopping = should_stop()
@@ -301,6 +301,7 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
         state.batches.advance(config.train.rays_per_step, config.dataset.background)
         runner.step()
         clock.tick()
+        rays += config.train.rays_per_step * state.rays_per_pixel
         stopping = should_stop()  # asked once a step: the last step of a run is always looked at
         looking = clock.step in (1, 10) or clock.step % config.train.log_every == 0 or stopping
         saving = config.train.save_every and clock.step % config.train.save_every == 0
@@ -319,7 +320,6 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
             # Density that is NaN weighs nothing and shows in no loss.
             if not parameters_finite([state.field, *state.learners().values()]):
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
-            rays = count * config.train.rays_per_step * state.rays_per_pixel
             psnr = -10 * math.log10(max(error / max(count - bad, 1), 1e-12)) if bad < count else math.nan
             rate = rays / max(seconds - last_seconds, 1e-9)
             clock.stop()
@@ -335,7 +335,7 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
                 int(bad),
             )
             clock.start()
-            last_step, last_seconds = clock.step, seconds
+            last_step, last_seconds, rays = clock.step, seconds, 0
     clock.stop()
 
 
@@ -386,7 +386,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
             f"occupancy.alpha_threshold={occupancy.alpha_threshold:g} and the weight "
             f"occupancy.min_weight={occupancy.min_weight:g}"
         )
-    per_pixel = config.sampler.rays_per_pixel if progress >= config.train.supersample_from else 1
+    per_pixel = make_sampler(config, state).rays_per_pixel if progress >= config.train.supersample_from else 1
     supersampled = per_pixel != state.rays_per_pixel
     state.rays_per_pixel = per_pixel
     if changed or supersampled:

@@ -182,11 +182,16 @@ def setting_names(cls: type, field_name: str) -> list[str]:
     return [name for name, _ in _leaves(cls, field_name)]
 
 
+def _meaning(f: dataclasses.Field) -> str:
+    choices = ", ".join(map(str, f.metadata.get("choices", ())))
+    return f"{f.metadata['doc']}: {choices}" if choices else f.metadata["doc"]
+
+
 def help_text(cls: type, doc: str) -> str:
     """What --help prints: the script's own words, then every setting with default and meaning."""
     lines = [doc.strip(), "", "Settings, given as name=value:"]
     rows = dict.fromkeys(
-        (name, _default(f), ": ".join(filter(None, (f.metadata["doc"], ", ".join(f.metadata.get("choices", ()))))))
+        (name, _default(f), _meaning(f))
         for field_name in settings.FIELDS
         for name, f in _leaves(cls, field_name)
         if name != "field.name"

@@ -126,7 +126,7 @@ class RunReport:
         metrics = scores.summary() | {
             "train_seconds": clock.elapsed,
             "steps": clock.step,
-            "rays_per_second": clock.step * config.train.rays_per_step / clock.elapsed,
+            "pixels_per_second": clock.step * config.train.rays_per_step / clock.elapsed,
             "peak_memory_bytes": peak_memory,
             "backend": self.backend.name,
             "device": device_name(device),

@@ -20,6 +20,7 @@ from nerf import checkpoint, runs
 from nerf.config import Config
 from nerf.errors import UserError
 from nerf.ops.backend import select
+from nerf.packed_grids import deflated, inflated
 from nerf.rendering import render_image
 from nerf.training import TrainState, make_sampler
 
@@ -143,6 +144,17 @@ def test_a_run_from_before_there_was_a_choice_of_rays_has_one_per_pixel(tmp_path
     again = checkpoint.restore_run(content, old, tiny_images(), select("native", "cpu"))
     run_to(config, state, STEPS), run_to(old, again, STEPS)
     assert differing(facts(state), facts(again)) == []
+
+
+def test_a_model_whose_grids_are_not_deflated_is_read(tmp_path: Path) -> None:
+    """As version 4 wrote them."""
+    save_run(tmp_path)
+    expected, path = checkpoint.load(tmp_path)["field"], tmp_path / checkpoint.MODEL_FILE
+    content = torch.load(path, weights_only=True)
+    grids = {name: inflated(grid) for name, grid in content["grids"].items()}
+    torch.save(content | {"version": 4, "grids": grids}, path)
+    found = checkpoint.load(tmp_path)["field"]
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 # Writing
@@ -270,7 +282,8 @@ def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
         ("occupied_bits", lambda bits: bits ^ 255),
         ("resolution", lambda resolution: [n + 1 for n in resolution]),
         ("resolution", lambda _: [10**7] * 3),
-        ("grids", lambda grids: {name: values[1:] for name, values in grids.items()}),
+        ("grids", lambda grids: {name: deflated(inflated(grid)[1:]) for name, grid in grids.items()}),
+        ("grids", lambda grids: {name: grid | {"planes": grid["planes"][:1]} for name, grid in grids.items()}),
         ("networks", lambda _: None),
     ):
         content = torch.load(path, weights_only=True)
@@ -296,9 +309,10 @@ def _picture(path: Path) -> None:
         (_picture, "damaged or no checkpoint of this program"),
         (lambda path: torch.save([torch.zeros(3)], path), "format mark is missing"),
         (lambda path: torch.save({"state_dict": {}}, path), "format mark is missing"),
-        (lambda path: torch.save({"format": "nerf-voxel-checkpoint", "version": 1}, path), "version 1, .* version 4"),
+        (lambda path: torch.save({"format": "nerf-voxel-checkpoint", "version": 1}, path),
+         "version 1, .* versions 4 and 5"),
         (lambda path: torch.save({"format": checkpoint.FORMATS[path.name], "version": 99}, path),
-         "version 99, .* reads version 4; use the program that wrote it"),
+         "version 99, .* reads versions 4 and 5; use the program that wrote it"),
     ],
     ids=["zip", "picture", "list", "other program", "version before", "version to come"],
 )  # fmt: skip
@@ -313,7 +327,8 @@ def test_foreign(tmp_path: Path, write: Callable[[Path], object], found: str, na
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_run_of_the_version_with_one_file_is_answered(tmp_path: Path, name: str) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"never read")
-    assert "checkpoint.pt was written by version 1, this program reads version 4" in complaint_of_folder(tmp_path, name)
+    complaint = complaint_of_folder(tmp_path, name)
+    assert "checkpoint.pt was written by version 1, this program reads versions 4 and 5" in complaint
 
 
 class Trap:

@@ -1,5 +1,6 @@
 """Packed grids: what is stored is what rendering can read, and the file of a large grid is small."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.occupancy import OccupancyGrid, cells_at, corners_of
 from nerf.ops.backend import select
-from nerf.packed_grids import PackedGrids, pack, unpack
+from nerf.packed_grids import PackedGrids, deflated, inflated, pack, unpack
 from nerf.rays import Rays
 from nerf.rendering import render_samples, visible_samples
 from nerf.sampler import RaySampler
@@ -130,3 +131,31 @@ def test_a_surface_in_a_grid_of_256_cubed_takes_less_than_100_mb() -> None:
     assert 0.03 < occupied.float().mean() < 0.05
     stored = int(corners_of(occupied).sum())
     assert stored * (1 + field_config("voxel_deferred", "cuda").feature_channels) * 2 + occupied.numel() / 8 < 100e6
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5000, 5)])
+def test_deflating_loses_nothing(shape: tuple[int, int]) -> None:
+    values = torch.randn(shape).half()
+    if len(values):
+        values[0, 0] = math.nan
+    found = inflated(deflated(values))
+    assert found.dtype == torch.float16 and found.shape == shape
+    assert torch.equal(found.view(torch.int16), values.view(torch.int16)), "every bit"
+
+
+def test_deflated_numbers_of_one_size_take_less_room() -> None:
+    content = deflated(torch.randn(100_000, 3).half())
+    assert sum(len(plane) for plane in content["planes"]) < 0.9 * 2 * 300_000
+
+
+def test_damaged_planes_are_found() -> None:
+    content = deflated(torch.zeros(1000, 2).half())
+    long, cut = deflated(torch.zeros(10**7, 2).half()), content["planes"][0][:5]
+    for damaged, complaint in (
+        ({"planes": content["planes"][:3]}, "3 planes, expected 4"),
+        ({"planes": [cut, *content["planes"][1:]]}, "bytes, expected 1000"),
+        ({"planes": long["planes"]}, "a plane of 1001 bytes, expected 1000"),
+        ({"shape": [999, 2]}, "expected 999"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            inflated(content | damaged)

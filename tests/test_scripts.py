@@ -17,7 +17,7 @@ from script_runs import ROOT, run_script, script_caller
 from tiny_runs import write_tiny_scene
 
 PROMISED = {
-    "train_seconds", "steps", "rays_per_second", "peak_memory_bytes", "backend", "device", "commit", "seed",
+    "train_seconds", "steps", "pixels_per_second", "peak_memory_bytes", "backend", "device", "commit", "seed",
 }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_metrics_hold_every_promised_key(trained: tuple[Path, str]) -> None:
     assert (metrics["steps"], metrics["seed"], metrics["backend"]) == (60, 0, "native")
     assert metrics["device"].startswith("CPU") and metrics["commit"] != "unknown"
     rays = metrics["steps"] * 512
-    assert metrics["rays_per_second"] == pytest.approx(rays / metrics["train_seconds"])
+    assert metrics["pixels_per_second"] == pytest.approx(rays / metrics["train_seconds"])
     assert 2**26 < metrics["peak_memory_bytes"] < 2**33
 
 
