@@ -90,7 +90,8 @@ LADDERS = {
     "march_rays": Ladder("a thread walks a ray", "a warp per ray, each lane walks a piece of the lattice"),
     "march_visible": Ladder("a thread walks a ray", "a warp per ray, a lane per point of the lattice"),
     "render_rays": Ladder(
-        "a thread walks a ray", "a warp per ray; its lanes share the corners of a sample, summed once a ray"
+        "a thread walks a pixel's rays",
+        "a warp walks a pixel's rays side by side; its lanes share the corners of a cell, summed once a pixel",
     ),
     "interpolate_trilinear": Ladder(
         ONE_THREAD_EACH,

@@ -59,7 +59,7 @@ class FieldConfig:
     )
     num_voxels: int | None = setting(
         None,
-        "voxels of the finest grid; none = by kind and budget, in a box up to 320^3 on a GPU, 80^3 on a CPU; "
+        "voxels of the finest grid; none = by kind and budget, in a box up to 304^3 on a GPU, 80^3 on a CPU; "
         "fewer where a GPU's memory is short",
         low=8,
     )
