@@ -50,8 +50,10 @@ class MaskedAdam:
                 vertices = group.parameter.shape[:-1].numel()
                 places = _places(_rows(before, vertices, vertex_rows), _rows(vertex_rows, vertices, before))
                 shape = group.parameter.shape if vertex_rows is None else (len(vertex_rows), group.parameter.shape[-1])
-                first, second = self.moments.pop(group.name)
-                self.moments[group.name] = _moved(first, *places).view(shape), _moved(second, *places).view(shape)
+                moments = list(self.moments.pop(group.name))
+                for i in range(2):  # one after the other: four of them at once are what a fine grid has no memory for
+                    moments[i] = _moved(moments[i], *places).view(shape)
+                self.moments[group.name] = moments[0], moments[1]
         self._clear_gradients()
 
     def _clear_gradients(self) -> None:
