@@ -2,6 +2,8 @@
 // in the order of their lanes, in which those of one cell mostly follow each other, and the lanes share the corners of a
 // cell: lane 4k + q holds the sums of corner k and of every fourth pack of four channels from q on. The weights that the
 // samples of a cell give a corner are added up before its row is read, the corners once, at the end of the pixel.
+#include <type_traits>
+
 #include "march_visible.cuh"
 #include "pack.cuh"
 
@@ -86,11 +88,11 @@ template <class T, int kPacks>
 void render(const RenderRaysArgs<T>& a, Stream stream) {
   pack_occupancy(a, stream);
   const int64_t threads = 32 * (a.num_rays / a.rays_per_pixel);
-  switch (a.rays_per_pixel) {
-    case 1: return launch(render_rays_kernel<T, kPacks, 1>, threads, "render_rays", stream, a);
-    case 2: return launch(render_rays_kernel<T, kPacks, 2>, threads, "render_rays", stream, a);
-    default: return launch(render_rays_kernel<T, kPacks, 4>, threads, "render_rays", stream, a);
+  if constexpr (std::is_same_v<T, float>) {
+    if (a.rays_per_pixel == 2) return launch(render_rays_kernel<T, kPacks, 2>, threads, "render_rays", stream, a);
+    if (a.rays_per_pixel == 4) return launch(render_rays_kernel<T, kPacks, 4>, threads, "render_rays", stream, a);
   }
+  return launch(render_rays_kernel<T, kPacks, 1>, threads, "render_rays", stream, a);
 }
 
 }  // namespace
@@ -101,7 +103,9 @@ void render_rays(const RenderRaysArgs<T>& a, Stream stream) {
                        reinterpret_cast<uintptr_t>(a.values) % (kWide * sizeof(T)) == 0;
   const int64_t* n = a.density.vertices;
   const bool short_rows = n[0] * n[1] * n[2] <= INT32_MAX;
-  switch (aligned && short_rows && a.channels % kWide == 0 ? a.channels / kWide : 0) {
+  // Several rays are for pictures, which are float; in double they would be a third of the compiler's time.
+  const bool made = a.rays_per_pixel == 1 || std::is_same_v<T, float>;
+  switch (aligned && short_rows && made && a.channels % kWide == 0 ? a.channels / kWide : 0) {
     case 1: return render<T, 1>(a, stream);
     case 2: return render<T, 2>(a, stream);
     case 3: return render<T, 3>(a, stream);
