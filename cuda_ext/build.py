@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent
-WALKS = ("march", "march_visible", "render_rays")  # files that walk along rays
+WALKS = ("camera_rays", "march", "march_visible", "render_rays")  # files that make rays or walk along them
+PLAIN_WALKS = "plain_walks"  # those of the plain ones, in one file
 LIBRARY = ROOT.parent / "nerf" / "ops" / "libnerf.so"
 STAMP = re.compile(rb"nerf-build-stamp:(\w+) cuda=([\w ]*)\0")
 
@@ -108,6 +109,18 @@ def _find_ninja() -> list[str]:
     raise BuildError("ninja is not installed; get it with: pip install ninja")
 
 
+def _plain_kernels(folder: Path) -> list[Path]:
+    """The plain kernels as two files that include them: nvcc takes longer over their headers than over themselves."""
+    texts = {PLAIN_WALKS: "", "plain": ""}
+    for part in sorted(ROOT.glob("cuda_plain/*.cu")):
+        texts[PLAIN_WALKS if part.stem in WALKS else "plain"] += f'#include "{part}"\n'
+    joined = {folder / f"{name}.cu": text for name, text in texts.items()}
+    for path, text in joined.items():
+        if not path.is_file() or path.read_text() != text:  # or ninja would compile them each time
+            path.write_text(text)
+    return list(joined)
+
+
 def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> str:
     torch = _find_torch()
     # Every x86-64 server since 2013 has AVX2; a library for one machine alone may say CXXFLAGS=-march=native.
@@ -133,14 +146,13 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
         f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu $cudart -ldl",
     ]
     objects = []
-    kernels = [*ROOT.glob("cuda*/*.cu")] if nvcc else []
+    kernels = [*ROOT.glob("cuda/*.cu"), *_plain_kernels(folder)] if nvcc else []
     for source in sorted([*ROOT.glob("*.cpp"), *ROOT.glob("[oc]p[su]/*.cpp"), *kernels]):
-        name = source.relative_to(ROOT)
-        objects.append(f"{folder}/{name.parent.name}_{name.name}.o")
+        objects.append(f"{folder}/{source.parent.name}_{source.name}.o")
         lines.append(f"build {objects[-1]}: {'nvcc' if source.suffix == '.cu' else 'cxx'} {source}")
-        if name.stem in WALKS:  # every backend makes the same samples to the last bit
+        if source.stem in (*WALKS, PLAIN_WALKS):  # every backend makes the same samples to the last bit
             lines.append(f"  flags = {'--fmad=false' if source.suffix == '.cu' else '-ffp-contract=off'}")
-        if name.name == "library.cpp":
+        if source.name == "library.cpp":
             lines.append(f"  flags = '-DNERF_BUILD_STAMP=\"{stamp.sources} cuda={stamp.cuda}\"'")
     lines.append(f"build {output}: link {' '.join(objects)}")
     return "\n".join(lines) + "\ndefault " + str(output) + "\n"
