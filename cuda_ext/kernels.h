@@ -3,6 +3,7 @@
 #pragma once
 
 #include "math/adam.h"
+#include "math/camera_rays.h"
 #include "math/cells.h"
 #include "math/composite.h"
 #include "math/contract_basis.h"
@@ -35,6 +36,7 @@ struct Stream {
   template <class T> void composite_backward(const CompositeArgs<T>& args, Stream stream);                  \
   template <class T> void contract_basis(const ContractBasisArgs<T>& args, Stream stream);                  \
   template <class T> void contract_basis_backward(const ContractBasisArgs<T>& args, Stream stream);         \
+  template <class T> void camera_rays(const CameraRaysArgs<T>& args, Stream stream);                        \
   template <class T> void sample_images(const SampleImagesArgs<T>& args, Stream stream);                    \
   template <class T> void total_variation(const TotalVariationArgs<T>& args, Stream stream);                \
   template <class T> void adam(const AdamArgs<T>& args, Stream stream);                                     \

@@ -8,6 +8,9 @@ using torch::stable::detail::StableLibrary;
 
 static void define(StableLibrary& m) {
   m.def(
+      "camera_rays(Tensor c2w, Tensor intrinsics, Tensor pixel_indices, int width, int height, Tensor subpixels) -> "
+      "(Tensor origins, Tensor directions)");
+  m.def(
       "march_rays(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, "
       "float step_size, int capacity=0, float contraction=0.0) -> "
       "(Tensor ray_offsets, Tensor ray_indices, Tensor t_starts, Tensor t_ends, Tensor overflow)");
@@ -51,13 +54,14 @@ static void define(StableLibrary& m) {
       "-> (Tensor values, Tensor opacity, Tensor depth)");
 }
 
-#define NERF_OPERATIONS(implement)                                                                       \
-  implement(march_rays) implement(interpolate_trilinear) implement(interpolate_trilinear_backward)       \
-      implement(interpolate_trilinear_grad) implement(composite_rays) implement(composite_rays_backward) \
-          implement(contract_basis) implement(contract_basis_backward) implement(sample_images)          \
-              implement(total_variation_grad) implement(adam_step) implement(interpolate_cells)          \
-                  implement(interpolate_cells_backward) implement(index_add) implement(distortion_loss)  \
-                      implement(distortion_loss_backward) implement(march_visible) implement(render_rays)
+#define NERF_OPERATIONS(implement)                                                                              \
+  implement(camera_rays) implement(march_rays) implement(interpolate_trilinear)                                 \
+      implement(interpolate_trilinear_backward) implement(interpolate_trilinear_grad) implement(composite_rays) \
+          implement(composite_rays_backward) implement(contract_basis) implement(contract_basis_backward)       \
+              implement(sample_images) implement(total_variation_grad) implement(adam_step)                     \
+                  implement(interpolate_cells) implement(interpolate_cells_backward) implement(index_add)       \
+                      implement(distortion_loss) implement(distortion_loss_backward) implement(march_visible)   \
+                          implement(render_rays)
 
 #define NERF_FAST(operation) m.impl(#operation, TORCH_BOX(&nerf::operation));
 #define NERF_PLAIN(operation) m.impl(#operation, TORCH_BOX(&nerf::Plain<&nerf::operation>::call));

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from nerf.ablation import COMPILE_ERRORS
-from nerf.benchmark_cases import LADDERS, OPS, SIZES, Case, Floor, Problem, all_cases, random_numbers
+from nerf.benchmark_cases import OPS, SIZES, Case, Floor, Problem, all_cases, random_numbers
+from nerf.benchmark_ladders import LADDERS
 from nerf.benchmark_rows import Outputs, Row, load_variants, rows_of
 from nerf.benchmark_timing import Call, Ceilings, Stopwatch, Summary, measure_ceilings, summary
 from nerf.config import setting

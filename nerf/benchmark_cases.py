@@ -4,6 +4,7 @@ A floor counts every byte that has to cross memory once: inputs that are read, v
 What a kernel reads again is its own affair. Legend: R rays, M samples, N points, C channels, X Y Z grid vertices.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,10 +12,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from nerf.cameras import subpixels
 from nerf.ops import reference
 
 FLOAT, LONG = 4, 8  # bytes
 SAMPLES_PER_RAY = 46  # visible ones, lego
+RAYS_PER_PIXEL = 4  # the most that nerf.cameras.SUBPIXELS has
 TOUCHED = 0.05  # share of the vertices that a batch of lego meets
 
 
@@ -75,58 +78,6 @@ class Case:
     op: str
     name: str
     make: Callable[[torch.device], Problem] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Ladder:
-    """The idea of each rung, on CUDA."""
-
-    plain: str
-    fast: str
-
-
-ONE_THREAD_EACH = "one thread per point and channel"
-LADDERS = {
-    "march_rays": Ladder("a thread walks a ray", "a warp per ray, each lane walks a piece of the lattice"),
-    "march_visible": Ladder("a thread walks a ray", "a warp per ray, a lane per point of the lattice"),
-    "render_rays": Ladder(
-        "a thread walks a pixel's rays",
-        "a warp walks a pixel's rays side by side; its lanes share the corners of a cell, summed once a pixel",
-    ),
-    "interpolate_trilinear": Ladder(
-        ONE_THREAD_EACH,
-        "rows of whole 16 bytes: a thread per float4; backward: runs of points keep sums of vertices, two"
-        " threads side by side along z; from sm_90 one 16-byte reduction per addition",
-    ),
-    "composite_rays": Ladder(
-        "a thread per ray",
-        "common channel counts: a warp per ray, transmittance by warp scans, lanes beside each other along a row; all "
-        "loads of 32 samples on their way together",
-    ),
-    "contract_basis": Ladder(
-        "a thread per sample and colour or channel",
-        "degrees known at compile time: a warp moves the rows of its samples as one run, turned in shared memory",
-    ),
-    "distortion_loss": Ladder("a thread per ray", "a warp per ray, the sums over pairs by warp scans"),
-    "sample_images": Ladder("a thread per ray", "a thread per value; four bytes: one load, one store, small blocks"),
-    "total_variation_grad": Ladder(
-        "a thread per value",
-        "rows of whole 16 bytes: a thread per 16 bytes, blocks walk tiles so that neighbours are cached, or "
-        "threads follow a list of vertices",
-    ),
-    "adam_step": Ladder(
-        "a thread per value, powers included",
-        "a block computes its powers once; packs of 16 bytes, four gradients ahead, the rest where they are not zero",
-    ),
-    "interpolate_cells": Ladder(
-        ONE_THREAD_EACH,
-        "rows of whole 16 bytes: a thread per pack, small blocks; backward in the order of its writes, or a warp per "
-        "point",
-    ),
-    "index_add": Ladder(
-        "a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"
-    ),
-}
 
 
 def random_numbers(device: torch.device, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -255,13 +206,30 @@ def render_rays(size: Size, channels: int, device: torch.device) -> Problem:
     return Problem(arguments | {"values_grid": values}, {"forward": floor})
 
 
+def random_pixels(size: Size, device: torch.device) -> Tensor:
+    generator = torch.Generator(device).manual_seed(0)
+    return torch.randint(math.prod(size.images), (size.rays,), device=device, generator=generator)
+
+
+def camera_rays(size: Size, device: torch.device) -> Problem:
+    images, height, width = size.images
+    arguments = {
+        "c2w": random_numbers(device, images, 3, 4, low=-1),
+        "intrinsics": width * random_numbers(device, images, 4, low=0.5, high=1.5),
+        "pixel_indices": random_pixels(size, device),
+        "width": width,
+        "height": height,
+        "subpixels": subpixels(RAYS_PER_PIXEL, device, torch.float32),
+    }
+    return Problem(arguments, {"forward": Floor(size.rays * (LONG + RAYS_PER_PIXEL * 6 * FLOAT))})
+
+
 def sample_images(size: Size, device: torch.device) -> Problem:
     generator = torch.Generator(device).manual_seed(0)
     shape, channels = size.images, 4
     images = torch.randint(256, (*shape, channels), dtype=torch.uint8, device=device, generator=generator)
-    indices = torch.randint(shape[0] * shape[1] * shape[2], (size.rays,), device=device, generator=generator)
     return Problem(
-        {"images": images, "pixel_indices": indices},
+        {"images": images, "pixel_indices": random_pixels(size, device)},
         {"forward": Floor(size.rays * (LONG + channels + FLOAT * channels))},
     )
 
@@ -366,6 +334,7 @@ def all_cases(size: Size) -> Iterator[Case]:
         yield Case(
             "composite_rays", f"{size.rays} rays, {channels} channels", partial(composite, size, channels)
         )
+    yield Case("camera_rays", f"{size.rays} pixels, {RAYS_PER_PIXEL} rays each", partial(camera_rays, size))
     yield Case("march_rays", f"{size.rays} rays, {size.vertices - 1}^3 cells", partial(march, size))
     yield Case("march_visible", f"{size.rays} rays, {size.vertices - 1}^3 cells", partial(march_visible, size))
     yield Case("render_rays", f"{size.rays} rays, {grid}, 12 channels", partial(render_rays, size, 12))

@@ -21,7 +21,7 @@ Arguments = dict[str, object]
 Outputs = tuple[Tensor, ...]
 
 # What torch.compile gains much from: many small kernels that become one.
-COMPILED = ("contract_basis", "sample_images", "adam_step", "interpolate_cells")
+COMPILED = ("camera_rays", "contract_basis", "sample_images", "adam_step", "interpolate_cells")
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from nerf.lenses import Lenses
+from nerf.ops import reference
 from nerf.rays import Rays
 
 # Where the rays of a pixel pass it, (u, v) from its centre in pixels, by their number: no two in a row or column.
@@ -104,12 +106,16 @@ class Cameras:
         width = self.sizes[:, 0].index_select(0, image)
         return image, within % width, within // width
 
-    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1) -> Rays:
+    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType = reference) -> Rays:
         """Rays through pixels: one through the centre of each, or more, as SUBPIXELS has them.
 
         pixel_indices [P] int64 counts pixels image by image, row by row: where all images have one size,
-        (image * height + v) * width + u.
+        (image * height + v) * width + u. ops: Backend.ops, whose camera_rays makes the rays of pinholes.
         """
+        if self.lenses is None and self.sizes is None:
+            shifts = subpixels(per_pixel, self.c2w.device, self.c2w.dtype)
+            rays = ops.camera_rays(self.c2w, self.intrinsics, pixel_indices, self.width, self.height, shifts)
+            return Rays(*rays, per_pixel)
         points, image = self.plane_points(pixel_indices, per_pixel)
         return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image), per_pixel)
 
@@ -145,30 +151,18 @@ class Cameras:
         width, height = self.size(index)
         return self.pixel_range_rays(index, 0, width * height)
 
-    def pixel_range_rays(self, index: int, first: int, end: int, per_pixel: int = 1) -> Rays:
+    def pixel_range_rays(
+        self, index: int, first: int, end: int, per_pixel: int = 1, ops: ModuleType = reference
+    ) -> Rays:
         """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels.
 
-        per_pixel: see rays_through.
+        per_pixel, ops: see rays_through.
         """
-        start, stop = self.first_pixel(index), self.first_pixel(index + 1)
-        if self.lenses is not None:
-            pixels = torch.arange(start + first, min(start + end, stop), device=self.c2w.device)
-            return self.rays_through(pixels, per_pixel)
-        # One camera's numbers need not be fetched for every ray, nor a pixel's place reckoned where its row's and
-        # column's are known.
-        width, height = self.size(index)
-        top, bottom = min(first // width, height), min(-(-end // width), height)
-        like = {"dtype": self.c2w.dtype, "device": self.c2w.device}
-        shift_u, shift_v = subpixels(per_pixel, self.c2w.device, self.c2w.dtype).unbind(-1)
-        u = torch.arange(width, **like)[:, None] + 0.5 + shift_u  # [columns, per_pixel]
-        v = torch.arange(top, bottom, **like)[:, None] + 0.5 + shift_v
-        fx, fy, cx, cy = self.intrinsics[index].unbind(-1)
-        right, up, back = self.c2w[index, :, :3].unbind(-1)
-        across, down = ((u - cx) / fx)[..., None] * right, ((v - cy) / fy)[..., None] * up
-        directions = (across - down[:, None] - back).view(-1, per_pixel, 3)[first - top * width : end - top * width]
-        directions = directions.flatten(0, 1)
-        center = self.c2w[index, :, 3].expand_as(directions).contiguous()
-        return Rays(center, torch.nn.functional.normalize(directions, dim=-1), per_pixel)
+        one, (width, height) = slice(index, index + 1), self.size(index)
+        lens = None if self.lenses is None else self.lenses[one]
+        camera = Cameras(self.c2w[one], self.intrinsics[one], width, height, None, lens)
+        pixels = torch.arange(first, min(end, width * height), device=self.c2w.device)
+        return camera.rays_through(pixels, per_pixel, ops)
 
     def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
         """The same cameras with pictures of another size.

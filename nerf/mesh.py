@@ -100,7 +100,7 @@ def met_distances(field: Field, sampler: RaySampler, cameras: Cameras, index: in
     width, height = cameras.size(index)
     found = []
     for first in range(0, width * height, RAYS_AT_A_TIME):
-        rays = cameras.pixel_range_rays(index, first, first + RAYS_AT_A_TIME)
+        rays = cameras.pixel_range_rays(index, first, first + RAYS_AT_A_TIME, ops=sampler.backend.ops)
         samples = visible_samples(field, sampler, rays)
         through = functional.pad(sample_weights(field, sampler, samples).double().cumsum(0), (1, 0))
         begin, end = through[samples.ray_offsets[:-1]], through[samples.ray_offsets[1:]]

@@ -17,6 +17,7 @@ Legend: R rays, I cameras.
 
 import math
 from dataclasses import replace
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -94,8 +95,11 @@ class PoseRefinement(nn.Module):
         axes, center = self.given.c2w[:, :, :3], self.given.c2w[:, :, 3]
         return torch.cat([axes @ rotation, (axes @ moved[:, :, None]) + center[:, :, None]], dim=-1)
 
-    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1) -> Rays:
-        """Rays of the refined cameras through pixels [P] (Cameras.rays_through), differentiable in the increments."""
+    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType | None = None) -> Rays:
+        """Rays of the refined cameras through pixels [P], differentiable in the increments.
+
+        pixel_indices, per_pixel: see Cameras.rays_through. ops: not asked, its camera_rays has no derivative.
+        """
         points, image = self.given.plane_points(pixel_indices, per_pixel)
         if self.lens is not None:
             scale, shift = self._lens()

@@ -44,8 +44,8 @@ class Rays:
         """The direction in which each pixel is seen, [P,3] unit."""
         if self.per_pixel == 1:
             return self.directions
-        opposite = self.directions[:: self.per_pixel], self.directions[self.per_pixel // 2 :: self.per_pixel]
-        return torch.nn.functional.normalize(sum(opposite), dim=-1)
+        opposite = self.directions[self.per_pixel // 2 :: self.per_pixel]
+        return torch.nn.functional.normalize(self.directions[:: self.per_pixel] + opposite, dim=-1)
 
 
 @dataclass(frozen=True)

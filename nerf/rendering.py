@@ -17,7 +17,7 @@ from nerf.sampler import RaySampler
 # A whole 800x800 frame at once on a GPU, in pieces where samples are kept; small enough for a CPU's caches.
 RAYS_PER_CHUNK = {"cuda": 1 << 22, "cpu": 1 << 14}
 SAMPLED_RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}  # where samples are kept
-SHADED_STEP = 1 << 16  # on a GPU a multiple of so many pixels is shaded
+MOST_SHADED = 1 << 20  # pixels; the layers of a network take a KiB of each
 
 
 @dataclass(frozen=True)
@@ -131,19 +131,19 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
     )
     depth = path.world_depth(depth, opacity)
     opacity, depth = rays.pixel_means(opacity), rays.pixel_means(depth)
-    light = _shade_seen(field, values, opacity, rays.pixel_directions())
+    light = _shade(field, values, opacity, rays.pixel_directions())
     return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
 
 
-def _shade_seen(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
-    """The light [P,3] of pixels that see something: a picture is half background.
+def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
+    """The light [P,3] of pixels, of which half may see nothing.
 
-    For each new number of pixels cuBLAS looks for a kernel and PyTorch for memory; so there are few numbers on a GPU,
-    and pixel 0 fills up.
+    On a CPU those are left out. On a GPU finding them means to wait for the walk, and to launch all that follows after
+    it; tensor cores have shaded them before that.
     """
+    if values.is_cuda:
+        return field.shade(values, opacity, directions)
     seeing = (opacity > 0).nonzero()[:, 0]
-    if opacity.is_cuda:
-        seeing = torch.nn.functional.pad(seeing, (0, -len(seeing) % SHADED_STEP))
     seen = (x.index_select(0, seeing) for x in (values, opacity, directions))
     return torch.zeros_like(directions).index_copy_(0, seeing, field.shade(*seen))
 
@@ -160,10 +160,10 @@ def render_image(
     width, height = cameras.size(index)
     at_a_time = SAMPLED_RAYS_PER_CHUNK if with_normals or field.composited_grid is None else RAYS_PER_CHUNK
     pixels, per_pixel = height * width, sampler.rays_per_pixel
-    size = at_a_time[sampler.backend.device.type] // per_pixel
+    size = min(at_a_time[sampler.backend.device.type] // per_pixel, MOST_SHADED)
     chunks = []
     for first in range(0, pixels, size):
-        rays = cameras.pixel_range_rays(index, first, first + size, per_pixel)
+        rays = cameras.pixel_range_rays(index, first, first + size, per_pixel, sampler.backend.ops)
         if with_normals:
             samples = visible_samples(field, sampler, rays)
             chunks.append(render_samples(field, sampler, samples, background, with_normals))

@@ -46,19 +46,22 @@ class RaySampler:
 
         Where cameras are learned the way is differentiable; where the samples are along it is not.
         """
-        zeros, space = torch.zeros_like(rays.origins[:, 0]), self.grid_map.space
-        lattice = zeros if jitter is None else jitter
-        if rays.per_pixel > 1:
-            lattice = _spread(lattice[:: rays.per_pixel] if jitter is None else jitter, rays.per_pixel)
+        space, ones = self.grid_map.space, torch.ones_like(rays.origins[:, 0])
+        shifts = _shifts(rays.per_pixel, ones.device, ones.dtype)
+        lattice = shifts.repeat(len(ones) // len(shifts)) if jitter is None else _spread(jitter, shifts)
         near = max(self.config.near, space.near)
-        path = space.path(rays.origins, rays.directions, zeros + near, zeros + self.config.far)
+        path = space.path(rays.origins, rays.directions, near * ones, self.config.far * ones)
         origins, directions = self.grid_map.rays_to_grid(path)
         march = origins.detach(), directions.detach(), lattice, self.occupancy.occupied
         return path, (*march, path.near.detach(), path.far.detach(), self.step_size)
 
 
-def _spread(jitter: Tensor, per_pixel: int) -> Tensor:
-    """The jitter [R] of each pixel's rays from the pixel's [P]: evenly spread over a step, still in [-0.5, 0.5)."""
-    shifts = (torch.arange(per_pixel, device=jitter.device, dtype=jitter.dtype) + 0.5) / per_pixel - 0.5
+def _shifts(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """How the lattices of a pixel's rays are shifted against each other, [per_pixel]: evenly over a step."""
+    return (torch.arange(per_pixel, device=device, dtype=dtype) + 0.5) / per_pixel - 0.5
+
+
+def _spread(jitter: Tensor, shifts: Tensor) -> Tensor:
+    """The jitter [R] of all rays from that of the pixels [P]: shifted within a step, still in [-0.5, 0.5)."""
     shifted = jitter[:, None] + shifts
     return (shifted - (shifted >= 0.5).to(shifted) + (shifted < -0.5).to(shifted)).flatten()

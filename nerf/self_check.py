@@ -42,6 +42,11 @@ def _numbers(*shape: int, low: float = 0.0, high: float = 1.0, seed: int = 0) ->
     return low + (high - low) * torch.rand(shape, generator=generator)
 
 
+def _camera_rays() -> tuple:
+    c2w, intrinsics = _numbers(3, 3, 4, low=-1), _numbers(3, 4, low=4, high=9, seed=1)
+    return c2w, intrinsics, (3 * 72 * _numbers(100, seed=2)).long(), 9, 8, _numbers(4, 2, low=-0.5, high=0.5, seed=3)
+
+
 def _march_rays() -> tuple:
     rays, cells = 60, (6, 5, 4)
     center = torch.tensor(cells) / 2
@@ -112,6 +117,7 @@ def _render_rays() -> tuple:
 
 
 CHECKS: dict[str, Check] = {
+    "camera_rays": Check(_camera_rays),
     "march_rays": Check(_march_rays),
     "interpolate_trilinear": Check(_interpolate_trilinear, gradients=("grid", "coords")),
     "composite_rays": Check(_composite_rays, gradients=("density", "values")),

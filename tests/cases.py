@@ -15,6 +15,7 @@ from case_tools import with_gaps as _with_gaps
 from march_cases import MARCH_CASES
 from torch import Tensor
 
+from nerf.cameras import SUBPIXELS
 from nerf.ops import reference
 
 HALF = math.log(2)  # the optical depth that lets half of the light through
@@ -76,6 +77,19 @@ def _pixels(rays: int = 20, channels: int = 3, shape: tuple[int, int, int] = (2,
     indices = (count * numbers(rays, seed=13)).long()
     indices[:2] = torch.tensor([0, count - 1])[:rays]
     return images, indices
+
+
+def _views(
+    pixels: int = 20, cameras: int = 3, width: int = 7, height: int = 5, rays_per_pixel: int = 4
+) -> tuple:
+    """Cameras in any pose, and pixels of their images, the first and the last of all among them."""
+    axes, centers = torch.linalg.qr(numbers(cameras, 3, 3, low=-1, seed=37)).Q, numbers(cameras, 3, 1, low=-4, seed=38)
+    size, count = torch.tensor([width, height]).double(), cameras * width * height
+    focal, middle = numbers(cameras, 2, low=0.7, high=1.4, seed=39), numbers(cameras, 2, low=0.4, high=0.6, seed=40)
+    indices = (count * numbers(pixels, seed=41)).long()
+    indices[:2] = torch.tensor([0, count - 1])[:pixels]
+    intrinsics, shifts = torch.cat([width * focal, size * middle], dim=-1), torch.tensor(SUBPIXELS[rays_per_pixel])
+    return torch.cat([axes, centers], dim=-1), intrinsics, indices, width, height, shifts.double()
 
 
 def _coefficients(samples: int = 30, rays: int = 7, basis: int = 4, channels: int | None = None) -> tuple:
@@ -228,6 +242,17 @@ CASES: dict[str, dict[str, Case]] = {
         "padded": _case(_coefficients, basis=9, channels=28),
         "non_contiguous": _with_gaps(_case(_coefficients)),
         **{f"basis_{k}": _case(_coefficients, basis=k) for k in (1, 2, 9, 16)},
+    },
+    "camera_rays": {
+        "typical": _case(_views),
+        "empty": _case(_views, pixels=0),
+        "one_camera": _case(_views, cameras=1),
+        "one_ray": _case(_views, rays_per_pixel=1),
+        "two_rays": _case(_views, rays_per_pixel=2),
+        "four_rays": _case(_views, pixels=5000),
+        "one_pixel_images": _case(_views, width=1, height=1),
+        "wide_images": _case(_views, width=40_000, height=2),
+        "non_contiguous": _with_gaps(_case(_views)),
     },
     "sample_images": {
         "typical": _case(_pixels),

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from nerf.benchmark import error, measure_case, summaries, wrong_rows
-from nerf.benchmark_cases import LADDERS, OPS, SIZES, Case, Problem, Size, all_cases, touched_vertices
+from nerf.benchmark_cases import OPS, SIZES, Case, Problem, Size, all_cases, touched_vertices
+from nerf.benchmark_ladders import LADDERS
 from nerf.benchmark_rows import Row, load_variants, rows_of
 from nerf.benchmark_timing import (
     LEAST_RUNS,

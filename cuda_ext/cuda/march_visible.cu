@@ -9,13 +9,15 @@ namespace nerf::cuda {
 
 template <class T>
 void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
+  if (!is_short(a)) return cuda_plain::march_visible_count(a, stream);
   pack_occupancy(a, stream);
+  find_clear(a, stream);
   for_each(32 * a.num_rays, "march_visible: count", stream, [a] __device__(int64_t i) {
     const int64_t r = i / 32;
     const int lane = i % 32;
     int64_t count = 0;
     int looks = 0;
-    walk_visible_by_warp<1>(a, a.ray(r), lane, [&](const Look<T>& look) {
+    walk_visible_by_warp<1>(a, pixel_ray<1>(a.ray(r)), lane, [&](const Look<T>& look) {
       const unsigned visible = __ballot_sync(kAllLanes, look.visible);
       if (visible == 0) return true;
       if (lane == 0 && looks < kLooks) a.looks[r * kLooks + looks] = uint64_t(look.k) / 32 << 32 | visible;
@@ -30,6 +32,7 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
 
 template <class T>
 void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
+  if (!is_short(a)) return cuda_plain::march_visible_fill(a, stream);
   for_each(32 * a.num_rays, "march_visible: fill", stream, [a] __device__(int64_t i) {
     const int64_t r = i / 32, begin = a.ray_offsets[r], end = a.ray_offsets[r + 1];
     const int lane = i % 32;
@@ -46,7 +49,7 @@ void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
       if (!write(unsigned(noted), T((noted >> 32) * 32 + lane))) return;
     }
     place = begin;
-    walk_visible_by_warp<1>(a, ray, lane,
+    walk_visible_by_warp<1>(a, pixel_ray<1>(ray), lane,
                             [&](const Look<T>& look) { return write(__ballot_sync(kAllLanes, look.visible), look.k); });
   });
 }

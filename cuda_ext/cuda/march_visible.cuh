@@ -1,5 +1,6 @@
-// A warp walks S rays that stand beside each other, S = 1, 2 or 4: lane S * i + j belongs to ray j. Each lane looks whether
-// eight lattice points in a row of its ray may be occupied; of those that may, each lane looks at one point at a time.
+// A warp walks the S rays of a pixel side by side, S = 1, 2 or 4: lane S * i + j belongs to ray j. Each lane asks for eight
+// lattice points in a row, of all S rays, whether there may be something near; where there may, each lane looks at one
+// point at a time. Reckoned in 32 bits, of which a GPU does several times as many.
 #pragma once
 
 #include "march_offsets.cuh"
@@ -7,76 +8,140 @@
 
 namespace nerf::cuda {
 
+constexpr int kWordEdge = 4;  // cells along the edge of an occupancy word
+constexpr int kPointsOfLane = 8;
+
+// Whether walk_visible_by_warp can count the cells, the words and the vertices.
+template <class T>
+bool is_short(const MarchVisibleArgs<T>& a) {
+  const int64_t* n = a.density.vertices;
+  return n[0] <= kShortCells && n[1] <= kShortCells && n[2] <= kShortCells && n[0] * n[1] * n[2] <= INT32_MAX;
+}
+
+// Fills a.clear: whether an occupancy word and the 26 around it are empty.
+template <class T>
+void find_clear(const MarchVisibleArgs<T>& a, Stream stream) {
+  for_each(a.occupancy().count(), "march_visible: clear", stream, [a] __device__(int64_t i) {
+    const OccupancyWords occupancy = a.occupancy();
+    const Place column = place(i, occupancy.size(2)), at = place(column.row, occupancy.size(1));
+    const int middle[3] = {int(at.row), int(at.column), int(column.column)};
+    int low[3], high[3], size[3];
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+      size[axis] = int(occupancy.size(axis));
+      low[axis] = max2(middle[axis] - 1, 0);
+      high[axis] = min2(middle[axis] + 1, size[axis] - 1);
+    }
+    uint64_t any = 0;
+    for (int x = low[0]; x <= high[0]; ++x)
+      for (int y = low[1]; y <= high[1]; ++y)
+        for (int z = low[2]; z <= high[2]; ++z) any |= occupancy.words[(x * size[1] + y) * size[2] + z];
+    a.clear[i] = any == 0;
+  });
+}
+
+// One of the S rays of a pixel, and what holds for all of them.
+template <class T>
+struct PixelRay {
+  LatticeRay<T> ray;
+  T end;       // no lattice point of the rays lies beyond
+  bool skips;  // where a lane's middle point is in a clear word, none of its points of any ray is in an occupied cell
+};
+
+// Every lane must call it; S lanes side by side have the rays of a pixel. A word is clear if it is farther than a word
+// from the next occupied cell: so far may a lane's points be from the one in their middle, on each axis.
+template <int S, class T>
+__device__ PixelRay<T> pixel_ray(const LatticeRay<T>& ray) {
+  T end = ray.length() + T(1), slope = T(0), apart = T(0);
+  if (!(end == end)) end = T(0);
+  NERF_UNROLL for (int other = 1; other < S; ++other) end = max2(end, __shfl_xor_sync(kAllLanes, end, other));
+  bool straight = ray.contraction == T(0) && ray.t_min < ray.t_max;
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) slope = max2(slope, std::abs(ray.direction[axis]));
+  NERF_UNROLL for (int other = 1; other < S; ++other) {
+    straight &= bool(__shfl_xor_sync(kAllLanes, int(straight), other));
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {  // straight lines are farthest apart at their ends
+      const T first = ray.origin[axis] + ray.t(T(0)) * ray.direction[axis];
+      const T last = ray.origin[axis] + ray.t(end) * ray.direction[axis];
+      apart = max2(apart, std::abs(first - __shfl_xor_sync(kAllLanes, first, other)));
+      apart = max2(apart, std::abs(last - __shfl_xor_sync(kAllLanes, last, other)));
+    }
+  }
+  T reach = T(kPointsOfLane / 2) * ray.step * slope + apart;
+  NERF_UNROLL for (int other = 1; other < S; ++other) reach = max2(reach, __shfl_xor_sync(kAllLanes, reach, other));
+  return {ray, end, straight && reach < T(kWordEdge) - T(0.01)};
+}
+
 // What a lane knows about its lattice point.
 template <class T>
 struct Look {
   bool visible;
-  T k;                     // of the point
-  Stencil<T> stencil;      // around it; all 0 where the point is not in an occupied cell
-  T optical_depth, alpha;  // of this sample alone; 0 there too
+  T k;                      // of the point
+  Stencil<T, int> stencil;  // around it; all 0 where the point is not in an occupied cell
+  T optical_depth, alpha;   // of this sample alone; 0 there too
 };
 
-// Whether a lattice point from k_first to k_last may lie in an occupied cell. Rounding keeps the order of points on a
-// straight ray, so all that lie between two lie in the words between theirs.
+// make_stencil where the cell is known.
 template <class T>
-__device__ bool may_be_occupied(const OccupancyWords& occupancy, const LatticeRay<T>& ray, T k_first, T k_last) {
-  if (ray.contraction != T(0)) return true;
-  T begin[3], end[3];
-  ray.position(ray.t(k_first + T(0.5)), begin);
-  ray.position(ray.t(k_last + T(0.5)), end);
-  int64_t low[3], high[3];
-  for (int axis = 0; axis < 3; ++axis) {
-    const int64_t a = nearest_cell(begin[axis], occupancy.cells[axis]) >> 2;
-    const int64_t b = nearest_cell(end[axis], occupancy.cells[axis]) >> 2;
-    low[axis] = min2(a, b), high[axis] = max2(a, b);
-    if (high[axis] - low[axis] > 1) return true;
+__device__ Stencil<T, int> stencil_in(const int cell[3], const int cells[3], const T* point) {
+  Stencil<T, int> s = {};
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+    const T fraction = clamp(point[axis], T(0), T(cells[axis])) - T(cell[axis]);
+    s.weight[axis][0] = T(1) - fraction;
+    s.weight[axis][1] = fraction;
   }
-  for (int64_t x = low[0]; x <= high[0]; ++x)
-    for (int64_t y = low[1]; y <= high[1]; ++y)
-      for (int64_t z = low[2]; z <= high[2]; ++z)
-        if (occupancy.words[(x * occupancy.size(1) + y) * occupancy.size(2) + z]) return true;
-  return false;
+  s.stride[2] = 1;
+  s.stride[1] = cells[2] + 1;
+  s.stride[0] = (cells[1] + 1) * s.stride[1];
+  s.row = cell[0] * s.stride[0] + cell[1] * s.stride[1] + cell[2];
+  return s;
 }
-
-constexpr int kPointsOfLane = 8;
 
 // Calls see(look) for each 32 / S lattice points a ray with an occupied one among those of the S rays, as long as it
 // returns true or a ray is left that light goes on along. Every lane of the warp takes part in every call.
 template <int S, class T, class See>
-__device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const LatticeRay<T>& ray, int lane, const See& see) {
+__device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const PixelRay<T>& of_pixel, int lane,
+                                     const See& see) {
   constexpr int kLanes = 32 / S, kLanesOfLook = kLanes / kPointsOfLane;  // of a ray
-  constexpr unsigned kRay = S == 1 ? ~0u : S == 2 ? 0x55555555u : 0x11111111u;
-  const OccupancyWords occupancy = a.occupancy();
+  const LatticeRay<T>& ray = of_pixel.ray;
   const int own_place = lane / S, own_ray = lane % S;
+  const int cells[3] = {int(a.cells[0]), int(a.cells[1]), int(a.cells[2])};
+  const int words_y = (cells[1] + kWordEdge - 1) / kWordEdge, words_z = (cells[2] + kWordEdge - 1) / kWordEdge;
+  const auto cell_at = [&](const T* point, int cell[3]) {
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) cell[axis] = nearest_short_cell(point[axis], cells[axis]);
+  };
+  const auto word_of = [&](const int cell[3]) {
+    return ((cell[0] >> 2) * words_y + (cell[1] >> 2)) * words_z + (cell[2] >> 2);
+  };
   const auto on_lattice = [&](T k) { return k + T(1) > k && ray.t(k + T(0.5)) < ray.t_max; };
   bool going_on = true;  // this lane's ray
   T before = T(0);       // optical depth in front of the points that are looked at
-  for (T first = T(0);; first += T(kLanes * kPointsOfLane)) {
-    const T own = first + T(kPointsOfLane * own_place);
-    const bool begun = going_on && on_lattice(own);
-    if (!__any_sync(kAllLanes, begun)) return;
-    unsigned near = __ballot_sync(kAllLanes, begun && may_be_occupied(occupancy, ray, own, own + T(kPointsOfLane - 1)));
-    near = near >> own_ray & kRay;
-    while (true) {
-      const bool looking = going_on && near;
-      if (!__any_sync(kAllLanes, looking)) break;
+  for (T first = T(0);; first += T(32 * kPointsOfLane)) {
+    const T own = first + T(kPointsOfLane * lane);
+    bool near = own < of_pixel.end && own + T(1) > own;
+    if (!__any_sync(kAllLanes, near)) return;
+    if (near && of_pixel.skips) {
+      T middle[3];
+      int cell[3];
+      ray.position(ray.t(own + T(kPointsOfLane / 2)), middle);
+      cell_at(middle, cell);
+      near = !a.clear[word_of(cell)];
+    }
+    unsigned lanes = __ballot_sync(kAllLanes, near);
+    while (lanes) {
+      const int number = (__ffs(lanes) - 1) / kLanesOfLook;
+      lanes &= ~(((1u << kLanesOfLook) - 1) << (kLanesOfLook * number));
       Look<T> look = {};
+      look.k = first + T(kLanes * number + own_place);
       bool occupied = false;
-      T coord[3];
-      if (looking) {
-        const int number = (__ffs(near) - 1) / (S * kLanesOfLook);
-        near &= ~(((1ull << S * kLanesOfLook) - 1) << (S * kLanesOfLook * number));
-        look.k = first + T(kLanes * number + own_place);
-        if (on_lattice(look.k)) {
-          ray.position(ray.t(look.k + T(0.5)), coord);
-          int64_t cell[3];
-          for (int axis = 0; axis < 3; ++axis) cell[axis] = nearest_cell(coord[axis], occupancy.cells[axis]);
-          occupied = occupancy.holds(occupancy.around(cell), cell);
-        }
+      T point[3];
+      int cell[3];
+      if (going_on && on_lattice(look.k)) {
+        ray.position(ray.t(look.k + T(0.5)), point);
+        cell_at(point, cell);
+        occupied = OccupancyWords::holds(a.words[word_of(cell)], cell);
       }
       if (!__any_sync(kAllLanes, occupied)) continue;
       if (occupied) {
-        look.stencil = make_stencil(coord, a.density.vertices);
+        look.stencil = stencil_in(cell, cells, point);
         look.optical_depth = a.density.at(look.stencil) * (ray.t(look.k + T(1)) - ray.t(look.k));
         look.alpha = opacity_of(look.optical_depth);
       }
@@ -89,6 +154,7 @@ __device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const Lattice
       before += __shfl_sync(kAllLanes, through, 32 - S + own_ray);
       if (!see(look)) return;
       going_on = going_on && a.worth_going_on(std::exp(-before));
+      if (!__any_sync(kAllLanes, going_on)) return;
     }
   }
 }

@@ -1,7 +1,7 @@
-// render_rays on CUDA: one warp per pixel, whose rays it walks side by side (march_visible.cuh). The visible samples are taken
-// in the order of their lanes, in which those of one cell mostly follow each other, and the lanes share the corners of a
-// cell: lane 4k + q holds the sums of corner k and of every fourth pack of four channels from q on. The weights that the
-// samples of a cell give a corner are added up before its row is read, the corners once, at the end of the pixel.
+// render_rays on CUDA: a warp prepares the rays of kPixels pixels all at once; then it walks those of one pixel after the
+// other, side by side (march_visible.cuh). The lanes share the corners of a cell: lane 4k + q holds the sums of corner k
+// and of every fourth pack of four channels from q on. What the visible samples of a cell give a corner is added up before
+// its row is read, the corners at the end of the pixel.
 #include <type_traits>
 
 #include "march_visible.cuh"
@@ -10,89 +10,142 @@
 namespace nerf::cuda {
 namespace {
 
-constexpr int kWide = 4;  // channels in a pack, and packs that the lanes of a corner take at once
+constexpr int kWide = 4;    // channels in a pack, and packs that the lanes of a corner take at once
+constexpr int kPixels = 4;  // of a warp
+// Pixels differ in what they take, and a block ends with its slowest warp: small blocks, as many as 64 registers allow.
+constexpr int kWarps = 2, kBlocks = 16;
+
+// What a pixel composites from its visible samples: this lane's corner and channels of it.
+template <class T, int kPacks>
+struct Composited {
+  static constexpr int kRounds = (kPacks + kWide - 1) / kWide;
+  using Row = Pack<T, kWide>;
+
+  const Row* grid;  // of this lane's corner and channels, were the lowest corner vertex 0
+  int first_pack;
+  Row sum[kRounds] = {};
+
+  __device__ Composited(const RenderRaysArgs<T>& a, int lane) : first_pack(lane % kWide) {
+    const int corner = lane / kWide;
+    const int64_t* n = a.density.vertices;
+    const int64_t row = ((corner >> 2) * n[1] + (corner >> 1 & 1)) * n[2] + (corner & 1);
+    grid = reinterpret_cast<const Row*>(a.values_grid) + row * kPacks + first_pack;
+  }
+
+  __device__ void read(int row, Row values[kRounds]) const {
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round)
+      if (kWide * round + first_pack < kPacks) values[round] = grid[int64_t(row) * kPacks + kWide * round];
+  }
+
+  __device__ void add(T weight, const Row values[kRounds]) {
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round)
+#pragma unroll
+      for (int c = 0; c < kWide; ++c) sum[round].v[c] = fma(weight, values[round].v[c], sum[round].v[c]);
+  }
+
+  // The corners' sums together, times share, to the pixel's values.
+  __device__ void write(T share, int lane, T* values) {
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+#pragma unroll
+      for (int c = 0; c < kWide; ++c) {
+        sum[round].v[c] *= share;
+        for (int distance = kWide; distance < 32; distance *= 2)
+          sum[round].v[c] += __shfl_xor_sync(kAllLanes, sum[round].v[c], distance);
+      }
+      if (lane < kWide && kWide * round + first_pack < kPacks)
+        reinterpret_cast<Row*>(values)[kWide * round + first_pack] = sum[round];
+    }
+  }
+};
+
+// What a sample's cell gives each of its corners: [corner][lane], padded so that corners do not share a bank.
+template <class T>
+using SharedWeights = T[8][33];
 
 // kPacks: packs per row; S: rays per pixel.
 template <class T, int kPacks, int S>
-__global__ void __launch_bounds__(kThreads) render_rays_kernel(RenderRaysArgs<T> a) {
-  const int64_t p = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / 32;
-  const int lane = threadIdx.x % 32, corner = lane / kWide, first_pack = lane % kWide;
-  if (p * S >= a.num_rays) return;
-  const int64_t r = p * S + lane % S;
-  const LatticeRay<T> ray = a.ray(r);
-  constexpr int kRounds = (kPacks + kWide - 1) / kWide;
-  Pack<T, kWide> sum[kRounds] = {};
-  const int64_t* vertices = a.density.vertices;
-  int64_t corner_row = 0;  // from the lowest corner of a cell to this lane's
-  for (int axis = 0; axis < 3; ++axis)
-    corner_row = corner_row * vertices[axis] + (corner >> (2 - axis) & 1 && vertices[axis] > 1);
-  const Pack<T, kWide>* grid =
-      reinterpret_cast<const Pack<T, kWide>*>(a.values_grid) + corner_row * kPacks + first_pack;
+__device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const PixelRay<T>& of_pixel, int64_t p, int lane,
+                                     SharedWeights<T>& weights) {
+  const LatticeRay<T>& ray = of_pixel.ray;
+  using Row = typename Composited<T, kPacks>::Row;
+  constexpr int kRounds = Composited<T, kPacks>::kRounds;
+  Composited<T, kPacks> composited(a, lane);
   T before = T(0), opacity = T(0), depth = T(0);  // before: optical depth of the visible samples in front
-  const auto add_cell = [&](int row, T corner_weight) {
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      if (kWide * round + first_pack >= kPacks) break;
-      const Pack<T, kWide> values = grid[int64_t(row) * kPacks + kWide * round];
-#pragma unroll
-      for (int c = 0; c < kWide; ++c) sum[round].v[c] += corner_weight * values.v[c];
-    }
-  };
-  walk_visible_by_warp<S>(a, ray, lane, [&](const Look<T>& look) {
-    unsigned visible = __ballot_sync(kAllLanes, look.visible);
+  walk_visible_by_warp<S>(a, of_pixel, lane, [&](const Look<T>& look) {
+    const unsigned visible = __ballot_sync(kAllLanes, look.visible);
+    if (visible == 0) return true;
     const T thickness = look.visible ? look.optical_depth : T(0), alpha = look.visible ? look.alpha : T(0);
     const T through = sum_up_to<S>(thickness, lane), below = __shfl_up_sync(kAllLanes, through, S);
     const T own_weight = std::exp(-(before + (lane < S ? T(0) : below))) * alpha;
     before += __shfl_sync(kAllLanes, through, 32 - S + lane % S);
     opacity += own_weight;
     depth += own_weight * ray.t(look.k + T(0.5));
-    const int own_row = int(look.stencil.row);
-    int cell = -1;     // its lowest row
-    T of_cell = T(0);  // what this lane's corner weighs in the samples of the cell
-    while (visible) {
-      const int source = __ffs(visible) - 1;
-      visible &= visible - 1;
-      const int row = __shfl_sync(kAllLanes, own_row, source);
-      if (row != cell) {
-        if (cell >= 0) add_cell(cell, of_cell);
-        of_cell = T(0);
-        cell = row;
+    const int own_row = look.stencil.row;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) weights[k][lane] = own_weight * look.stencil.corner_weight(k);
+    __syncwarp();
+    const unsigned in_cell = __match_any_sync(kAllLanes, look.visible ? own_row : -1);  // the lanes in this one's cell
+    unsigned cells = __ballot_sync(kAllLanes, look.visible && lane == __ffs(in_cell) - 1);  // by their first lanes
+    int first = __ffs(cells) - 1;
+    Row values[kRounds];
+    composited.read(__shfl_sync(kAllLanes, own_row, first), values);
+    while (true) {  // the next cell is on its way while this one is added
+      unsigned lanes = __shfl_sync(kAllLanes, in_cell, first);
+      cells &= cells - 1;
+      Row ahead[kRounds];
+      if (cells) {
+        first = __ffs(cells) - 1;
+        composited.read(__shfl_sync(kAllLanes, own_row, first), ahead);
       }
-      T weight = __shfl_sync(kAllLanes, own_weight, source);
-      for (int axis = 0; axis < 3; ++axis) {
-        const T fraction = __shfl_sync(kAllLanes, look.stencil.weight[axis][1], source);
-        weight *= corner >> (2 - axis) & 1 ? fraction : T(1) - fraction;
-      }
-      of_cell += weight;
+      T of_cell = T(0);  // what this lane's corner weighs in the cell's samples
+      for (; lanes; lanes &= lanes - 1) of_cell += weights[lane / kWide][__ffs(lanes) - 1];
+      composited.add(of_cell, values);
+      if (!cells) return true;
+#pragma unroll
+      for (int round = 0; round < kRounds; ++round) values[round] = ahead[round];
     }
-    if (cell >= 0) add_cell(cell, of_cell);
-    return true;
   });
   opacity = warp_sum<S>(opacity);
   depth = warp_sum<S>(depth);
-  if (lane < S) a.opacity[r] = opacity, a.depth[r] = depth;
-#pragma unroll
-  for (int round = 0; round < kRounds; ++round)
-#pragma unroll
-    for (int c = 0; c < kWide; ++c) {
-      sum[round].v[c] *= T(1) / T(S);
-      for (int distance = kWide; distance < 32; distance *= 2)
-        sum[round].v[c] += __shfl_xor_sync(kAllLanes, sum[round].v[c], distance);
-    }
-  for (int round = 0; round < kRounds; ++round)
-    if (corner == 0 && kWide * round + first_pack < kPacks)
-      reinterpret_cast<Pack<T, kWide>*>(a.values)[p * kPacks + kWide * round + first_pack] = sum[round];
+  if (lane < S) a.opacity[p * S + lane] = opacity, a.depth[p * S + lane] = depth;
+  composited.write(T(1) / T(S), lane, a.values + p * kPacks * kWide);
+}
+
+template <class T, int kPacks, int S>
+__global__ void __launch_bounds__(32 * kWarps, kBlocks) render_rays_kernel(RenderRaysArgs<T> a) {
+  __shared__ PixelRay<T> rays_of_warps[kWarps][kPixels * S];
+  __shared__ SharedWeights<T> weights_of_warps[kWarps];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t first = (int64_t(blockIdx.x) * kWarps + warp) * kPixels, num_pixels = a.num_rays / S;
+  if (first >= num_pixels) return;
+  auto& rays = rays_of_warps[warp];
+  const PixelRay<T> own = pixel_ray<S>(a.ray(min2(first * S + lane, a.num_rays - S + lane % S)));
+  if (lane < kPixels * S) rays[lane] = own;
+  __syncwarp();
+  for (int i = 0; i < kPixels && first + i < num_pixels; ++i)
+    render_pixel_by_warp<T, kPacks, S>(a, rays[S * i + lane % S], first + i, lane, weights_of_warps[warp]);
+}
+
+template <class T, int kPacks, int S>
+void render_pixels(const RenderRaysArgs<T>& a, Stream stream) {
+  const int64_t pixels = a.num_rays / S;
+  launch<32 * kWarps>(render_rays_kernel<T, kPacks, S>, 32 * ((pixels + kPixels - 1) / kPixels), "render_rays", stream,
+                      a);
 }
 
 template <class T, int kPacks>
 void render(const RenderRaysArgs<T>& a, Stream stream) {
   pack_occupancy(a, stream);
-  const int64_t threads = 32 * (a.num_rays / a.rays_per_pixel);
+  find_clear(a, stream);
   if constexpr (std::is_same_v<T, float>) {
-    if (a.rays_per_pixel == 2) return launch(render_rays_kernel<T, kPacks, 2>, threads, "render_rays", stream, a);
-    if (a.rays_per_pixel == 4) return launch(render_rays_kernel<T, kPacks, 4>, threads, "render_rays", stream, a);
+    if (a.rays_per_pixel == 2) return render_pixels<T, kPacks, 2>(a, stream);
+    if (a.rays_per_pixel == 4) return render_pixels<T, kPacks, 4>(a, stream);
   }
-  return launch(render_rays_kernel<T, kPacks, 1>, threads, "render_rays", stream, a);
+  return render_pixels<T, kPacks, 1>(a, stream);
 }
 
 }  // namespace
@@ -101,11 +154,9 @@ template <class T>
 void render_rays(const RenderRaysArgs<T>& a, Stream stream) {
   const bool aligned = reinterpret_cast<uintptr_t>(a.values_grid) % (kWide * sizeof(T)) == 0 &&
                        reinterpret_cast<uintptr_t>(a.values) % (kWide * sizeof(T)) == 0;
-  const int64_t* n = a.density.vertices;
-  const bool short_rows = n[0] * n[1] * n[2] <= INT32_MAX;
   // Several rays are for pictures, which are float; in double they would be a third of the compiler's time.
   const bool made = a.rays_per_pixel == 1 || std::is_same_v<T, float>;
-  switch (aligned && short_rows && made && a.channels % kWide == 0 ? a.channels / kWide : 0) {
+  switch (aligned && is_short(a) && made && a.channels % kWide == 0 ? a.channels / kWide : 0) {
     case 1: return render<T, 1>(a, stream);
     case 2: return render<T, 2>(a, stream);
     case 3: return render<T, 3>(a, stream);

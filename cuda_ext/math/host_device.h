@@ -29,14 +29,23 @@ HOST_DEVICE T clamp(T x, T low, T high) {
   return x < low ? low : x > high ? high : x;  // NaN stays NaN
 }
 
-// The cell of 0 <= cell < count that x lies in or next to; NaN is in cell 0. Clamped before the cast: a cast of NaN, or of
-// a number beyond the integers, is undefined.
+constexpr int64_t kShortCells = 1 << 24;  // up to so many every cell's number is a float and an int
+
+// The cell of 0 <= cell < count <= kShortCells that x lies in or next to; NaN is in cell 0. Clamped before the cast: a cast
+// of NaN, or of a number beyond the integers, is undefined.
+template <class T>
+HOST_DEVICE int32_t nearest_short_cell(T x, int32_t count) {
+  const T cell = std::floor(x);
+  return int32_t(cell > T(0) ? min2(cell, T(count - 1)) : T(0));
+}
+
+// The same for any count.
 template <class T>
 HOST_DEVICE int64_t nearest_cell(T x, int64_t count) {
-  const T cell = std::floor(x);
-  // Where every cell's number is a T and an int, 32 bits do: of 64 a GPU casts a quarter as many at a time.
-  if (count <= 1 << 24) return int32_t(cell > T(0) ? min2(cell, T(int32_t(count) - 1)) : T(0));
+  // Of casts to 64 bits a GPU does a quarter as many at a time.
+  if (count <= kShortCells) return nearest_short_cell(x, int32_t(count));
   // The last cell's number may have been rounded up to one that is none; hence a second look at the integer.
+  const T cell = std::floor(x);
   return min2(int64_t(cell > T(0) ? min2(cell, T(count - 1)) : T(0)), count - 1);
 }
 

@@ -25,7 +25,8 @@ struct OccupancyWords {
   HOST_DEVICE uint64_t around(const int64_t cell[3]) const {
     return words[((cell[0] >> 2) * size(1) + (cell[1] >> 2)) * size(2) + (cell[2] >> 2)];
   }
-  HOST_DEVICE static bool holds(uint64_t word, const int64_t cell[3]) {
+  template <class Cell>
+  HOST_DEVICE static bool holds(uint64_t word, const Cell cell[3]) {
     return word >> (16 * (cell[0] & 3) + 4 * (cell[1] & 3) + (cell[2] & 3)) & 1;
   }
 };

@@ -28,7 +28,8 @@ struct DensityGrid {
   T shift, scale;
 
   HOST_DEVICE T at(const T* coord) const { return at(make_stencil(coord, vertices)); }
-  HOST_DEVICE T at(const Stencil<T>& s) const {
+  template <class Row>
+  HOST_DEVICE T at(const Stencil<T, Row>& s) const {
     T sum = T(0);
     NERF_UNROLL for (int k = 0; k < 8; ++k) sum += s.corner_weight(k) * raw[s.corner_row(k)];
     return softplus(sum + shift) * scale;
@@ -44,6 +45,7 @@ struct MarchVisibleArgs : MarchArgs<T> {
   T* coords;                           // [M,3] grid units: midpoints of the samples
   std::vector<std::vector<T>>* found;  // scratch on the CPU: the k that each block of rays sees
   uint64_t* looks;                     // scratch on CUDA, [R,kLooks]: see march_visible.cu
+  bool* clear;                         // scratch on CUDA, one of each word: see march_visible.cuh
 
   // Whether a sample behind this transmittance can be visible.
   HOST_DEVICE bool worth_going_on(T transmittance) const {

@@ -11,14 +11,14 @@
 namespace nerf {
 
 // The cell around a point: the row of its lowest vertex, the distance to the other rows, the weights on each axis.
-template <class T>
+template <class T, class Row = int64_t>
 struct Stencil : CornerWeights<T> {
-  int64_t row;        // vertex index of the corner (0, 0, 0); multiply by C for its address
-  int64_t stride[3];  // rows to the next vertex on each axis; 0 where the grid has one vertex only
-  bool inside[3];     // false: clamped, no gradient with respect to this coordinate
+  Row row;         // vertex index of the corner (0, 0, 0); multiply by C for its address
+  Row stride[3];   // rows to the next vertex on each axis; 0 where the grid has one vertex only
+  bool inside[3];  // false: clamped, no gradient with respect to this coordinate
 
   // Corner k = 4x + 2y + z.
-  HOST_DEVICE int64_t corner_row(int k) const {
+  HOST_DEVICE Row corner_row(int k) const {
     return row + (k & 4 ? stride[0] : 0) + (k & 2 ? stride[1] : 0) + (k & 1 ? stride[2] : 0);
   }
 

@@ -55,7 +55,7 @@ inline void check_capacity(int64_t capacity) {
 
 // Raw density at the vertices of the cells, and the limits of what is visible.
 struct DensityInputs {
-  Tensor grid;
+  Tensor grid, clear;
   double shift, scale, min_transmittance, min_weight;
 
   DensityInputs(const MarchInputs& rays, const Tensor& density_grid, double density_shift, double density_scale,
@@ -65,11 +65,13 @@ struct DensityInputs {
     check_argument("density_grid", density_grid, rays.origins, rays.origins.scalar_type(),
                    {cells.size(0) + 1, cells.size(1) + 1, cells.size(2) + 1, 1});
     grid = dense(density_grid);
+    clear = empty(grid, {grid.is_cuda() ? rays.words.size(0) : 0}, ScalarType::Bool);
   }
 
   template <class T>
   void fill(MarchVisibleArgs<T>& a) const {
     a.density.raw = data<T>(grid);
+    a.clear = data<bool>(clear);
     for (int axis = 0; axis < 3; ++axis) a.density.vertices[axis] = grid.size(axis);
     a.density.shift = T(shift);
     a.density.scale = T(scale);

@@ -31,6 +31,9 @@ Tensor contract_basis(const Tensor& values, const Tensor& basis, const Tensor& r
 Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, const Tensor& ray_indices,
                                int64_t channels);
 
+std::tuple<Tensor, Tensor> camera_rays(const Tensor& c2w, const Tensor& intrinsics, const Tensor& pixel_indices,
+                                       int64_t width, int64_t height, const Tensor& subpixels);
+
 Tensor sample_images(const Tensor& images, const Tensor& pixel_indices);
 
 void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only,

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol
 
 import torch
@@ -11,6 +12,7 @@ from nerf.cameras import Cameras
 from nerf.datasets.pixel_feed import PixelBatch, PixelFeed
 from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
+from nerf.ops import reference
 from nerf.ops.backend import Backend
 from nerf.rays import Rays
 from nerf.sampler import RaySampler
@@ -33,7 +35,7 @@ class RayBatch:
 class RaySource(Protocol):
     """Where rays come from: cameras as they are, or as they are learned."""
 
-    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1) -> Rays: ...
+    def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType = reference) -> Rays: ...
 
 
 class RayBatches:
@@ -98,7 +100,7 @@ class RayBatches:
             (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
         )
         pixels = self.cameras.first_pixel(image) + rows[:, None] * width + columns
-        samples = sampler.sample(self.ray_source.rays_through(pixels.flatten()))
+        samples = sampler.sample(self._rays_through(pixels.flatten()))
         hits = (samples.ray_offsets.diff() > 0).view(pixels.shape)
         if step == 1:
             return hits
@@ -110,7 +112,7 @@ class RayBatches:
         self.rest()
         ranks, jitter = self._choose(count, self.generator)
         pixels, rgba, jitter = (x.to(self.backend.device) for x in (*self._gather(ranks), jitter))
-        return RayBatch(self.ray_source.rays_through(pixels, per_pixel), rgba, jitter, pixels)
+        return RayBatch(self._rays_through(pixels, per_pixel), rgba, jitter, pixels)
 
     def draw_rays(self, count: int, per_pixel: int = 1) -> tuple[Rays, Tensor]:
         """The rays of count pixels and the jitter [count], drawn as draw() does but without colours.
@@ -126,7 +128,10 @@ class RayBatches:
             seed = torch.randint(2**62, (), generator=generator).item()
             generator = torch.Generator(self.backend.device).manual_seed(seed)
         ranks, jitter = self._choose(count, generator)
-        return self.ray_source.rays_through(self._device_pool.pixels(ranks), per_pixel), jitter
+        return self._rays_through(self._device_pool.pixels(ranks), per_pixel), jitter
+
+    def _rays_through(self, pixels: Tensor, per_pixel: int = 1) -> Rays:
+        return self.ray_source.rays_through(pixels, per_pixel, self.backend.ops)
 
     def _choose(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """All that is random: which of the pool's pixels, [R] int64 in rising order, and jitter [R]."""
@@ -175,7 +180,7 @@ class RayBatches:
         """The batch of a training step, and its background [P,3]; the step may be recorded as a CUDA graph."""
         if self._feeds_ahead:
             batch = self._feed.current
-            rays = self.ray_source.rays_through(batch.pixels, per_pixel)
+            rays = self._rays_through(batch.pixels, per_pixel)
             return RayBatch(rays, batch.rgba, batch.jitter, batch.pixels), batch.background
         batch = self.draw(count, per_pixel)
         return batch, background_color(background, count, self.generator, self.backend.device)

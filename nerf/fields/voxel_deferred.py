@@ -26,7 +26,7 @@ class VoxelDeferred(VoxelMlp):
             # Nearby features shall mean nearby colours, or the MLP learns by heart what few views tell.
             numbers = torch.randn(mean.shape, generator=self.noise, device=mean.device)
             seen = mean + self.config.feature_noise * numbers
-        rgb = torch.sigmoid(self.network(torch.cat([seen, view], dim=-1)))
+        rgb = torch.sigmoid(self.network(self.joined(seen, view)))
         if self.config.diffuse:
             # What is composited as colour blends as colour where surfaces meet in a pixel; features do not.
             rgb = rgb + mean[:, :3]

@@ -37,8 +37,14 @@ class VoxelMlp(Field):
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = self.encode_view(ray_directions).index_select(0, ray_indices)
         features = self.interpolate(self.feature_grid, coords)
-        rgb = torch.sigmoid(self.network(torch.cat([features, view], dim=-1)))
+        rgb = torch.sigmoid(self.network(self.joined(features, view)))
         return self.density(coords), rgb
+
+    def joined(self, features: Tensor, view: Tensor) -> Tensor:
+        """The network's inputs [N,I] from features [N,C] and what encode_view gives, rounded where it rounds them."""
+        if self.half and not torch.is_grad_enabled():
+            features, view = features.bfloat16(), view.bfloat16()
+        return torch.cat([features, view], dim=-1)
 
     def network(self, inputs: Tensor) -> Tensor:
         """The MLP's three outputs [N,3] for its inputs [N,I]."""

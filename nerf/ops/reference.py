@@ -12,6 +12,26 @@ from nerf.ops.ray_paths import rays_through_grid
 MAX_LATTICE_POINTS = 1 << 24  # per chunk of rays in march_rays; bounds the memory of the dense lattice
 
 
+def camera_rays(
+    c2w: Tensor, intrinsics: Tensor, pixel_indices: Tensor, width: int, height: int, subpixels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Rays through pixels of I pinhole cameras whose images have one size.
+
+    c2w [I,3,4]: right, up and backward axes and centre of each camera. intrinsics [I,4]: fx, fy, cx, cy in pixels.
+    pixel_indices [P] int64: (image * height + row) * width + column. subpixels [S,2]: where the rays pass,
+    right and down from a pixel's centre, in pixels.
+
+    Returns origins [P*S,3] and unit directions [P*S,3], world units; the rays of a pixel stand beside each other.
+    """
+    image, column, row = pixel_indices // (width * height), pixel_indices % width, pixel_indices // width % height
+    lens, pose = intrinsics.index_select(0, image)[:, None], c2w.index_select(0, image)[:, None]
+    centers = torch.stack([column, row], dim=-1)[:, None] + 0.5
+    x, y = ((centers - lens[..., 2:] + subpixels) / lens[..., :2]).unsqueeze(-2).unbind(-1)  # each [P,S,1]
+    right, up, back, center = pose.unbind(-1)
+    directions = torch.nn.functional.normalize(right * x - up * y - back, dim=-1)
+    return center.expand_as(directions).flatten(0, 1), directions.flatten(0, 1)
+
+
 def march_rays(
     origins: Tensor,
     directions: Tensor,

@@ -145,6 +145,37 @@ void pixels() {
   expect(out[1] == 1 && std::isnan(out[3]) && std::isnan(out[14]), "no pixel there: not a number");
 }
 
+// Two cameras; pixels from the first to the last of all, and others.
+template <class T>
+void rays_of_pixels(int64_t width, int64_t height, int64_t rays_per_pixel) {
+  const int64_t last = 2 * width * height - 1, half = width * height;
+  const std::vector<int64_t> pixels = {0, -1, last, last + 1, half, half - 1, INT64_MAX, INT64_MIN};
+  const auto c2w = numbers<T>(2 * 12, -1), intrinsics = numbers<T>(2 * 4, 1, 2),
+             subpixels = numbers<T>(2 * rays_per_pixel, -0.5, 0.5);
+  const int64_t rays = int64_t(pixels.size()) * rays_per_pixel;
+  std::vector<T> origins(size_t(3 * rays), T(7)), directions(size_t(3 * rays), T(7));
+  const CameraRaysArgs<T> a = {c2w.data(),
+                               intrinsics.data(),
+                               2,
+                               width,
+                               height,
+                               pixels.data(),
+                               int64_t(pixels.size()),
+                               subpixels.data(),
+                               rays_per_pixel,
+                               origins.data(),
+                               directions.data()};
+  cpu::camera_rays(a, {});
+  for (int64_t r = 0; r < rays; ++r) {
+    const int64_t pixel = pixels[size_t(r / rays_per_pixel)], camera = pixel < half ? 0 : 1;
+    const T *origin = &origins[size_t(3 * r)], *d = &directions[size_t(3 * r)];
+    const T length = d[0] * d[0] + d[1] * d[1] + d[2] * d[2];
+    if (pixel < 0 || pixel > last)
+      expect(std::isnan(origin[0]) && std::isnan(origin[2]) && std::isnan(length), "no pixel there: not a number");
+    else expect(origin[2] == c2w[size_t(12 * camera + 11)] && std::abs(length - 1) < 1e-5, "a unit ray of its camera");
+  }
+}
+
 template <class T>
 void everything() {
   for (const int64_t channels : {1, 3, 4, 12, 28})
@@ -165,6 +196,11 @@ void everything() {
   }
   for (const int64_t rows : {0, 1, 33, 1000})
     for (const int64_t channels : {1, 5}) updates<T>(rows, channels);
+  for (const int64_t rays : {0, 1, 4}) {
+    rays_of_pixels<T>(3, 2, rays);
+    rays_of_pixels<T>(1, 1, rays);
+    rays_of_pixels<T>(1 << 20, 1 << 20, rays);
+  }
   for (const int64_t basis : {1, 2, 9, 16}) colours<T>(basis, basis % 4);
 }
 

@@ -136,6 +136,20 @@ def test_pixels_of_huge_images_and_of_very_many_rays(cuda):
     torch.testing.assert_close(found[-LAST:], reference.sample_images(images, indices[-LAST:]))
 
 
+def test_rays_of_very_many_pixels(cuda):
+    needs(24)
+    per_pixel, (images, height, width) = 4, (3, 40_000, 60_000)
+    c2w, intrinsics = torch.randn(images, 3, 4, device=cuda), 1e4 * torch.rand(images, 4, device=cuda) + 1e4
+    pixels = torch.randint(images * height * width, (BEYOND // (3 * per_pixel) + LAST,), device=cuda)
+    shifts = torch.rand(per_pixel, 2, device=cuda) - 0.5
+    found = native.camera_rays(c2w, intrinsics, pixels, width, height, shifts)
+    assert pixels.max() > 1 << 31 and all(x.numel() > 1 << 31 for x in found)
+    alone = native.camera_rays(c2w, intrinsics, pixels[-LAST:], width, height, shifts)
+    for rays, expected in zip(found, alone, strict=True):
+        assert torch.equal(rays[-per_pixel * LAST :], expected)
+    torch.testing.assert_close(alone, reference.camera_rays(c2w, intrinsics, pixels[-LAST:], width, height, shifts))
+
+
 def test_total_variation_of_a_huge_grid(cuda):
     needs(22)
     shape = (BEYOND // (1 << 20) + 1, 512, 512, 4)

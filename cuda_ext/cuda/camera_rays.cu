@@ -1,0 +1,40 @@
+// camera_rays on CUDA: one thread per ray, since a batch has few pixels. The rays of a warp are rows of three numbers side
+// by side, which it writes together: 32 numbers next to each other at a time.
+#include "launch.cuh"
+
+namespace nerf::cuda {
+namespace {
+
+constexpr int kBlock = 64;
+
+template <class T>
+__global__ void __launch_bounds__(kBlock) camera_rays_kernel(CameraRaysArgs<T> a) {
+  __shared__ T staged[kBlock / 32][2][3 * 32];
+  const int64_t num_rays = a.num_pixels * a.rays_per_pixel;
+  const int64_t r = int64_t(blockIdx.x) * kBlock + threadIdx.x, first = r / 32 * 32;
+  const int lane = threadIdx.x % 32;
+  auto& rows = staged[threadIdx.x / 32];
+  if (r < num_rays) {
+    const Place ray = place(r, a.rays_per_pixel);
+    make_camera_ray(a, ray.row, ray.column, rows[0] + 3 * lane, rows[1] + 3 * lane);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int part = 0; part < 3; ++part) {
+    const int64_t i = 3 * first + 32 * part + lane;
+    if (i >= 3 * num_rays) return;
+    a.origins[i] = rows[0][32 * part + lane];
+    a.directions[i] = rows[1][32 * part + lane];
+  }
+}
+
+}  // namespace
+
+template <class T>
+void camera_rays(const CameraRaysArgs<T>& a, Stream stream) {
+  launch<kBlock>(camera_rays_kernel<T>, a.num_pixels * a.rays_per_pixel, "camera_rays", stream, a);
+}
+
+NERF_INSTANTIATE(camera_rays, CameraRaysArgs)
+
+}  // namespace nerf::cuda
