@@ -68,6 +68,9 @@ def test_floors_are_the_bytes_of_inputs_and_outputs():
         assert problem.floors["forward"].num_bytes == bytes_of(*tensors, *outputs)
         gradients = (*outputs, a["density"], a["values"])
         assert problem.floors["backward"].num_bytes == bytes_of(*tensors, outputs[3], *gradients)
+    for problem in problems("camera_rays").values():
+        outputs = reference.camera_rays(**problem.arguments)
+        assert problem.floors["forward"].num_bytes == bytes_of(problem.arguments["pixel_indices"], *outputs)
     for problem in problems("march_rays").values():
         a = dict(problem.arguments)
         outputs = reference.march_rays(**a)

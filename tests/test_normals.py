@@ -139,8 +139,8 @@ def test_an_image_with_normals_does_not_depend_on_its_pieces(backend: Backend, m
     made: list[int] = []
     original = Cameras.pixel_range_rays
 
-    def counted(cameras: Cameras, index: int, first: int, end: int, per_pixel: int) -> Rays:
-        rays = original(cameras, index, first, end, per_pixel)
+    def counted(*arguments: object) -> Rays:
+        rays = original(*arguments)
         made.append(len(rays))
         return rays
 

@@ -279,6 +279,20 @@ def test_an_image_of_several_rays_a_pixel_does_not_depend_on_its_pieces(
         torch.testing.assert_close(pieces.normals, whole.normals, rtol=0, atol=1e-3)
 
 
+def test_a_picture_takes_its_rays_from_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pictures are the same without, and late."""
+    backend = select("native", "cpu")
+    field, made, camera_rays = random_field("voxel_deferred", backend), [], backend.ops.camera_rays
+
+    def counted(*arguments: object) -> object:
+        made.append(arguments)
+        return camera_rays(*arguments)
+
+    monkeypatch.setattr(backend.ops, "camera_rays", counted)
+    render_image(field, sampler_of(field, 0.1, FEW), small_camera(), 0, BACKGROUND)
+    assert len(made) == 1
+
+
 def test_several_rays_a_pixel_in_one_walk_are_what_their_samples_show(backend: Backend) -> None:
     field, rays = random_field("voxel_deferred", backend), small_camera().pixel_range_rays(0, 0, 88, 4)
     for config in (replace(ALL_SAMPLES, rays_per_pixel=4), replace(FEW, min_weight=0.02)):

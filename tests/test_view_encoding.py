@@ -19,3 +19,8 @@ def test_it_is_the_direction_and_its_sines_and_cosines() -> None:
 def test_no_frequencies_leave_the_direction() -> None:
     directions = torch.randn(4, 3)
     assert torch.equal(encode_view(directions, 0, 3), directions)
+
+
+def test_it_can_be_rounded_on_the_way() -> None:
+    directions = torch.nn.functional.normalize(torch.randn(5, 3), dim=-1)
+    assert torch.equal(encode_view(directions, 3, 24, torch.bfloat16), encode_view(directions, 3, 24).bfloat16())

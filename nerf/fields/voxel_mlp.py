@@ -42,9 +42,7 @@ class VoxelMlp(Field):
 
     def joined(self, features: Tensor, view: Tensor) -> Tensor:
         """The network's inputs [N,I] from features [N,C] and what encode_view gives, rounded where it rounds them."""
-        if self.half and not torch.is_grad_enabled():
-            features, view = features.bfloat16(), view.bfloat16()
-        return torch.cat([features, view], dim=-1)
+        return torch.cat([features.to(view.dtype), view], dim=-1)
 
     def network(self, inputs: Tensor) -> Tensor:
         """The MLP's three outputs [N,3] for its inputs [N,I]."""
@@ -61,7 +59,8 @@ class VoxelMlp(Field):
         """The MLP's inputs behind the features, [R,inputs - C], for unit directions [R,3]."""
         inputs = self.mlp[0].in_features
         width = (padded(inputs) if self.half else inputs) - self.config.feature_channels
-        view = encode_view(directions, self.config.view_frequencies, width)
+        rounded = torch.bfloat16 if self.half and not torch.is_grad_enabled() else None
+        view = encode_view(directions, self.config.view_frequencies, width, rounded)
         return view if self.view_weight is None else view * self.view_weight
 
     def parameter_groups(self) -> list[ParameterGroup]:
