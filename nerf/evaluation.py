@@ -75,6 +75,8 @@ def evaluate(
             perceptual = Lpips(device)
         except LpipsUnavailable as error:
             no_lpips = str(error)
+    if device.type == "cuda":  # the first picture of a process loads kernels, and is no measure of the others
+        render_image(field, sampler, cameras, 0, background)
     psnr, ssim, lpips, depth_error, exposure_gain, seconds = [], [], [], [], [], 0.0
     for index in range(0, len(images), every):
         _synchronize(device)

@@ -45,6 +45,9 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
     facts = pose_facts(settings, opened.cameras, opened.given_cameras)
     metrics = _training_facts(opened.folder) | scores.summary() | facts | {
+        "scene": settings.dataset.scene,
+        "field": settings.field.name,
+        "image_size": [views.cameras.width, views.cameras.height],
         "split": config.split,
         "rays_per_pixel": opened.sampler.rays_per_pixel,
         "scored_by": {

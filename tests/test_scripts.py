@@ -128,9 +128,14 @@ def test_evaluate_scores_another_split_of_the_newest_run(
     shutil.copytree(trained[0], "outputs/two")
     Path("outputs/one/model.pt").write_bytes(b"never read")
     os.utime("outputs/one/model.pt", (1, 1))
+    of_training = json.loads(Path("outputs/two/metrics.json").read_text())
+    Path("outputs/two/metrics.json").unlink()
     assert call_script("evaluate", "split=train", "every=50", "hydra.run.dir=scores") == 0
     assert "dB over 2 train views" in capsys.readouterr().out
-    assert json.loads(Path("scores/metrics.json").read_text())["split"] == "train"
+    found = json.loads(Path("scores/metrics.json").read_text())
+    assert found["split"] == "train" and "train_seconds" not in found
+    for known in ("scene", "field", "image_size"):  # to a model that came without its metrics too
+        assert found[known] == of_training[known]
 
 
 def test_pictures_have_the_rays_per_pixel_that_are_asked_for(

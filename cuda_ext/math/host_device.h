@@ -39,13 +39,11 @@ HOST_DEVICE int32_t nearest_short_cell(T x, int32_t count) {
   return int32_t(cell > T(0) ? min2(cell, T(count - 1)) : T(0));
 }
 
-// The same for any count.
+// The same for any count. Not by asking for the count first: a kernel that only waits for memory waits longer with it.
 template <class T>
 HOST_DEVICE int64_t nearest_cell(T x, int64_t count) {
-  // Of casts to 64 bits a GPU does a quarter as many at a time.
-  if (count <= kShortCells) return nearest_short_cell(x, int32_t(count));
-  // The last cell's number may have been rounded up to one that is none; hence a second look at the integer.
   const T cell = std::floor(x);
+  // The last cell's number may have been rounded up to one that is none; hence a second look at the integer.
   return min2(int64_t(cell > T(0) ? min2(cell, T(count - 1)) : T(0)), count - 1);
 }
 
