@@ -109,16 +109,23 @@ def _find_ninja() -> list[str]:
     raise BuildError("ninja is not installed; get it with: pip install ninja")
 
 
-def _plain_kernels(folder: Path) -> list[Path]:
-    """The plain kernels as two files that include them: nvcc takes longer over their headers than over themselves."""
-    texts = {PLAIN_WALKS: "", "plain": ""}
-    for part in sorted(ROOT.glob("cuda_plain/*.cu")):
-        texts[PLAIN_WALKS if part.stem in WALKS else "plain"] += f'#include "{part}"\n'
-    joined = {folder / f"{name}.cu": text for name, text in texts.items()}
-    for path, text in joined.items():
-        if not path.is_file() or path.read_text() != text:  # or ninja would compile them each time
-            path.write_text(text)
-    return list(joined)
+def _joined(path: Path, parts: list[Path]) -> Path:
+    """A file that includes others: compilers take longer over the headers than over what stands below them."""
+    text = "".join(f'#include "{part}"\n' for part in sorted(parts))
+    if not path.is_file() or path.read_text() != text:  # or ninja would compile it each time
+        path.write_text(text)
+    return path
+
+
+def _sources(folder: Path, with_cuda: bool) -> list[Path]:
+    """What is compiled, some of it joined in the folder."""
+    sources = [ROOT / "library.cpp", *ROOT.glob("cpu/*.cpp"), _joined(folder / "ops.cpp", [*ROOT.glob("ops/*.cpp")])]
+    if with_cuda:
+        plain = {path: path.stem in WALKS for path in ROOT.glob("cuda_plain/*.cu")}
+        walks = _joined(folder / f"{PLAIN_WALKS}.cu", [path for path, is_walk in plain.items() if is_walk])
+        others = _joined(folder / "plain.cu", [path for path, is_walk in plain.items() if not is_walk])
+        sources += [*ROOT.glob("cuda/*.cu"), walks, others]
+    return sorted(sources)
 
 
 def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> str:
@@ -146,8 +153,7 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
         f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu $cudart -ldl",
     ]
     objects = []
-    kernels = [*ROOT.glob("cuda/*.cu"), *_plain_kernels(folder)] if nvcc else []
-    for source in sorted([*ROOT.glob("*.cpp"), *ROOT.glob("[oc]p[su]/*.cpp"), *kernels]):
+    for source in _sources(folder, nvcc is not None):
         objects.append(f"{folder}/{source.parent.name}_{source.name}.o")
         lines.append(f"build {objects[-1]}: {'nvcc' if source.suffix == '.cu' else 'cxx'} {source}")
         if source.stem in (*WALKS, PLAIN_WALKS):  # every backend makes the same samples to the last bit

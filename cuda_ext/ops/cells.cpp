@@ -4,14 +4,14 @@
 namespace nerf {
 namespace {
 
-void check_inputs(const Tensor& feats, const Tensor& points) {
+void check_cells(const Tensor& feats, const Tensor& points) {
   check_floating("feats", feats);
   check_argument("feats", feats, feats, feats.scalar_type(), {kAny, 8, kAny});
   check_argument("points", points, feats, feats.scalar_type(), {feats.size(0), 3});
 }
 
 template <class T>
-CellsArgs<T> arguments(const Tensor& feats, const Tensor& points) {
+CellsArgs<T> cells_arguments(const Tensor& feats, const Tensor& points) {
   CellsArgs<T> a = {};
   a.feats = data<T>(feats);
   a.points = data<T>(points);
@@ -23,12 +23,12 @@ CellsArgs<T> arguments(const Tensor& feats, const Tensor& points) {
 }  // namespace
 
 Tensor interpolate_cells(const Tensor& feats, const Tensor& points) {
-  check_inputs(feats, points);
+  check_cells(feats, points);
   const Tensor f = dense(feats), x = dense(points);
   Tensor out = empty(f, {f.size(0), f.size(2)}, f.scalar_type());
   with_scalar(f, [&](auto scalar) {
     using T = decltype(scalar);
-    CellsArgs<T> a = arguments<T>(f, x);
+    CellsArgs<T> a = cells_arguments<T>(f, x);
     a.out = data<T>(out);
     NERF_CALL(f, cells, a);
   });
@@ -37,7 +37,7 @@ Tensor interpolate_cells(const Tensor& feats, const Tensor& points) {
 
 std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, const Tensor& feats, const Tensor& points,
                                                       bool needs_feats, bool needs_points) {
-  check_inputs(feats, points);
+  check_cells(feats, points);
   check_argument("grad_out", grad_out, feats, feats.scalar_type(), {feats.size(0), feats.size(2)});
   const Tensor go = dense(grad_out), f = dense(feats), x = dense(points);
   const Shape feats_shape = {f.size(0), 8, f.size(2)};
@@ -45,7 +45,7 @@ std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, co
   Tensor grad_points = needs_points ? empty(f, {f.size(0), 3}, f.scalar_type()) : no_gradient(f);
   with_scalar(f, [&](auto scalar) {
     using T = decltype(scalar);
-    CellsArgs<T> a = arguments<T>(f, x);
+    CellsArgs<T> a = cells_arguments<T>(f, x);
     a.grad_out = data<T>(go);
     a.grad_feats = needs_feats ? data<T>(grad_feats) : nullptr;
     a.grad_points = needs_points ? data<T>(grad_points) : nullptr;

@@ -4,8 +4,8 @@
 namespace nerf {
 namespace {
 
-void check_inputs(const Tensor& density, const Tensor& values, const Tensor& t_starts, const Tensor& t_ends,
-                  const Tensor& ray_offsets) {
+void check_samples(const Tensor& density, const Tensor& values, const Tensor& t_starts, const Tensor& t_ends,
+                   const Tensor& ray_offsets) {
   check_floating("density", density);
   const ScalarType dtype = density.scalar_type();
   check_argument("density", density, density, dtype, {kAny});
@@ -18,8 +18,9 @@ void check_inputs(const Tensor& density, const Tensor& values, const Tensor& t_s
 }
 
 template <class T>
-CompositeArgs<T> arguments(const Tensor& density, const Tensor& values, const Tensor& t_starts, const Tensor& t_ends,
-                           const Tensor& ray_offsets, const Tensor& weights, double min_transmittance) {
+CompositeArgs<T> composite_arguments(const Tensor& density, const Tensor& values, const Tensor& t_starts,
+                                     const Tensor& t_ends, const Tensor& ray_offsets, const Tensor& weights,
+                                     double min_transmittance) {
   CompositeArgs<T> a = {};
   a.density = data<T>(density);
   a.values = data<T>(values);
@@ -39,7 +40,7 @@ CompositeArgs<T> arguments(const Tensor& density, const Tensor& values, const Te
 std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density, const Tensor& values,
                                                           const Tensor& t_starts, const Tensor& t_ends,
                                                           const Tensor& ray_offsets, double min_transmittance) {
-  check_inputs(density, values, t_starts, t_ends, ray_offsets);
+  check_samples(density, values, t_starts, t_ends, ray_offsets);
   const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts), ends = dense(t_ends),
                offsets = dense(ray_offsets);
   const ScalarType dtype = sigma.scalar_type();
@@ -49,7 +50,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
   Tensor weights = empty(sigma, {sigma.size(0)}, dtype);
   with_scalar(sigma, [&](auto scalar) {
     using T = decltype(scalar);
-    CompositeArgs<T> a = arguments<T>(sigma, v, starts, ends, offsets, weights, min_transmittance);
+    CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, weights, min_transmittance);
     a.out_values = data<T>(out);
     a.opacity = data<T>(opacity);
     a.depth = data<T>(depth);
@@ -63,7 +64,7 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
                                                    const Tensor& density, const Tensor& values, const Tensor& t_starts,
                                                    const Tensor& t_ends, const Tensor& ray_offsets,
                                                    const Tensor& weights, double min_transmittance) {
-  check_inputs(density, values, t_starts, t_ends, ray_offsets);
+  check_samples(density, values, t_starts, t_ends, ray_offsets);
   const ScalarType dtype = density.scalar_type();
   const int64_t num_rays = ray_offsets.size(0) - 1, num_samples = density.size(0);
   check_argument("grad_values", grad_values, density, dtype, {num_rays, values.size(1)});
@@ -78,7 +79,7 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
   Tensor grad_of_values = empty(sigma, {num_samples, v.size(1)}, dtype);
   with_scalar(sigma, [&](auto scalar) {
     using T = decltype(scalar);
-    CompositeArgs<T> a = arguments<T>(sigma, v, starts, ends, offsets, w, min_transmittance);
+    CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, w, min_transmittance);
     a.grad_out_values = data<T>(gv);
     a.grad_opacity = data<T>(go);
     a.grad_depth = data<T>(gd);

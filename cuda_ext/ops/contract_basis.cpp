@@ -5,7 +5,7 @@ namespace nerf {
 namespace {
 
 template <class T>
-ContractBasisArgs<T> arguments(const Tensor& basis, const Tensor& ray_indices, int64_t channels) {
+ContractBasisArgs<T> basis_arguments(const Tensor& basis, const Tensor& ray_indices, int64_t channels) {
   ContractBasisArgs<T> a = {};
   a.basis = data<T>(basis);
   a.ray_indices = data<int64_t>(ray_indices);
@@ -35,7 +35,7 @@ Tensor contract_basis(const Tensor& values, const Tensor& basis, const Tensor& r
   Tensor out = empty(v, {v.size(0), kColors}, dtype);
   with_scalar(v, [&](auto scalar) {
     using T = decltype(scalar);
-    ContractBasisArgs<T> a = arguments<T>(b, rays, v.size(1));
+    ContractBasisArgs<T> a = basis_arguments<T>(b, rays, v.size(1));
     a.values = data<T>(v);
     a.out = data<T>(out);
     NERF_CALL(v, contract_basis, a);
@@ -55,7 +55,7 @@ Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, cons
   Tensor grad_values = empty(go, {go.size(0), channels}, dtype);
   with_scalar(go, [&](auto scalar) {
     using T = decltype(scalar);
-    ContractBasisArgs<T> a = arguments<T>(b, rays, channels);
+    ContractBasisArgs<T> a = basis_arguments<T>(b, rays, channels);
     a.grad_out = data<T>(go);
     a.grad_values = data<T>(grad_values);
     NERF_CALL(go, contract_basis_backward, a);

@@ -4,7 +4,7 @@
 namespace nerf {
 namespace {
 
-void check_inputs(const Tensor& weights, const Tensor& t_starts, const Tensor& t_ends, const Tensor& ray_offsets) {
+void check_intervals(const Tensor& weights, const Tensor& t_starts, const Tensor& t_ends, const Tensor& ray_offsets) {
   check_floating("weights", weights);
   const ScalarType dtype = weights.scalar_type();
   check_argument("weights", weights, weights, dtype, {kAny});
@@ -15,8 +15,8 @@ void check_inputs(const Tensor& weights, const Tensor& t_starts, const Tensor& t
 }
 
 template <class T>
-DistortionArgs<T> arguments(const Tensor& weights, const Tensor& t_starts, const Tensor& t_ends,
-                            const Tensor& ray_offsets) {
+DistortionArgs<T> distortion_arguments(const Tensor& weights, const Tensor& t_starts, const Tensor& t_ends,
+                                       const Tensor& ray_offsets) {
   DistortionArgs<T> a = {};
   a.weights = data<T>(weights);
   a.t_starts = data<T>(t_starts);
@@ -29,12 +29,12 @@ DistortionArgs<T> arguments(const Tensor& weights, const Tensor& t_starts, const
 }  // namespace
 
 Tensor distortion_loss(const Tensor& weights, const Tensor& t_starts, const Tensor& t_ends, const Tensor& ray_offsets) {
-  check_inputs(weights, t_starts, t_ends, ray_offsets);
+  check_intervals(weights, t_starts, t_ends, ray_offsets);
   const Tensor w = dense(weights), starts = dense(t_starts), ends = dense(t_ends), offsets = dense(ray_offsets);
   Tensor loss = empty(w, {offsets.size(0) - 1}, w.scalar_type());
   with_scalar(w, [&](auto scalar) {
     using T = decltype(scalar);
-    DistortionArgs<T> a = arguments<T>(w, starts, ends, offsets);
+    DistortionArgs<T> a = distortion_arguments<T>(w, starts, ends, offsets);
     a.loss = data<T>(loss);
     NERF_CALL(w, distortion, a);
   });
@@ -43,14 +43,14 @@ Tensor distortion_loss(const Tensor& weights, const Tensor& t_starts, const Tens
 
 Tensor distortion_loss_backward(const Tensor& grad_loss, const Tensor& weights, const Tensor& t_starts,
                                 const Tensor& t_ends, const Tensor& ray_offsets) {
-  check_inputs(weights, t_starts, t_ends, ray_offsets);
+  check_intervals(weights, t_starts, t_ends, ray_offsets);
   check_argument("grad_loss", grad_loss, weights, weights.scalar_type(), {ray_offsets.size(0) - 1});
   const Tensor w = dense(weights), starts = dense(t_starts), ends = dense(t_ends), offsets = dense(ray_offsets),
                g = dense(grad_loss);
   Tensor grad_weights = zeros(w, {w.size(0)}, w.scalar_type());  // zero for samples that belong to no ray
   with_scalar(w, [&](auto scalar) {
     using T = decltype(scalar);
-    DistortionArgs<T> a = arguments<T>(w, starts, ends, offsets);
+    DistortionArgs<T> a = distortion_arguments<T>(w, starts, ends, offsets);
     a.grad_loss = data<T>(g);
     a.grad_weights = data<T>(grad_weights);
     NERF_CALL(w, distortion_backward, a);

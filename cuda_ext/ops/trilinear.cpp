@@ -4,7 +4,7 @@
 namespace nerf {
 namespace {
 
-void check_inputs(const char* name, const Tensor& grid, const Tensor& coords) {
+void check_grid(const char* name, const Tensor& grid, const Tensor& coords) {
   check_floating(name, grid);
   check_argument(name, grid, grid, grid.scalar_type(), {kAny, kAny, kAny, kAny});
   if (grid.size(0) * grid.size(1) * grid.size(2) == 0)
@@ -13,7 +13,7 @@ void check_inputs(const char* name, const Tensor& grid, const Tensor& coords) {
 }
 
 template <class T>
-TrilinearArgs<T> arguments(const Tensor& grid, const Tensor& coords) {
+TrilinearArgs<T> grid_arguments(const Tensor& grid, const Tensor& coords) {
   TrilinearArgs<T> a = {};
   a.grid = data<T>(grid);
   for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = grid.size(axis);
@@ -26,12 +26,12 @@ TrilinearArgs<T> arguments(const Tensor& grid, const Tensor& coords) {
 }  // namespace
 
 Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords) {
-  check_inputs("grid", grid, coords);
+  check_grid("grid", grid, coords);
   const Tensor g = dense(grid), x = dense(coords);
   Tensor out = empty(g, {x.size(0), g.size(3)}, g.scalar_type());
   with_scalar(g, [&](auto scalar) {
     using T = decltype(scalar);
-    TrilinearArgs<T> a = arguments<T>(g, x);
+    TrilinearArgs<T> a = grid_arguments<T>(g, x);
     a.out = data<T>(out);
     NERF_CALL(g, trilinear, a);
   });
@@ -40,7 +40,7 @@ Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords) {
 
 std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
                                                           const Tensor& coords, bool needs_grid, bool needs_coords) {
-  check_inputs("grid", grid, coords);
+  check_grid("grid", grid, coords);
   check_argument("grad_out", grad_out, grid, grid.scalar_type(), {coords.size(0), grid.size(3)});
   const Tensor go = dense(grad_out), g = dense(grid), x = dense(coords);
   const Shape grid_shape = {g.size(0), g.size(1), g.size(2), g.size(3)};
@@ -48,7 +48,7 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
   Tensor grad_coords = needs_coords ? empty(g, {x.size(0), 3}, g.scalar_type()) : no_gradient(g);
   with_scalar(g, [&](auto scalar) {
     using T = decltype(scalar);
-    TrilinearArgs<T> a = arguments<T>(g, x);
+    TrilinearArgs<T> a = grid_arguments<T>(g, x);
     a.grad_out = data<T>(go);
     a.grad_grid = needs_grid ? data<T>(grad_grid) : nullptr;
     a.grad_coords = needs_coords ? data<T>(grad_coords) : nullptr;
@@ -58,13 +58,13 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
 }
 
 void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords) {
-  check_inputs("grad", grad, coords);
+  check_grid("grad", grad, coords);
   check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), grad.size(3)});
   check_in_place("grad", grad);
   const Tensor go = dense(grad_out), x = dense(coords);
   with_scalar(grad, [&](auto scalar) {
     using T = decltype(scalar);
-    TrilinearArgs<T> a = arguments<T>(grad, x);
+    TrilinearArgs<T> a = grid_arguments<T>(grad, x);
     a.grad_out = data<T>(go);
     a.grad_grid = data<T>(grad);
     NERF_CALL(grad, trilinear_backward, a);
