@@ -7,6 +7,7 @@ of which both poses are known, tell how; held-out cameras are moved alike (Lin e
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from nerf.cameras import Cameras
 from nerf.config import Config, PosesConfig
@@ -14,14 +15,16 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.ray_batches import RayBatches
 from nerf.fields.field import Field
 from nerf.losses import photometric
-from nerf.pose_alignment import align, perturbed, pose_errors
+from nerf.pose_alignment import Similarity, align, align_views, perturbed, pose_errors
 from nerf.pose_refinement import PoseRefinement, scene_radius
-from nerf.rendering import background, render_samples, visible_samples
+from nerf.rendering import background, render_rays, render_samples, visible_samples
 from nerf.sampler import RaySampler
 
 # Of each view in a step of its refinement: 64 led views of fern's 1008x756 pixels away from where they were right.
 RAYS_PER_VIEW = 512
 MAX_RAYS = {"cuda": 1 << 16, "cpu": 1 << 12}
+PIXELS_ACROSS = 12  # of each training image: where it sees what tells how the scene was moved
+SEEN = 0.5  # opacity from which on something is seen
 LEARNING_RATE = 1e-3  # views start near their place
 
 
@@ -45,7 +48,7 @@ def place(
         return views
     if split == "train":
         return replace(views, cameras=learned)
-    cameras = align(given, learned).applied(views.cameras)
+    cameras = _alignment(field, sampler, config, given, learned).applied(views.cameras)
     if config.poses.intrinsics:  # one correction for all, in shares of the image: that of any camera
         change = learned.intrinsics[:1] / given.intrinsics[:1]
         cameras = replace(cameras, intrinsics=cameras.intrinsics * change)
@@ -56,6 +59,33 @@ def place(
         c2w[list(chosen)] = refine(field, sampler, config, some).c2w.cpu()
         cameras = replace(cameras, c2w=c2w)
     return replace(views, cameras=cameras)
+
+
+@torch.no_grad()
+def _alignment(
+    field: Field, sampler: RaySampler, config: Config, given: Cameras, learned: Cameras
+) -> Similarity:
+    """The similarity that takes given cameras to learned ones, by what the learned ones see of the field."""
+    start, device = align(given, learned), sampler.backend.device
+    if torch.equal(given.c2w, learned.c2w):
+        return start
+    pixels = torch.cat([_spread_pixels(learned, index) for index in range(len(learned))])
+    rays = learned.to(device).rays_through(pixels.to(device), ops=sampler.backend.ops)
+    seen = render_rays(field, sampler, rays, background(config, field))
+    distances, hit = seen.distance().cpu(), seen.opacity.cpu() > SEEN
+    if hit.sum() < len(learned):  # too little to tell
+        return start
+    chosen = pixels[hit]
+    before, after = given.rays_through(chosen), learned.rays_through(chosen)
+    return align_views(start, before, after, distances[hit], learned.image_of(chosen))
+
+
+def _spread_pixels(cameras: Cameras, index: int) -> Tensor:
+    """Pixels in the middle of PIXELS_ACROSS by PIXELS_ACROSS equal parts of an image, [N] int64."""
+    width, height = cameras.size(index)
+    middle = (torch.arange(PIXELS_ACROSS) + 0.5) / PIXELS_ACROSS
+    columns, rows = ((middle * size).long() for size in (width, height))
+    return cameras.first_pixel(index) + (rows[:, None] * width + columns).flatten()
 
 
 def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages) -> Cameras:

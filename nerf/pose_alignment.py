@@ -12,9 +12,11 @@ from torch import Tensor
 from nerf.cameras import Cameras
 from nerf.config import PosesConfig
 from nerf.pose_refinement import scene_distances
+from nerf.rays import Rays
 from nerf.se3 import exponential, rotation_angle
 
 ALIGNMENT_ROUNDS = 20
+VIEW_ROUNDS = 100
 EXACT = 1e-20  # squared misfits that are rounding
 OUTLYING = 3.0  # times the median misfit
 
@@ -96,11 +98,55 @@ def _least_squares(source: Tensor, target: Tensor, weights: Tensor) -> Similarit
     weighted = weights[:, None] * centers
     if not in_one_place:
         covariance = covariance + moved.T @ weighted / (spread * new_spread).sqrt()
-    u, _, vh = torch.linalg.svd(covariance)
-    flip = torch.diag(torch.tensor([1.0, 1.0, torch.det(u @ vh).sign().item()], dtype=torch.float64))
-    rotation = u @ flip @ vh
+    rotation = _proper(covariance)
     scale = ((moved @ rotation * weighted).sum() / spread).item() if not in_one_place else 1.0
     return Similarity(scale, rotation, to_mean - scale * rotation @ from_mean)
+
+
+def align_views(start: Similarity, given: Rays, learned: Rays, distances: Tensor, cameras: Tensor) -> Similarity:
+    """align, made finer by what cameras see: takes things from where given cameras see them to where learned ones do.
+
+    A camera that turns a little and moves a little may see the same as before; photos do not tell the two apart. align
+    knows the poses alone and takes both for errors, which add up to a turn and a size where all do it alike.
+
+    start: what align found. given, learned: rays [N] through the same pixels. distances [N]: along the learned rays to
+    what they meet. cameras [N] int64: whose rays they are; a camera whose points fit badly counts little.
+    """
+    centers, along = given.origins.double(), distances.double()[:, None]
+    before, targets = along * given.directions.double(), learned.origins.double() + along * learned.directions.double()
+    count = int(cameras.max()) + 1
+    of_camera, points = torch.ones(count, dtype=torch.float64), torch.bincount(cameras, minlength=count).clamp(min=1)
+    fit = start
+    for _ in range(VIEW_ROUNDS):
+        weights = of_camera[cameras][:, None] / along.square()  # an angle counts, not a length
+        weights = weights / weights.sum()
+        sources = fit.scale * centers + before
+        from_mean, to_mean = (weights * sources).sum(0), (weights * targets).sum(0)
+        rotation = _proper(((targets - to_mean) * weights).T @ (sources - from_mean))
+        fit = _scaled(centers @ rotation.T, targets - before @ rotation.T, weights, rotation)
+        sources = fit.scale * centers + before
+        misfits = (sources @ fit.rotation.T + fit.translation - targets).norm(dim=-1) / distances
+        squares = torch.bincount(cameras, misfits.square(), minlength=count) / points
+        typical = squares[cameras].median()
+        if typical < EXACT:
+            break
+        of_camera = 1 / (1 + squares / (OUTLYING**2 * typical))
+    return fit
+
+
+def _scaled(turned: Tensor, moved: Tensor, weights: Tensor, rotation: Tensor) -> Similarity:
+    """The similarity with this rotation whose scale and translation take points [N,3] that are turned to moved ones."""
+    from_mean, to_mean = (weights * turned).sum(0), (weights * moved).sum(0)
+    spread = (weights * (turned - from_mean).square()).sum()
+    shared = (weights * (turned - from_mean) * (moved - to_mean)).sum()
+    scale = (shared / spread).item() if spread > EXACT * (1 + from_mean @ from_mean) and shared > 0 else 1.0
+    return Similarity(scale, rotation, to_mean - scale * from_mean)
+
+
+def _proper(covariance: Tensor) -> Tensor:
+    """The rotation that fits a covariance [3,3] best, no reflection (Umeyama 1991)."""
+    u, _, vh = torch.linalg.svd(covariance)
+    return u @ torch.diag(torch.tensor([1.0, 1.0, torch.det(u @ vh).sign().item()], dtype=torch.float64)) @ vh
 
 
 def pose_errors(given: Cameras, learned: Cameras) -> PoseErrors:

@@ -7,13 +7,15 @@ import pytest
 import torch
 from tiny_runs import run_to, tiny_config, tiny_images
 
+from nerf import held_out
 from nerf.cameras import Cameras
 from nerf.config import EvaluationConfig, PosesConfig
 from nerf.evaluation import evaluate
 from nerf.held_out import place, pose_facts
 from nerf.ops.backend import select
-from nerf.pose_alignment import Similarity, align, perturbed, pose_errors
+from nerf.pose_alignment import Similarity, align, align_views, perturbed, pose_errors
 from nerf.pose_refinement import scene_distances
+from nerf.rendering import render_rays
 from nerf.se3 import exponential, rotation_angle
 from nerf.training import make_sampler, prepare, resolve
 
@@ -49,6 +51,69 @@ def test_a_similarity_is_found_again(cameras: Cameras) -> None:
 def test_cameras_in_one_place_determine_the_rotation() -> None:
     true = replace(some_similarity(), scale=1.0)
     torch.testing.assert_close(align(ONE_PLACE, true.applied(ONE_PLACE)).rotation, true.rotation, rtol=0, atol=1e-5)
+
+
+def fanned_cameras() -> tuple[Cameras, Cameras, torch.Tensor, torch.Tensor]:
+    """Five cameras beside each other before a wall, and the same each turned about the spot of it that it looks at.
+
+    Then pixels, and how far the wall is from the turned ones along their rays. Those stand apart by 7% more,
+    and see what they saw before.
+    """
+    wall, count, size = 7.0, 5, 9
+    places = torch.linspace(-1, 1, count)
+    angles = 0.07 * places / wall
+    zeros = torch.zeros(count)
+    rotations, _ = exponential(torch.stack([zeros, angles, zeros, zeros, zeros, zeros], dim=-1).double())
+    spots = torch.stack([places + 0.5, zeros + 0.3, zeros - wall], dim=-1).double()
+    centers = spots + (rotations @ torch.tensor([0.0, 0.0, wall], dtype=torch.float64)[:, None])[..., 0]
+    straight = torch.cat([torch.eye(3).expand(count, 3, 3), (spots + torch.tensor([0, 0, wall]))[..., None]], dim=-1)
+    intrinsics = torch.tensor([9.0, 9.0, 4.5, 4.5]).expand(count, 4)
+    given = Cameras(straight.float(), intrinsics, size, size)
+    fanned = replace(given, c2w=torch.cat([rotations, centers[..., None]], dim=-1).float())
+    pixels = torch.arange(0, count * size * size, 4)
+    rays = fanned.rays_through(pixels)
+    return given, fanned, pixels, (-wall - rays.origins[:, 2]) / rays.directions[:, 2]
+
+
+def test_turns_and_moves_that_photos_do_not_tell_apart_are_no_errors() -> None:
+    """Poses alone say that the scene has grown; what the cameras see says that it has not."""
+    given, fanned, pixels, distances = fanned_cameras()
+    true = some_similarity()
+    learned, apart = true.applied(fanned), true.scale * distances
+    start, which = align(given, learned), learned.image_of(pixels)
+    rays = given.rays_through(pixels), learned.rays_through(pixels)
+    turn, _ = exponential(torch.tensor([[0.02, -0.01, 0.03, 0, 0, 0]], dtype=torch.float64))
+    found = align_views(replace(start, rotation=turn[0] @ start.rotation), *rays, apart, which)
+    assert start.scale == pytest.approx(1.07 * true.scale, rel=0.01)
+    assert found.scale == pytest.approx(true.scale, rel=0.01)
+    torch.testing.assert_close(found.rotation, true.rotation, rtol=0, atol=1e-3)
+    beside = moved_centers(given[:1], torch.tensor([[2.0, 1.0, 0.5]]))
+    expected, aligned = true.applied(beside).c2w, found.applied(beside).c2w
+    torch.testing.assert_close(aligned, expected, rtol=0, atol=0.02)
+    assert (start.applied(beside).c2w - expected).abs().max() > 0.1
+
+
+def test_a_lost_camera_does_not_move_the_others_by_what_it_sees() -> None:
+    given, fanned, pixels, distances = fanned_cameras()
+    lost = fanned.c2w.clone()
+    lost[0] = torch.tensor([[0.0, 0, 1, 3], [0, 1, 0, 2], [-1, 0, 0, 1]])
+    learned = replace(fanned, c2w=lost)
+    rays = given.rays_through(pixels), learned.rays_through(pixels)
+    found = align_views(align(given, learned), *rays, distances, learned.image_of(pixels))
+    torch.testing.assert_close(found.rotation, torch.eye(3, dtype=torch.float64), rtol=0, atol=3e-3)
+    assert found.scale == pytest.approx(1, abs=0.03) and found.translation.norm() < 0.05
+
+
+def test_cameras_in_one_place_keep_their_size() -> None:
+    given = replace(ONE_PLACE, c2w=torch.cat([GIVEN.c2w[:, :, :3], torch.zeros(8, 3, 1)], dim=-1))
+    turn, _ = exponential(torch.tensor([[0.0, 0.1, 0, 0, 0, 0]], dtype=torch.float64))
+    learned = Similarity(1.0, turn[0], torch.zeros(3, dtype=torch.float64)).applied(given)
+    pixels = torch.arange(0, given.first_pixel(len(given)), 37)
+    rays = given.rays_through(pixels), learned.rays_through(pixels)
+    distances = torch.ones(len(pixels))
+    found = align_views(align(given, learned), *rays, distances, given.image_of(pixels))
+    assert found.scale == 1
+    torch.testing.assert_close(found.rotation, turn[0], rtol=0, atol=1e-5)
 
 
 def test_what_cannot_be_aligned_is_not_mirrored() -> None:
@@ -144,6 +209,30 @@ def test_held_out_views_move_as_the_training_views_did(split: str) -> None:
     torch.testing.assert_close(placed.cameras.c2w, move.applied(views.cameras).c2w, rtol=0, atol=3e-5)
     config.evaluation.view_poses = "given"
     assert place(state.field, sampler, config, views, split, learned, GIVEN) is views
+
+
+def test_views_move_by_what_the_learned_cameras_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rays of the given and the learned cameras through the same pixels, and how far the learned ones see."""
+    config, state, _, _ = trained()
+    config = replace(config, train=replace(config.train, steps=100, rays_per_step=256))
+    state = prepare(config, tiny_images(), state.field.backend)
+    run_to(config, state, 100)
+    true, asked = some_similarity(), []
+    monkeypatch.setattr(held_out, "align_views", lambda *arguments: asked.append(arguments) or true)
+    learned = perturbed(GIVEN, PosesConfig(perturb_degrees=3.0, perturb_translation=0.02), seed=2)
+    views, sampler = tiny_images("test"), make_sampler(config, state)
+    placed = place(state.field, sampler, config, views, "test", learned, GIVEN)
+    torch.testing.assert_close(placed.cameras.c2w, true.applied(views.cameras).c2w, rtol=0, atol=1e-5)
+    (start, before, after, distances, cameras), = asked
+    assert start.scale == align(GIVEN, learned).scale and len(cameras.unique()) == len(GIVEN) < len(cameras)
+    torch.testing.assert_close(before.origins, GIVEN.centers[cameras])
+    torch.testing.assert_close(after.origins, learned.centers[cameras])
+    apart = (before.directions * after.directions).sum(-1).clamp(max=1).acos() * 180 / math.pi
+    assert apart.max() < 3.1, "rays through the same pixels, of cameras three degrees apart"
+    with torch.no_grad():
+        seen = render_rays(state.field, sampler, after, torch.ones(3))
+    assert seen.opacity.min() > 0.5
+    torch.testing.assert_close(distances, seen.distance(), rtol=1e-4, atol=1e-4)
 
 
 def test_views_that_are_off_are_refined_by_their_own_photos() -> None:
