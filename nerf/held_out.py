@@ -1,7 +1,8 @@
 """Where held-out views are seen from once poses were learned, and how far the learned poses went.
 
 A learned scene is free to lie elsewhere, turned and at another size, than the given poses say. The training cameras,
-of which both poses are known, tell how; held-out cameras are moved alike (Lin et al. 2021, section 4.1).
+of which both poses are known, tell how, by what they see; held-out cameras are moved alike. Lin et al. 2021, section
+4.1, go by the poses alone.
 """
 
 from dataclasses import replace
