@@ -158,6 +158,7 @@ class Cameras:
 
         per_pixel, ops: see rays_through.
         """
+        index = range(len(self))[index]  # counted from the end where it is negative
         one, (width, height) = slice(index, index + 1), self.size(index)
         lens = None if self.lenses is None else self.lenses[one]
         camera = Cameras(self.c2w[one], self.intrinsics[one], width, height, None, lens)

@@ -47,8 +47,10 @@ class RaySampler:
         Where cameras are learned the way is differentiable; where the samples are along it is not.
         """
         space, ones = self.grid_map.space, torch.ones_like(rays.origins[:, 0])
-        shifts = _shifts(rays.per_pixel, ones.device, ones.dtype)
-        lattice = shifts.repeat(len(ones) // len(shifts)) if jitter is None else _spread(jitter, shifts)
+        lattice = jitter
+        if jitter is None or rays.per_pixel > 1:
+            shifts = _shifts(rays.per_pixel, ones.device, ones.dtype)
+            lattice = shifts.repeat(len(ones) // len(shifts)) if jitter is None else _spread(jitter, shifts)
         near = max(self.config.near, space.near)
         path = space.path(rays.origins, rays.directions, near * ones, self.config.far * ones)
         origins, directions = self.grid_map.rays_to_grid(path)

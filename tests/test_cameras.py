@@ -144,6 +144,13 @@ def test_rays_come_in_ranges_of_pixels():
     torch.testing.assert_close(torch.cat([part.origins for part in parts]), whole.origins)
 
 
+def test_an_image_may_be_counted_from_the_end() -> None:
+    cameras = random_cameras()
+    assert torch.equal(cameras.image_rays(-1).directions, cameras.image_rays(len(cameras) - 1).directions)
+    with pytest.raises(IndexError):
+        cameras.image_rays(len(cameras))
+
+
 def test_pictures_fit_within_a_side() -> None:
     pose = torch.eye(4)[None, :3]
     cameras = Cameras(pose, torch.tensor([[3000.0, 3000.0, 2000.0, 1500.0]]), 4000, 3000)
