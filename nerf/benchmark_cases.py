@@ -97,13 +97,15 @@ def points_along_rays(device: torch.device, size: Size, along: bool) -> Tensor:
     return (start[:, None] + steps[:, None] * direction[:, None]).clamp(0, last).reshape(-1, 3)
 
 
-def touched_vertices(coords: Tensor, vertices: int) -> int:
-    """How many vertices of a cube of vertices^3 are corners of the cells around coords [N,3]."""
-    low = coords.floor().clamp(0, vertices - 2).long()
-    row = (low[:, 0] * vertices + low[:, 1]) * vertices + low[:, 2]
-    touched = torch.zeros(vertices**3, dtype=torch.bool, device=coords.device)
+def touched_vertices(coords: Tensor, resolution: tuple[int, int, int]) -> int:
+    """How many vertices of a grid are corners of the cells around coords [N,3]."""
+    sizes = torch.tensor(resolution, device=coords.device)
+    low = coords.floor().long().clamp(min=0).minimum(sizes - 2)
+    row = (low[:, 0] * resolution[1] + low[:, 1]) * resolution[2] + low[:, 2]
+    touched = torch.zeros(math.prod(resolution), dtype=torch.bool, device=coords.device)
     for corner in range(8):
-        touched[row + (corner >> 2) * vertices**2 + (corner >> 1 & 1) * vertices + (corner & 1)] = True
+        x, y, z = corner >> 2, corner >> 1 & 1, corner & 1
+        touched[row + (x * resolution[1] + y) * resolution[2] + z] = True
     return int(touched.sum())
 
 
@@ -111,7 +113,7 @@ def trilinear(size: Size, channels: int, along: bool, device: torch.device) -> P
     coords = points_along_rays(device, size, along)
     grid = random_numbers(device, *[size.vertices] * 3, channels, low=-1)
     points, row = len(coords), FLOAT * channels
-    inputs, touched = points * 3 * FLOAT, touched_vertices(coords, size.vertices)
+    inputs, touched = points * 3 * FLOAT, touched_vertices(coords, (size.vertices,) * 3)
     return Problem(
         {"grid": grid, "coords": coords},
         {
@@ -188,7 +190,7 @@ def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Floor]:
         "min_weight": 1e-3,
     }
     coords = reference.march_visible(**arguments)[4]
-    looked_at = FLOAT * touched_vertices(coords, size.vertices)  # at least
+    looked_at = FLOAT * touched_vertices(coords, (size.vertices,) * 3)  # at least
     return arguments, coords, Floor(9 * FLOAT * size.rays + arguments["occupied"].numel() + looked_at)
 
 
@@ -201,7 +203,7 @@ def march_visible(size: Size, device: torch.device) -> Problem:
 def render_rays(size: Size, channels: int, device: torch.device) -> Problem:
     arguments, coords, looking = seen_march(size, device)
     values = random_numbers(device, *[size.vertices] * 3, channels, low=-1)
-    read = FLOAT * channels * touched_vertices(coords, size.vertices)
+    read = FLOAT * channels * touched_vertices(coords, (size.vertices,) * 3)
     floor = Floor(looking.num_bytes + read + FLOAT * size.rays * (channels + 2))
     return Problem(arguments | {"values_grid": values}, {"forward": floor})
 

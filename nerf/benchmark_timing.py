@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,25 @@ class Ceilings:
         return max(self.launch_ms["median"], 1e3 * num_bytes / self.copy_bytes["median"])
 
 
+def _rate(watch: Stopwatch, amount: int, run: Callable[[], object]) -> Summary:
+    """So much work in one run: how much per second, from cold caches."""
+    return summary([1e3 * amount / ms for ms in watch.times(Call(lambda _: run()), cold=True)])
+
+
+def matmul_rate(watch: Stopwatch) -> Summary:
+    """Multiplications and additions per second of a large product of square matrices.
+
+    In the dtype in which the MLP runs: bfloat16 on a GPU, float32 on a CPU.
+    """
+    on_gpu = watch.device.type == "cuda"
+    side, dtype = (8192, torch.bfloat16) if on_gpu else (1024, torch.float32)
+    a, b = (torch.rand(side, side, device=watch.device).to(dtype) for _ in range(2))
+    return _rate(watch, 2 * side**3, lambda: a @ b)
+
+
 def measure_ceilings(watch: Stopwatch, num_bytes: int) -> Ceilings:
     """Measures them in buffers of num_bytes, a power of two; all from cold caches."""
-    device = watch.device
-
-    def rate(amount: int, run: Callable[[], object]) -> Summary:
-        return summary([1e3 * amount / ms for ms in watch.times(Call(lambda _: run()), cold=True)])
-
+    device, rate = watch.device, partial(_rate, watch)
     word = torch.zeros(1, device=device)
     launch = summary(watch.times(Call(lambda _: word.zero_()), cold=False))
     source, target = (torch.zeros(num_bytes // 4, device=device) for _ in range(2))

@@ -1,17 +1,14 @@
 """mode=curve of benchmark.py: runs the trainings of a curve and writes curve.json and curve.png."""
 
-import datetime
 import gc
 import json
 import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
 from _curve_plot import plot_curve
 from _curve_table import curve_tables
-from _report import ROOT, commit
+from _report import ROOT, provenance
 
 from nerf.config import Config
 from nerf.curve import CurveConfig, Say, budget_figures, check, measure_run, with_budget
@@ -37,10 +34,7 @@ def run_curve(config: Config, settings: CurveConfig, folder: Path, say: Say) -> 
         "every": config.evaluation.every,
         "device": device_name(backend.device),
         "backend": backend.name,
-        "torch": torch.__version__,
-        "commit": commit(),
-        "command": " ".join(["python", *sys.argv]),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        **provenance(),
         "settings": asdict(config) | {"curve": asdict(settings)},
         "budgets": [],
     }

@@ -56,6 +56,16 @@ def commit() -> str:
     return result.stdout.strip() if result.returncode == 0 else elsewhere
 
 
+def provenance() -> dict[str, str]:
+    """What a result has to say of where it comes from, beside its device."""
+    return {
+        "torch": torch.__version__,
+        "commit": commit(),
+        "command": " ".join(["python", *sys.argv]),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
 def image_size(cameras: Cameras) -> str:
     """The size of the cameras' images in words."""
     sizes = f"{cameras.width}x{cameras.height}"

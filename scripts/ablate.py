@@ -10,17 +10,15 @@ of voxel_sh, and every fifth test view is scored.
 """
 
 import dataclasses
-import datetime
 import json
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
 from _hydra import run  # before torch
 from _plot import plot_ablation
-from _report import commit, image_size
+from _report import image_size, provenance
 from _tables import ablation_table
 
 from nerf.ablation import AblationConfig, equal_trainings, make_start, measure_rows, speedups
@@ -70,10 +68,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         "speedups": speedups(rows),
         "trainings": [],
         "settings": asdict(start.config) | {"ablation": asdict(settings)},
-        "torch": torch.__version__,
-        "commit": commit(),
-        "command": " ".join(["python", *sys.argv]),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        **provenance(),
     }
     path = _write(folder, result)  # what has been measured is safe before the long trainings
     equal_steps = (

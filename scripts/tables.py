@@ -4,7 +4,7 @@
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
 A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is ablation, training, frames, captures,
-capture_peers, poses, benchmark or curve, which also draws docs/results/curve.png.
+capture_peers, poses, benchmark, step or curve, which also draws docs/results/curve.png.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _capture_table import capture_peers_table, captures_table, poses_table
+from _step_table import step_table
 from _tables import ablation_table, benchmark_table, frames_table, training_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +35,7 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "capture_peers": capture_peers_table,
     "poses": poses_table,
     "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
+    "step": lambda results: "\n\n".join(step_table(result) for result in results),
     "curve": lambda results: curve_tables(*curves_and_peers(results)),
 }
 # Whose results a table is made of; else those of its own name.

@@ -47,11 +47,11 @@ def bytes_of(*tensors: Tensor) -> int:
 def test_floor_of_interpolation_by_hand():
     """Two points in one cell of a grid of 3^3 vertices with 5 channels touch eight vertices."""
     coords = torch.tensor([[0.5, 0.5, 0.5], [0.25, 0.0, 0.75]])
-    assert touched_vertices(coords, 3) == 8
-    assert touched_vertices(torch.tensor([[0.5, 0.5, 0.5], [1.5, 0.5, 0.5]]), 3) == 12
+    assert touched_vertices(coords, (3, 3, 3)) == 8
+    assert touched_vertices(torch.tensor([[0.5, 0.5, 0.5], [1.5, 0.5, 0.5]]), (3, 3, 3)) == 12
     size = Size(3, 2, 1, (1, 1, 1), (1, 1), 4, 1 << 10)
     problem = problems("interpolate_trilinear", size)["3^3, 12 channels, random"]
-    touched = touched_vertices(problem.arguments["coords"], 3)
+    touched = touched_vertices(problem.arguments["coords"], (3, 3, 3))
     row = 12 * 4
     assert problem.floors["forward"].num_bytes == 2 * 3 * 4 + touched * row + 2 * row
     assert problem.floors["backward"].num_bytes == 2 * 3 * 4 + 2 * row + 27 * row
