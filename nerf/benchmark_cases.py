@@ -16,7 +16,6 @@ from nerf.cameras import subpixels
 from nerf.ops import reference
 
 FLOAT, LONG = 4, 8  # bytes
-SAMPLES_PER_RAY = 46  # visible ones, lego
 RAYS_PER_PIXEL = 4  # the most that nerf.cameras.SUBPIXELS has
 TOUCHED = 0.05  # share of the vertices that a batch of lego meets
 
@@ -26,18 +25,25 @@ class Size:
     """How large the cases are."""
 
     vertices: int  # of a grid, per axis
-    rays: int
-    points_per_ray: int  # consecutive ones at half-voxel steps
+    lines: tuple[int, int]  # whose points interpolate_trilinear takes, and of each consecutive ones at half-voxel steps
+    pixels: int  # of a step
+    rays_per_pixel: int
+    samples_per_ray: int  # visible ones
     images: tuple[int, int, int]  # I, H, W
     cells: tuple[int, int]  # N, F of interpolate_cells
     rows: int  # of index_add's matrices; their width is 1024 in full size
     ceiling_bytes: int
 
+    @property
+    def rays(self) -> int:
+        return self.pixels * self.rays_per_pixel
 
+
+# Of lego: on a GPU in the second half of 60 seconds, on a CPU at 100x100 (benchmark.py mode=step tells).
 SIZES = {
-    "full": Size(256, 8192, 128, (100, 800, 800), (65536, 256), 1024, 1 << 30),
-    "small": Size(80, 2048, 64, (20, 200, 200), (4096, 256), 128, 1 << 27),
-    "tiny": Size(10, 16, 8, (2, 5, 6), (24, 8), 16, 1 << 20),
+    "full": Size(256, (8192, 128), 32768, 4, 9, (100, 800, 800), (65536, 256), 1024, 1 << 30),
+    "small": Size(80, (2048, 64), 4096, 1, 24, (20, 200, 200), (4096, 256), 128, 1 << 27),
+    "tiny": Size(10, (16, 8), 8, 2, 9, (2, 5, 6), (24, 8), 16, 1 << 20),
 }
 
 
@@ -47,6 +53,7 @@ class Floor:
 
     num_bytes: int
     reductions: int = 0  # floats added to memory that others may add to as well
+    lookup: bool = False  # it reads where another read says
 
 
 @dataclass(frozen=True)
@@ -88,12 +95,12 @@ def random_numbers(device: torch.device, *shape: int, low: float = 0.0, high: fl
 
 def points_along_rays(device: torch.device, size: Size, along: bool) -> Tensor:
     """Coordinates [N,3] in grid units: random ones, or consecutive ones along random rays through the grid."""
-    count, last = size.rays * size.points_per_ray, size.vertices - 1
+    (lines, points), last = size.lines, size.vertices - 1
     if not along:
-        return last * random_numbers(device, count, 3)
-    ends = random_numbers(device, size.rays, 2, 3)
+        return last * random_numbers(device, lines * points, 3)
+    ends = random_numbers(device, lines, 2, 3)
     start, direction = last * ends[:, 0], torch.nn.functional.normalize(ends[:, 1] - ends[:, 0], dim=-1)
-    steps = 0.5 * torch.arange(size.points_per_ray, device=device)
+    steps = 0.5 * torch.arange(points, device=device)
     return (start[:, None] + steps[:, None] * direction[:, None]).clamp(0, last).reshape(-1, 3)
 
 
@@ -126,8 +133,8 @@ def trilinear(size: Size, channels: int, along: bool, device: torch.device) -> P
 
 
 def packed_samples(size: Size, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """ray_offsets [R+1], t_starts, t_ends [M] of rays with 0 to 2 SAMPLES_PER_RAY samples each."""
-    counts = (random_numbers(device, size.rays) * (2 * SAMPLES_PER_RAY + 1)).long()
+    """ray_offsets [R+1], t_starts, t_ends [M] of rays with 0 to twice samples_per_ray samples each."""
+    counts = (random_numbers(device, size.rays) * (2 * size.samples_per_ray + 1)).long()
     offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
     ray = torch.repeat_interleave(torch.arange(size.rays, device=device), counts)
     starts = 2 + 0.01 * (torch.arange(len(ray), device=device) - offsets[ray])
@@ -156,7 +163,7 @@ def composite(size: Size, channels: int, device: torch.device) -> Problem:
 
 def march(size: Size, device: torch.device) -> Problem:
     """Rays from a sphere around the grid towards a shell of occupied cells, half-voxel steps."""
-    cells, rays = size.vertices - 1, size.rays
+    cells, rays = size.vertices - 1, size.pixels
     axis = (torch.arange(cells, device=device) + 0.5) / cells * 2 - 1
     radius = (axis[:, None, None] ** 2 + axis[:, None] ** 2 + axis**2).sqrt()
     occupied = (radius > 0.5) & (radius < 0.75)
@@ -191,12 +198,12 @@ def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Floor]:
     }
     coords = reference.march_visible(**arguments)[4]
     looked_at = FLOAT * touched_vertices(coords, (size.vertices,) * 3)  # at least
-    return arguments, coords, Floor(9 * FLOAT * size.rays + arguments["occupied"].numel() + looked_at)
+    return arguments, coords, Floor(9 * FLOAT * size.pixels + arguments["occupied"].numel() + looked_at)
 
 
 def march_visible(size: Size, device: torch.device) -> Problem:
     arguments, coords, looking = seen_march(size, device)
-    floor = Floor(looking.num_bytes + LONG * (size.rays + 1) + len(coords) * (LONG + 5 * FLOAT))
+    floor = Floor(looking.num_bytes + LONG * (size.pixels + 1) + len(coords) * (LONG + 5 * FLOAT))
     return Problem(arguments | {"capacity": len(coords)}, {"forward": floor}, always_same=True)
 
 
@@ -204,13 +211,13 @@ def render_rays(size: Size, channels: int, device: torch.device) -> Problem:
     arguments, coords, looking = seen_march(size, device)
     values = random_numbers(device, *[size.vertices] * 3, channels, low=-1)
     read = FLOAT * channels * touched_vertices(coords, (size.vertices,) * 3)
-    floor = Floor(looking.num_bytes + read + FLOAT * size.rays * (channels + 2))
+    floor = Floor(looking.num_bytes + read + FLOAT * size.pixels * (channels + 2))
     return Problem(arguments | {"values_grid": values}, {"forward": floor})
 
 
 def random_pixels(size: Size, device: torch.device) -> Tensor:
     generator = torch.Generator(device).manual_seed(0)
-    return torch.randint(math.prod(size.images), (size.rays,), device=device, generator=generator)
+    return torch.randint(math.prod(size.images), (size.pixels,), device=device, generator=generator)
 
 
 def camera_rays(size: Size, device: torch.device) -> Problem:
@@ -223,7 +230,7 @@ def camera_rays(size: Size, device: torch.device) -> Problem:
         "height": height,
         "subpixels": subpixels(RAYS_PER_PIXEL, device, torch.float32),
     }
-    return Problem(arguments, {"forward": Floor(size.rays * (LONG + RAYS_PER_PIXEL * 6 * FLOAT))})
+    return Problem(arguments, {"forward": Floor(size.pixels * (LONG + RAYS_PER_PIXEL * 6 * FLOAT))})
 
 
 def sample_images(size: Size, device: torch.device) -> Problem:
@@ -232,7 +239,7 @@ def sample_images(size: Size, device: torch.device) -> Problem:
     images = torch.randint(256, (*shape, channels), dtype=torch.uint8, device=device, generator=generator)
     return Problem(
         {"images": images, "pixel_indices": random_pixels(size, device)},
-        {"forward": Floor(size.rays * (LONG + channels + FLOAT * channels))},
+        {"forward": Floor(size.pixels * (LONG + channels + FLOAT * channels), lookup=True)},
     )
 
 
@@ -290,7 +297,7 @@ def distortion(size: Size, device: torch.device) -> Problem:
     offsets, starts, ends = packed_samples(size, device)
     samples, rays = len(starts), size.rays
     arguments = {
-        "weights": random_numbers(device, samples, high=1 / SAMPLES_PER_RAY),
+        "weights": random_numbers(device, samples, high=1 / size.samples_per_ray),
         "t_starts": starts,
         "t_ends": ends,
         "ray_offsets": offsets,
@@ -332,17 +339,16 @@ def all_cases(size: Size) -> Iterator[Case]:
         for along in (False, True):
             name = f"{grid}, {channels} channels, {'along rays' if along else 'random'}"
             yield Case("interpolate_trilinear", name, partial(trilinear, size, channels, along))
-    for channels in (3, 28):
-        yield Case(
-            "composite_rays", f"{size.rays} rays, {channels} channels", partial(composite, size, channels)
-        )
-    yield Case("camera_rays", f"{size.rays} pixels, {RAYS_PER_PIXEL} rays each", partial(camera_rays, size))
-    yield Case("march_rays", f"{size.rays} rays, {size.vertices - 1}^3 cells", partial(march, size))
-    yield Case("march_visible", f"{size.rays} rays, {size.vertices - 1}^3 cells", partial(march_visible, size))
-    yield Case("render_rays", f"{size.rays} rays, {grid}, 12 channels", partial(render_rays, size, 12))
-    yield Case("contract_basis", f"{size.rays} rays, 28 channels", partial(basis, size, 28))
-    yield Case("distortion_loss", f"{size.rays} rays", partial(distortion, size))
-    yield Case("sample_images", f"{size.rays} rays", partial(sample_images, size))
+    pixels, rays, edges = f"{size.pixels} pixels", f"{size.rays} rays", f"{size.vertices - 1}^3 cells"
+    for channels in (3, 16, 28):
+        yield Case("composite_rays", f"{rays}, {channels} channels", partial(composite, size, channels))
+    yield Case("camera_rays", f"{pixels}, {RAYS_PER_PIXEL} rays each", partial(camera_rays, size))
+    yield Case("march_rays", f"{pixels}, {edges}", partial(march, size))
+    yield Case("march_visible", f"{pixels}, {edges}", partial(march_visible, size))
+    yield Case("render_rays", f"{pixels}, {grid}, 12 channels", partial(render_rays, size, 12))
+    yield Case("contract_basis", f"{rays}, 28 channels", partial(basis, size, 28))
+    yield Case("distortion_loss", rays, partial(distortion, size))
+    yield Case("sample_images", pixels, partial(sample_images, size))
     yield Case("total_variation_grad", f"{grid}, 12 channels", partial(variation, size, 12))
     yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, 1.0, False))
     yield Case("adam_step", f"{grid}, 12 channels, 5% touched", partial(adam, size, 12, TOUCHED, False))

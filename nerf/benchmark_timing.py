@@ -109,14 +109,16 @@ class Ceilings:
     """What the device does at best, each with all measured values. Per second; None where it is not measured."""
 
     launch_ms: Summary  # the smallest operation there is: no call takes less
+    lookup_ms: Summary  # the smallest that reads where another read says, from cold caches: two waits for memory
     copy_bytes: Summary  # read and written
     gather_bytes: Summary | None  # random lines of 128 bytes
     scalar_reductions: Summary | None  # floats added one at a time at random places
     vector_reductions: Summary | None  # floats added four at a time
 
-    def floor_ms(self, num_bytes: int) -> float:
-        """No call that moves so many bytes through memory takes less."""
-        return max(self.launch_ms["median"], 1e3 * num_bytes / self.copy_bytes["median"])
+    def floor_ms(self, num_bytes: int, lookup: bool = False) -> float:
+        """No call that moves so many bytes through memory takes less; lookup: and reads where another read says."""
+        smallest = self.lookup_ms if lookup else self.launch_ms
+        return max(smallest["median"], 1e3 * num_bytes / self.copy_bytes["median"])
 
 
 def _rate(watch: Stopwatch, amount: int, run: Callable[[], object]) -> Summary:
@@ -141,14 +143,17 @@ def measure_ceilings(watch: Stopwatch, num_bytes: int) -> Ceilings:
     word = torch.zeros(1, device=device)
     launch = summary(watch.times(Call(lambda _: word.zero_()), cold=False))
     source, target = (torch.zeros(num_bytes // 4, device=device) for _ in range(2))
+    index, found = torch.zeros(32, dtype=torch.int64, device=device), torch.zeros(32, device=device)
+    lookup = summary(watch.times(Call(lambda _: torch.take(source, index, out=found)), cold=True))
     copy = rate(2 * num_bytes, lambda: target.copy_(source))
     if device.type == "cpu":
-        return Ceilings(launch, copy, None, None, None)
+        return Ceilings(launch, lookup, copy, None, None, None)
     load_library()
     ops, lines, sums = torch.ops.nerf_ceilings, source.view(-1, 32), source.new_zeros(1024)
     half, count = target[: num_bytes // 8], num_bytes // 16
     return Ceilings(
         launch,
+        lookup,
         copy,
         rate(num_bytes, lambda: ops.gather_lines(lines, sums)),
         rate(count, lambda: ops.add_at_random(half, 1, count)),

@@ -139,7 +139,8 @@ def work_of_step(run: TrainingRun) -> tuple[dict[str, int], dict[str, Work]]:
         if weight > 0 and state.clock.progress < config.loss.tv_until
     )
     basis = LONG * m + FLOAT * (r * 9 + m * (grids[1].shape[-1] + 3))  # harmonics of degree 2
-    moved = listed * c + sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
+    # Gradients are looked at on all vertices that are visited; the rest is read and written where there is one.
+    dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
     work = {
         "pixels and rays": Work(pixels * (LONG + 4 + 4 * FLOAT + LONG) + r * 6 * FLOAT),
         "march": Work(9 * FLOAT * r + math.prod(n - 1 for n in field.resolution) + FLOAT * v + LONG * (r + 1)
@@ -153,8 +154,8 @@ def work_of_step(run: TrainingRun) -> tuple[dict[str, int], dict[str, Work]]:
         "composite backward": Work(inputs + FLOAT * m + outputs + FLOAT * m * (1 + shown)),
         "basis backward": Work(basis),
         "interpolate backward": Work(points + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
-        "total variation": Work(3 * FLOAT * listed * smoothed),
-        "adam": Work(8 * FLOAT * moved + LONG * listed * (visited is not None) * len(grids)),
+        "total variation": Work(FLOAT * smoothed * (listed + 2 * v)),
+        "adam": Work(FLOAT * (listed * c + 7 * v * c + 8 * dense) + LONG * listed * (visited is not None) * len(grids)),
     }
     sizes = {"pixels": pixels, "rays": r, "samples": m, "vertices": v, "visited": listed, "channels": c}
     return sizes, work

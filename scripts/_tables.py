@@ -160,10 +160,13 @@ def benchmark_table(result: dict) -> str:
             f"random reductions {ceilings['scalar_reductions']['median'] / 1e9:.1f} G floats/s one at a time, "
             f"{ceilings['vector_reductions']['median'] / 1e9:.1f} G floats/s four at a time",
         ]
+    smallest = f"the smallest call {1e3 * ceilings['launch_ms']['median']:.1f} us"
+    if "lookup_ms" in ceilings:
+        lookup = 1e3 * ceilings["lookup_ms"]["median"]
+        smallest += f", one that reads where another read says {lookup:.1f} us (the floor of `sample_images`)"
     notes = [
         f"{result['device']}, size {result['size']}. torch {result['torch']}, commit {result['commit']}, "
-        f"{result['date'][:10]}. Measured ceilings: {', '.join(best)}; the smallest call "
-        f"{1e3 * ceilings['launch_ms']['median']:.1f} us.",
+        f"{result['date'][:10]}. Measured ceilings: {', '.join(best)}; {smallest}.",
         "Milliseconds of our fast code, the median of runs from cold caches. x floor = over the time that a copy "
         "of the bytes takes which the case cannot do without; x torch = the best right PyTorch row over ours. "
         "backward fills the gradient with zeros first; accumulate adds to one that is there, PyTorch's being its "

@@ -30,7 +30,7 @@ from nerf.ops import native, reference  # noqa: F401  loads the library
 ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
 TINY = SIZES["tiny"]
-CEILINGS = Ceilings(summary([0.001]), summary([1e9]), None, None, None)
+CEILINGS = Ceilings(summary([0.001]), summary([0.004]), summary([1e9]), None, None, None)
 
 
 def problems(op: str, size: Size = TINY) -> dict[str, Problem]:
@@ -49,7 +49,7 @@ def test_floor_of_interpolation_by_hand():
     coords = torch.tensor([[0.5, 0.5, 0.5], [0.25, 0.0, 0.75]])
     assert touched_vertices(coords, (3, 3, 3)) == 8
     assert touched_vertices(torch.tensor([[0.5, 0.5, 0.5], [1.5, 0.5, 0.5]]), (3, 3, 3)) == 12
-    size = Size(3, 2, 1, (1, 1, 1), (1, 1), 4, 1 << 10)
+    size = Size(3, (2, 1), 2, 1, 9, (1, 1, 1), (1, 1), 4, 1 << 10)
     problem = problems("interpolate_trilinear", size)["3^3, 12 channels, random"]
     touched = touched_vertices(problem.arguments["coords"], (3, 3, 3))
     row = 12 * 4
@@ -177,6 +177,7 @@ def test_ceilings(device):
     measured = [ceilings.gather_bytes, ceilings.scalar_reductions, ceilings.vector_reductions]
     assert ceilings.copy_bytes["median"] > 1e8
     assert all((x is not None) == (device == "cuda") for x in measured)
+    assert ceilings.lookup_ms["median"] > 0 and CEILINGS.floor_ms(10, lookup=True) == 0.004
     assert CEILINGS.floor_ms(10) == 0.001 and CEILINGS.floor_ms(1 << 20) == pytest.approx(1.048576)
 
 
@@ -315,7 +316,7 @@ def test_script_with_a_right_and_a_wrong_variant(tmp_path):
     run = script(tmp_path, "benchmark.ops=[composite_rays,sample_images]", f"benchmark.variants={variants}")
     assert run.returncode == 1, run.stderr
     assert "variant: mine WRONG" in run.stdout
-    assert "these differ from float64: variant: mine (sample_images: 16 rays, forward)." in run.stderr
+    assert "these differ from float64: variant: mine (sample_images: 8 pixels, forward)." in run.stderr
     result = json.loads((tmp_path / "benchmark.json").read_text())
     assert {case["op"] for case in result["cases"]} == {"composite_rays", "sample_images"}
     for case in result["cases"]:
@@ -333,8 +334,8 @@ def test_script_with_a_right_and_a_wrong_variant(tmp_path):
 def test_script_without_time_leaves_cases_out(tmp_path):
     run = script(tmp_path, "benchmark.max_seconds=0", "benchmark.ops=[sample_images]")
     assert run.returncode == 0, run.stderr
-    assert json.loads((tmp_path / "benchmark.json").read_text())["left_out"] == ["sample_images: 16 rays"]
-    assert "There was no time left for sample_images: 16 rays." in run.stdout
+    assert json.loads((tmp_path / "benchmark.json").read_text())["left_out"] == ["sample_images: 8 pixels"]
+    assert "There was no time left for sample_images: 8 pixels." in run.stdout
 
 
 def test_script_answers_mistakes(tmp_path):

@@ -89,8 +89,8 @@ def test_the_work_of_a_step_by_hand() -> None:
     layers = [p for p in state.field.mlp.parameters() if p.dim() == 2]
     assert work["MLP"].operations == 2 * sizes["pixels"] * sum(layer.numel() for layer in layers)
     assert work["MLP backward"].operations == 2 * work["MLP"].operations
-    moved = channels * sizes["visited"] + sum(p.numel() for p in state.field.mlp.parameters())
-    assert work["adam"].num_bytes == 32 * moved + 2 * 8 * sizes["visited"]
+    visited, weights = sizes["visited"], sum(p.numel() for p in state.field.mlp.parameters())
+    assert work["adam"].num_bytes == 4 * (channels * (visited + 7 * v) + 8 * weights) + 2 * 8 * visited
 
 
 def test_on_a_gpu_stages_are_kernels_and_the_step_is_recorded(cuda: str) -> None:

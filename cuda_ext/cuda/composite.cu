@@ -1,10 +1,11 @@
-// composite_rays on CUDA, for common channel counts: one warp per ray and a lane per sample, so that loads are consecutive
-// and a ray of up to 32 samples takes one round. Other counts take the plain kernels. Transmittance is exp(-sum of optical
-// depths), a warp scan; the gradient's sums over later samples are the same scan from the back.
+// composite_rays on CUDA, for common channel counts: one warp per ray, or eight lanes where rays are many and short, and a
+// lane per sample, so that loads are consecutive and most rays take one or two rounds. Other counts take the plain kernels.
+// Transmittance is exp(-sum of optical depths), a scan over lanes; the gradient's sums over later samples are the same scan
+// from the back. All lanes of a warp go round until the last of its rays has ended.
 //
 // The floor is bytes: 4 (C + 4) a sample forward, about twice that backward, at 28 channels of 4 bytes and 377000 samples
-// 0.011 and 0.022 ms at 4.3 TB/s. A ray is a chain of waits for memory, so whatever a round of 32 samples reads is
-// on its way together (composite_rows.cuh), and backward reads the ray's last round before it knows that it is the last.
+// 0.011 and 0.022 ms at 4.3 TB/s. A ray is a chain of waits for memory, so whatever a round reads is on its way together
+// (composite_rows.cuh), and backward reads the ray's last round before it knows that it is the last.
 #include <type_traits>
 
 #include "composite_rows.cuh"
@@ -24,24 +25,27 @@ __device__ void clear_packs(T* numbers, int64_t first, int64_t end, int64_t step
   for (int64_t k = first; k < end; k += step) store(numbers + k * kSize, Pack<T, kSize>{});
 }
 
-template <class T, int kChannels>
-__device__ void composite_by_warp(const CompositeArgs<T>& a, int64_t r, int lane) {
-  using S = Sharing<T, kChannels>;
-  const int64_t begin = a.ray_offsets[r], end = a.ray_offsets[r + 1];
+// One ray, that of this lane's group. A group without a ray has no sample and writes nothing.
+template <class T, int kChannels, int kGroup>
+__device__ void composite_by_lanes(const CompositeArgs<T>& a, int64_t r, int lane) {
+  using S = Sharing<T, kChannels, kGroup>;
+  const bool there = r < a.num_rays;
+  const int64_t begin = there ? a.ray_offsets[r] : 0;
+  int64_t end = there ? a.ray_offsets[r + 1] : 0;
   const auto read = [&](int64_t first) {
-    return Round<T, kChannels, false>(a, first, 0, int(min2<int64_t>(end - first, 32)), lane);
+    return Round<T, kChannels, kGroup, false>(a, first, 0, int(min2<int64_t>(end - first, kGroup)), lane);
   };
   T optical_depth = T(0), opacity = T(0), depth = T(0);
   Pack<T, S::kSize> sum[S::kEach + 1] = {};
   auto next = read(begin);
-  for (int64_t first = begin; first < end; first += 32) {
+  for (int64_t first = begin; __any_sync(kAllLanes, first < end); first += kGroup) {
     const auto now = next;
-    if (S::kAhead) next = read(first + 32);
+    if (S::kAhead) next = read(first + kGroup);
     const bool valid = first + lane < end;
     const T own = now.density * (now.t_end - now.t_start);
-    const T through = sum_up_to(own, lane);
+    const T through = sum_up_to<1, kGroup>(own, lane);
     // The lane below holds what lies before this sample; subtracting `own` instead would turn a huge density to 0 or NaN.
-    const T below = __shfl_up_sync(kAllLanes, through, 1);
+    const T below = __shfl_up_sync(kAllLanes, through, 1, kGroup);
     const T transmittance = exponential(-(optical_depth + (lane ? below : T(0))));
     const T weight = valid && !(transmittance < a.min_transmittance) ? transmittance * opacity_of(own) : T(0);
     if (valid) a.weights[first + lane] = weight;
@@ -49,51 +53,56 @@ __device__ void composite_by_warp(const CompositeArgs<T>& a, int64_t r, int lane
     depth += weight * (T(0.5) * (now.t_start + now.t_end));
 #pragma unroll
     for (int turn = 0; turn < S::kLanes; ++turn) {
-      const T share = S::kLanes == 1 ? weight : __shfl_sync(kAllLanes, weight, turn * S::kRows + lane / S::kLanes);
+      const T share =
+          S::kLanes == 1 ? weight : __shfl_sync(kAllLanes, weight, turn * S::kRows + lane / S::kLanes, kGroup);
 #pragma unroll
       for (int e = 0; e < S::kEach; ++e)
 #pragma unroll
         for (int c = 0; c < S::kSize; ++c)
           if (share != T(0)) sum[e].v[c] += share * now.packs[turn][e].v[c];  // what weighs nothing may be infinite
     }
-    optical_depth += __shfl_sync(kAllLanes, through, 31);
+    optical_depth += __shfl_sync(kAllLanes, through, kGroup - 1, kGroup);
     if (exponential(-optical_depth) < a.min_transmittance) {  // nor will anything behind this count
-      clear_packs<1>(a.weights, first + 32 + lane, end, 32);
-      break;
+      clear_packs<1>(a.weights, first + kGroup + lane, end, kGroup);
+      end = begin;
+      if (kGroup == 32) break;
     }
-    if (!S::kAhead) next = read(first + 32);
+    if (!S::kAhead) next = read(first + kGroup);
   }
-  opacity = warp_sum(opacity);
-  depth = warp_sum(depth);
+  opacity = warp_sum<1, kGroup>(opacity);
+  depth = warp_sum<1, kGroup>(depth);
   for (int e = 0; e < S::kEach; ++e) {
     for (int c = 0; c < S::kSize; ++c)
-      for (int distance = S::kLanes; distance < 32; distance *= 2)
+      for (int distance = S::kLanes; distance < kGroup; distance *= 2)
         sum[e].v[c] += __shfl_xor_sync(kAllLanes, sum[e].v[c], distance);
-    if (lane < S::kLanes && lane + e < S::kPacks) store(a.out_values + r * kChannels + (lane + e) * S::kSize, sum[e]);
+    if (there && lane < S::kLanes && lane + e < S::kPacks)
+      store(a.out_values + r * kChannels + (lane + e) * S::kSize, sum[e]);
   }
-  if (lane == 0) a.opacity[r] = opacity, a.depth[r] = depth;
+  if (there && lane == 0) a.opacity[r] = opacity, a.depth[r] = depth;
 }
 
-template <class T, int kChannels>
+template <class T, int kChannels, int kGroup>
 __global__ void __launch_bounds__(kBlock, 1) composite_kernel(CompositeArgs<T> a) {
   const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, owned = a.ray_offsets[a.num_rays];
-  if (thread / 32 < a.num_rays) composite_by_warp<T, kChannels>(a, thread / 32, thread % 32);
+  composite_by_lanes<T, kChannels, kGroup>(a, thread / kGroup, thread % kGroup);
   clear_packs<1>(a.weights, owned + thread, a.num_samples, int64_t(gridDim.x) * kBlock);
 }
 
-template <class T, int kChannels>
-__device__ void composite_backward_by_warp(const CompositeArgs<T>& a, int64_t r, int lane) {
-  using S = Sharing<T, kChannels>;
-  const int64_t begin = a.ray_offsets[r], end = a.ray_offsets[r + 1];
-  const auto read = [&](int64_t last) {  // the 32 samples before it
-    return Round<T, kChannels, true>(a, last - 32, int(max2<int64_t>(begin - last + 32, 0)), 32, lane);
+template <class T, int kChannels, int kGroup>
+__device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r, int lane) {
+  using S = Sharing<T, kChannels, kGroup>;
+  const bool there = r < a.num_rays;
+  const int64_t begin = there ? a.ray_offsets[r] : 0, end = there ? a.ray_offsets[r + 1] : 0;
+  const auto read = [&](int64_t last) {  // the samples of a round before it
+    const int low = int(min2<int64_t>(max2<int64_t>(begin - last + kGroup, 0), kGroup));
+    return Round<T, kChannels, kGroup, true>(a, last - kGroup, low, kGroup, lane);
   };
-  constexpr int kRounds = 4;  // of the way from the front: their optical depths are on their way together
+  constexpr int kRounds = kGroup == 32 ? 4 : 2;  // of the way from the front: their depths are on their way together
   T own[kRounds];
   const auto read_depths = [&](int64_t front) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
-      const int64_t i = front + 32 * round + lane;
+      const int64_t i = front + kGroup * round + lane;
       own[round] = i < end ? a.density[i] * (a.t_ends[i] - a.t_starts[i]) : T(0);
     }
   };
@@ -102,38 +111,42 @@ __device__ void composite_backward_by_warp(const CompositeArgs<T>& a, int64_t r,
   Pack<T, S::kSize> grad_out[S::kEach + 1] = {};  // this lane's packs of a row
 #pragma unroll
   for (int e = 0; e < S::kEach; ++e)
-    if (lane % S::kLanes + e < S::kPacks)
+    if (there && lane % S::kLanes + e < S::kPacks)
       grad_out[e] = load<S::kSize>(a.grad_out_values + r * kChannels + (lane % S::kLanes + e) * S::kSize);
-  const T grad_opacity = a.grad_opacity[r], grad_depth = a.grad_depth[r];
+  const T grad_opacity = there ? a.grad_opacity[r] : T(0), grad_depth = there ? a.grad_depth[r] : T(0);
 
   // From the front: where the samples that count end, and the transmittance behind them.
   int64_t counted = begin;
   T optical_depth = T(0);
-  int here = 32;  // of a round, those that count
+  bool all_count = true;  // of the rounds so far
   while (true) {
 #pragma unroll
-    for (int round = 0; round < kRounds && here == 32; ++round) {
-      const T through = sum_up_to(own[round], lane), below = __shfl_up_sync(kAllLanes, through, 1);
+    for (int round = 0; round < kRounds; ++round) {
+      if (!__any_sync(kAllLanes, all_count)) break;
+      const T through = sum_up_to<1, kGroup>(own[round], lane), below = __shfl_up_sync(kAllLanes, through, 1, kGroup);
       const T transmittance = exponential(-(optical_depth + (lane ? below : T(0))));
-      here = __popc(__ballot_sync(kAllLanes, counted + lane < end && !(transmittance < a.min_transmittance)));
+      const bool counts = all_count && counted + lane < end && !(transmittance < a.min_transmittance);
+      const int here = __popc(group_ballot<kGroup>(counts));
       counted += here;
-      if (here > 0) optical_depth += __shfl_sync(kAllLanes, through, here - 1);
+      const T added = __shfl_sync(kAllLanes, through, max2(here - 1, 0), kGroup);
+      if (here > 0) optical_depth += added;
+      all_count = here == kGroup;
     }
-    if (here < 32) break;
-    read_depths(counted);
+    if (!__any_sync(kAllLanes, all_count)) break;
+    read_depths(all_count ? counted : end);
   }
   if (counted < end) {
     next = read(counted);
-    clear_packs<1>(a.grad_density, counted + lane, end, 32);
-    clear_packs<S::kSize>(a.grad_values, counted * S::kPacks + lane, end * S::kPacks, 32);
+    clear_packs<1>(a.grad_density, counted + lane, end, kGroup);
+    clear_packs<S::kSize>(a.grad_values, counted * S::kPacks + lane, end * S::kPacks, kGroup);
   }
 
-  // From the back, in blocks of 32 samples that end where the counted ones end.
+  // From the back, in rounds that end where the counted samples end.
   T after = exponential(-optical_depth), later = T(0);
-  for (int64_t last = counted; last > begin; last -= 32) {
+  for (int64_t last = counted; __any_sync(kAllLanes, last > begin); last -= kGroup) {
     const auto now = next;
-    if (S::kAhead) next = read(last - 32);
-    const int64_t first = last - 32, i = first + lane;
+    if (S::kAhead) next = read(last - kGroup);
+    const int64_t first = last - kGroup, i = first + lane;
     const bool valid = i >= begin;
     T dots[S::kLanes] = {};
 #pragma unroll
@@ -145,19 +158,21 @@ __device__ void composite_backward_by_warp(const CompositeArgs<T>& a, int64_t r,
     const T dot = sum_of_own_row<S>(dots, lane), weight = now.weight;
     const T middle = T(0.5) * (now.t_start + now.t_end);
     const T g = valid ? now.grad_weight + grad_opacity + grad_depth * middle + dot : T(0);
-    const T weight_from = sum_from(weight, lane), later_from = sum_from(weight * g, lane);
+    const T weight_from = sum_from<kGroup>(weight, lane), later_from = sum_from<kGroup>(weight * g, lane);
     // The lane above holds the sum without this sample, so that the last one sees an exact zero.
-    const T weight_above = __shfl_down_sync(kAllLanes, weight_from, 1);
-    const T later_above = __shfl_down_sync(kAllLanes, later_from, 1);
+    const T weight_above = __shfl_down_sync(kAllLanes, weight_from, 1, kGroup);
+    const T later_above = __shfl_down_sync(kAllLanes, later_from, 1, kGroup);
     if (valid) {
-      const T transmittance_after = after + (lane < 31 ? weight_above : T(0));
+      const bool is_last = lane == kGroup - 1;
+      const T transmittance_after = after + (is_last ? T(0) : weight_above);
       a.grad_density[i] =
-          (now.t_end - now.t_start) * (transmittance_after * g - (later + (lane < 31 ? later_above : T(0))));
+          (now.t_end - now.t_start) * (transmittance_after * g - (later + (is_last ? T(0) : later_above)));
     }
 #pragma unroll
     for (int turn = 0; turn < S::kLanes; ++turn) {
       const int64_t row = first + turn * S::kRows + lane / S::kLanes;
-      const T share = S::kLanes == 1 ? weight : __shfl_sync(kAllLanes, weight, turn * S::kRows + lane / S::kLanes);
+      const T share =
+          S::kLanes == 1 ? weight : __shfl_sync(kAllLanes, weight, turn * S::kRows + lane / S::kLanes, kGroup);
 #pragma unroll
       for (int e = 0; e < S::kEach; ++e) {
         const int p = lane % S::kLanes + e;
@@ -167,18 +182,18 @@ __device__ void composite_backward_by_warp(const CompositeArgs<T>& a, int64_t r,
         store(a.grad_values + row * kChannels + p * S::kSize, grad);
       }
     }
-    after += __shfl_sync(kAllLanes, weight_from, 0);
-    later += __shfl_sync(kAllLanes, later_from, 0);
-    if (!S::kAhead) next = read(last - 32);
+    after += __shfl_sync(kAllLanes, weight_from, 0, kGroup);
+    later += __shfl_sync(kAllLanes, later_from, 0, kGroup);
+    if (!S::kAhead) next = read(last - kGroup);
   }
 }
 
-template <class T, int kChannels>
+template <class T, int kChannels, int kGroup>
 __global__ void __launch_bounds__(kBlock, 1) composite_backward_kernel(CompositeArgs<T> a) {
-  using S = Sharing<T, kChannels>;
+  using S = Sharing<T, kChannels, kGroup>;
   const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, threads = int64_t(gridDim.x) * kBlock;
   const int64_t owned = a.ray_offsets[a.num_rays];
-  if (thread / 32 < a.num_rays) composite_backward_by_warp<T, kChannels>(a, thread / 32, thread % 32);
+  composite_backward_by_lanes<T, kChannels, kGroup>(a, thread / kGroup, thread % kGroup);
   clear_packs<1>(a.grad_density, owned + thread, a.num_samples, threads);
   clear_packs<S::kSize>(a.grad_values, owned * S::kPacks + thread, a.num_samples * S::kPacks, threads);
 }
@@ -206,10 +221,15 @@ bool has_whole_packs(const CompositeArgs<T>& a) {
                                             is_pack_aligned(a.grad_out_values) && is_pack_aligned(a.grad_values));
 }
 
-// A warp for each ray, and one where there is none: what belongs to no ray has to be cleared all the same.
-template <class T>
-int64_t threads_of(const CompositeArgs<T>& a) {
-  return 32 * max2<int64_t>(a.num_rays, 1);
+// kernel(lanes, threads): the lanes of a ray as a constant, and that many threads for each ray. Rows of double are too long
+// for few lanes. Where there is no ray, what belongs to none has to be cleared all the same.
+template <class T, class Kernel>
+void with_lanes(const CompositeArgs<T>& a, const Kernel& kernel) {
+  const int64_t rays = max2<int64_t>(a.num_rays, 1);
+  if constexpr (sizeof(T) == 4) {
+    if (are_short(a.num_samples, a.num_rays)) return kernel(std::integral_constant<int, kShortRay>(), kShortRay * rays);
+  }
+  kernel(std::integral_constant<int, 32>(), 32 * rays);
 }
 
 }  // namespace
@@ -218,7 +238,10 @@ template <class T>
 void composite(const CompositeArgs<T>& a, Stream stream) {
   if (!has_whole_packs(a)) return cuda_plain::composite(a, stream);
   const auto fast = [&](auto channels) {
-    launch<kBlock>(composite_kernel<T, decltype(channels)::value>, threads_of(a), "composite_rays", stream, a);
+    with_lanes(a, [&](auto lanes, int64_t threads) {
+      const auto kernel = composite_kernel<T, decltype(channels)::value, decltype(lanes)::value>;
+      launch<kBlock>(kernel, threads, "composite_rays", stream, a);
+    });
   };
   with_channels(a.channels, fast, [&] { cuda_plain::composite(a, stream); });
 }
@@ -227,8 +250,10 @@ template <class T>
 void composite_backward(const CompositeArgs<T>& a, Stream stream) {
   if (!has_whole_packs(a)) return cuda_plain::composite_backward(a, stream);
   const auto fast = [&](auto channels) {
-    launch<kBlock>(composite_backward_kernel<T, decltype(channels)::value>, threads_of(a), "composite_rays_backward",
-                   stream, a);
+    with_lanes(a, [&](auto lanes, int64_t threads) {
+      const auto kernel = composite_backward_kernel<T, decltype(channels)::value, decltype(lanes)::value>;
+      launch<kBlock>(kernel, threads, "composite_rays_backward", stream, a);
+    });
   };
   with_channels(a.channels, fast, [&] { cuda_plain::composite_backward(a, stream); });
 }

@@ -1,4 +1,5 @@
-// How a warp reads the samples of a ray, 32 at a time, for composite_rays: a lane per sample, and rows of values shared.
+// How a group of lanes reads the samples of a ray, as many at a time, for composite_rays: a lane per sample, and rows of
+// values shared.
 //
 // Rows of values are longer than a lane should read alone: the lanes of a warp would meet 32 rows with every load.
 // Where rows are whole packs of 16 bytes, neighbouring lanes read the packs of one row, a few rows at a time, and
@@ -16,22 +17,24 @@ constexpr int power_of_two_from(int n) {
   return power;
 }
 
-// How a warp shares the rows of its 32 samples: kLanes lanes read one row, 32 / kLanes rows at a time, kLanes times.
-template <class T, int kChannels>
+// How a group shares the rows of its samples: kLanes lanes read one row, kGroup / kLanes rows at a time, kLanes times.
+template <class T, int kChannels, int kLanesOfRay>
 struct Sharing {
+  static constexpr int kGroup = kLanesOfRay;
   static constexpr bool kWhole = kChannels > 0 && kChannels % kPackSize<T> == 0;
   static constexpr int kSize = kWhole ? kPackSize<T> : 1, kPacks = kChannels / kSize;
   static constexpr int kLanes = kWhole ? power_of_two_from(kPacks) : 1;
   static constexpr int kEach = kWhole ? 1 : kPacks;  // packs of a row for each of its lanes
-  static constexpr int kRows = 32 / kLanes;
+  static constexpr int kRows = kGroup / kLanes;
+  static_assert(kRows > 0, "a row has more packs than there are lanes");
   static constexpr bool kAhead = kLanes * kEach <= 4;  // few registers: the next round is read during this one
 };
 
-// What a lane reads of 32 samples: the numbers of its own, and its pack of each turn's row. All of it is on its way before
+// What a lane reads of a group's samples: the numbers of its own, and its pack of each turn's row. All of it is on its way before
 // any of it is looked at: a warp that waits for each row in turn waits for memory eight times.
-template <class T, int kChannels, bool kBackward>
+template <class T, int kChannels, int kGroup, bool kBackward>
 struct Round {
-  using S = Sharing<T, kChannels>;
+  using S = Sharing<T, kChannels, kGroup>;
   T t_start, t_end, density, weight, grad_weight;
   Pack<T, S::kSize> packs[S::kLanes][S::kEach + 1];  // weights alone have no channel
 
@@ -68,7 +71,7 @@ __device__ T sum_of_own_row(T (&numbers)[S::kLanes], int lane) {
       numbers[turn] = (lane & half ? high : low) + __shfl_xor_sync(kAllLanes, lane & half ? low : high, half);
     }
   return S::kLanes == 1 ? numbers[0]
-                        : __shfl_sync(kAllLanes, numbers[0], lane % S::kRows * S::kLanes + lane / S::kRows);
+                        : __shfl_sync(kAllLanes, numbers[0], lane % S::kRows * S::kLanes + lane / S::kRows, S::kGroup);
 }
 
 }  // namespace nerf::cuda

@@ -37,17 +37,48 @@ void pack_occupancy(const MarchArgs<T>& a, Stream stream) {
 
 constexpr int kScanThreads = 1024;
 constexpr int kScanRows = 8;  // of 32 rays side by side, which a warp takes at a time
+static_assert(kScanThreads * kScanRows == kRaysOfTotal);
 
-// Counts to offsets in one block: a batch has few rays, and one launch beats three. Rays from the first that does not
-// fit the capacity on are dropped and counted.
+// Sum over the threads of a block of kScanThreads, in every thread.
+static __device__ int64_t block_sum(int64_t value) {
+  __shared__ int64_t sums[32];
+  value = warp_sum(value);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = warp_sum(sums[threadIdx.x % 32]);
+  __syncthreads();
+  return value;
+}
+
+// The samples of each kRaysOfTotal rays.
 static __global__ void __launch_bounds__(kScanThreads)
-    offsets_kernel(int64_t num_rays, int64_t capacity, int64_t* offsets, int64_t* overflow) {
+    totals_kernel(int64_t num_rays, const int64_t* offsets, int64_t* totals) {
+  const int64_t first = int64_t(blockIdx.x) * kRaysOfTotal + threadIdx.x;
+  int64_t sum = 0;
+#pragma unroll
+  for (int j = 0; j < kScanRows; ++j) {
+    const int64_t r = first + j * kScanThreads;
+    sum += r < num_rays ? offsets[r + 1] : 0;
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) totals[blockIdx.x] = sum;
+}
+
+// Counts to offsets, kRaysOfTotal rays in a block. Rays from the first that does not fit the capacity on are dropped and
+// counted, by the block of that ray.
+static __global__ void __launch_bounds__(kScanThreads)
+    offsets_kernel(int64_t num_rays, int64_t capacity, const int64_t* totals, int64_t* offsets, int64_t* overflow) {
   __shared__ int64_t warp_ends[32], kept;
   __shared__ int dropped;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) kept = dropped = offsets[0] = 0;
   int64_t carry = 0;  // before the rays of this round
-  for (int64_t first = 0; first < num_rays; first += kScanThreads * kScanRows) {
+  for (int64_t block = threadIdx.x; block < blockIdx.x; block += kScanThreads) carry += totals[block];
+  if (blockIdx.x > 0) carry = block_sum(carry);
+  else if (threadIdx.x == 0) offsets[0] = 0;
+  if (capacity != 0 && carry > capacity) return;
+  if (threadIdx.x == 0) kept = dropped = 0;
+  // One round, or all that follow if some ray does not fit.
+  for (int64_t first = int64_t(blockIdx.x) * kRaysOfTotal; first < num_rays; first += kRaysOfTotal) {
     const int64_t own = first + warp * 32 * kScanRows + lane;
     int64_t count[kScanRows], end[kScanRows], before = 0;
 #pragma unroll
@@ -76,16 +107,31 @@ static __global__ void __launch_bounds__(kScanThreads)
 #pragma unroll
     for (int j = 0; j < kScanRows; ++j)
       if (own + 32 * j < num_rays) offsets[own + 32 * j + 1] = capacity == 0 || end[j] <= capacity ? end[j] : kept;
+    if (capacity == 0 || carry <= capacity) return;
   }
+  __syncthreads();
   if (threadIdx.x == 0) *overflow = dropped;
 }
 
+// overflow is 0 before.
 template <class T>
 void counts_to_offsets(const MarchArgs<T>& a, Stream stream) {
   const DeviceGuard guard(stream.device);
-  offsets_kernel<<<1, kScanThreads, 0, cudaStream_t(stream.handle)>>>(a.num_rays, a.capacity, a.ray_offsets,
-                                                                      a.overflow);
+  const auto queue = cudaStream_t(stream.handle);
+  const unsigned blocks = unsigned(max2<int64_t>(a.totals_count(), 1));
+  if (blocks > 1) totals_kernel<<<blocks, kScanThreads, 0, queue>>>(a.num_rays, a.ray_offsets, a.totals);
+  offsets_kernel<<<blocks, kScanThreads, 0, queue>>>(a.num_rays, a.capacity, a.totals, a.ray_offsets, a.overflow);
   check(cudaGetLastError(), "march_rays: offsets");
+}
+
+// By thread i of so many: the rows behind those of the last ray become index 0, length 0.
+template <class T>
+__device__ void clear_rows_of_no_ray(const MarchVisibleArgs<T>& a, int64_t i, int64_t threads) {
+  for (int64_t row = a.ray_offsets[a.num_rays] + i; row < a.capacity; row += threads) {
+    a.ray_indices[row] = 0;
+    a.t_starts[row] = a.t_ends[row] = T(0);
+    for (int axis = 0; axis < 3; ++axis) a.coords[3 * row + axis] = T(0);
+  }
 }
 
 }  // namespace nerf::cuda

@@ -18,7 +18,10 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
 
 template <class T>
 void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
-  for_each(a.num_rays, "march_visible: fill", stream, [a] __device__(int64_t r) {
+  const int64_t threads = max2<int64_t>(a.num_rays, 1);
+  for_each(threads, "march_visible: fill", stream, [a, threads] __device__(int64_t r) {
+    cuda::clear_rows_of_no_ray(a, r, threads);
+    if (r >= a.num_rays) return;
     int64_t i = a.ray_offsets[r];
     const int64_t end = a.ray_offsets[r + 1];
     if (i == end) return;

@@ -18,7 +18,7 @@ struct DistortionArgs {
   const T* weights;            // [M]
   const T *t_starts, *t_ends;  // [M] rising along each ray
   const int64_t* ray_offsets;  // [R+1]
-  int64_t num_rays;
+  int64_t num_rays, num_samples;
   T* loss;             // [R]  forward
   const T* grad_loss;  // [R]  backward
   T* grad_weights;     // [M]

@@ -201,6 +201,8 @@ HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occ
   return emitted;
 }
 
+constexpr int64_t kRaysOfTotal = 8192;  // whose samples CUDA adds up in one block
+
 // Arguments of the operation, shared by the CPU loop and the CUDA kernels. Legend: R rays, M = capacity.
 template <class T>
 struct MarchArgs {
@@ -212,6 +214,7 @@ struct MarchArgs {
   int64_t cells[3];
   uint64_t* words;        // scratch, see OccupancyWords
   int32_t* piece_starts;  // scratch on CUDA, [R,32]: samples of the ray before each of its pieces
+  int64_t* totals;        // scratch on CUDA, [totals_count()]: samples of so many rays
   int64_t num_rays;
   int64_t* ray_offsets;   // [R+1]; counts while counting, then offsets
   int64_t capacity;       // M
@@ -220,6 +223,7 @@ struct MarchArgs {
   int64_t* overflow;      // [1]
 
   HOST_DEVICE OccupancyWords occupancy() const { return {words, {cells[0], cells[1], cells[2]}}; }
+  int64_t totals_count() const { return (num_rays + kRaysOfTotal - 1) / kRaysOfTotal; }
   HOST_DEVICE LatticeRay<T> ray(int64_t r) const {
     return clip_ray(origins + 3 * r, directions + 3 * r, jitter[r], near[r], far[r], step_size, cells,
                     contraction);

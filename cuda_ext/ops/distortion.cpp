@@ -23,6 +23,7 @@ DistortionArgs<T> distortion_arguments(const Tensor& weights, const Tensor& t_st
   a.t_ends = data<T>(t_ends);
   a.ray_offsets = data<int64_t>(ray_offsets);
   a.num_rays = ray_offsets.size(0) - 1;
+  a.num_samples = weights.size(0);
   return a;
 }
 

@@ -5,9 +5,9 @@
 
 namespace nerf {
 
-// The rays and cells of a march, checked and dense; scratch for the occupancy's words.
+// The rays and cells of a march, checked and dense; scratch for the occupancy's words and, on CUDA, for sums over rays.
 struct MarchInputs {
-  Tensor origins, directions, jitter, occupied, near, far, words;
+  Tensor origins, directions, jitter, occupied, near, far, words, totals;
   double step_size, contraction;
 
   MarchInputs(const Tensor& o, const Tensor& d, const Tensor& j, const Tensor& cells, const Tensor& lower,
@@ -31,6 +31,7 @@ struct MarchInputs {
     OccupancyWords packed = {};
     for (int axis = 0; axis < 3; ++axis) packed.cells[axis] = cells.size(axis);
     words = empty(origins, {packed.count()}, ScalarType::Long);
+    totals = empty(origins, {o.is_cuda() ? num_rays / kRaysOfTotal + 1 : 0}, ScalarType::Long);
   }
 
   template <class T>
@@ -45,6 +46,7 @@ struct MarchInputs {
     a.occupied = data<bool>(occupied);
     for (int axis = 0; axis < 3; ++axis) a.cells[axis] = occupied.size(axis);
     a.words = data<uint64_t>(words);
+    a.totals = data<int64_t>(totals);
     a.num_rays = origins.size(0);
   }
 };

@@ -29,8 +29,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
     a.capacity = capacity;
     NERF_CALL(o, march_visible_count, a);
     const int64_t count = capacity ? capacity : NERF_CALL(o, read, a.ray_offsets + num_rays);
-    // The rows behind the last ray keep index 0 and length 0.
-    const auto make = capacity ? &zeros : &empty;
+    // The rows behind the last ray have index 0 and length 0: on CUDA by the operation itself.
+    const auto make = capacity && !o.is_cuda() ? &zeros : &empty;
     indices = make(o, {count}, ScalarType::Long);
     t_starts = make(o, {count}, dtype);
     t_ends = make(o, {count}, dtype);
