@@ -170,17 +170,13 @@ def time_by_stage(steps: Callable[[int], None], device: torch.device) -> dict[st
         steps(count)
         if on_gpu:
             torch.cuda.synchronize(device)
-    spent: dict[str, tuple[float, float]] = {}
+    spent: dict[str, list[float]] = {}
     for event in recorded.events():
         if event.device_type != DeviceType.CPU:
             continue
         taken = [kernel.duration for kernel in event.kernels] if on_gpu else [event.self_cpu_time_total]
-        if not taken:
-            continue
-        stage = stage_of(_ways_up(event))
-        launches, ms = spent.get(stage, (0.0, 0.0))
-        spent[stage] = launches + len(taken) / count, ms + sum(taken) / 1e3 / count
-    return spent
+        spent.setdefault(stage_of(_ways_up(event)), []).extend(taken)
+    return {stage: (len(taken) / count, sum(taken) / 1e3 / count) for stage, taken in spent.items() if taken}
 
 
 def stage_of(names: Iterable[str]) -> str:

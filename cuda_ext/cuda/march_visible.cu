@@ -1,56 +1,128 @@
-// march_visible on CUDA: a warp prepares kRays rays at once and walks one after the other to count; eight lanes of each ray
-// fill.
+// march_visible on CUDA: a warp takes four rays. Where they are close to each other, as those of one pixel are, it walks them
+// side by side, else one after the other. A walk counts; then eight lanes of each ray fill.
 //
-// The count notes which of 32 lattice points at a time it saw: their number / 32 in the upper half of a word, a bit for
+// The count notes which of 32 lattice points at a time a ray saw: their number / 32 in the upper half of a word, a bit for
 // each in the lower half. A surface takes one word or two, fog a few more; only a ray with more than kLooks of them is
-// looked at twice.
+// walked twice.
 #include "march_visible.cuh"
 
 namespace nerf::cuda {
 namespace {
 
-constexpr int kRays = 4;                 // of a warp that counts
+constexpr int kRays = 4;                 // of a warp
 constexpr int kWarps = 2, kBlocks = 16;  // as in render_rays.cu
-constexpr int kFilling = 8;              // lanes of a ray
+constexpr int kFilling = 8;              // lanes of a ray that fill
+static_assert(kFilling == kLooks, "each lane reads one");
+
+// The lattice points of this lane's ray among those that S rays were looked at: the first of them, and a bit for each.
+// Lanes j below S tell for ray j.
+struct Seen {
+  int64_t first;
+  unsigned points;
+};
+
+template <int S, class T>
+__device__ Seen seen(const Look<T>& look, int lane) {
+  unsigned points = __ballot_sync(kAllLanes, look.visible);
+  if constexpr (S == kRays) {  // every fourth lane, moved together
+    points = points >> lane % S & 0x11111111u;
+    points = (points | points >> 3) & 0x03030303u;
+    points = (points | points >> 6) & 0x000f000fu;
+    points = (points | points >> 12) & 0xffu;
+  }
+  return {int64_t(look.k) - lane / S, points};
+}
+
+// Notes what ray r sees, that of this lane if it is below S, and counts. Every lane of the warp must call it.
+template <int S, class T>
+__device__ void count_rays(const MarchVisibleArgs<T>& a, const PixelRay<T>& ray, int64_t r, int lane) {
+  int64_t count = 0, number = -1;  // of the word that is being filled
+  unsigned word = 0;
+  int looks = 0;
+  const auto note = [&] {
+    if (word != 0 && looks < kLooks) a.looks[r * kLooks + looks] = uint64_t(number) << 32 | word;
+    looks += word != 0;
+  };
+  const bool tells = lane < S && r < a.num_rays;
+  walk_visible_by_warp<S>(a, ray, lane, [&](const Look<T>& look) {
+    const Seen now = seen<S>(look, lane);
+    if (tells && now.points != 0) {
+      if (now.first / 32 != number) {
+        note();
+        number = now.first / 32;
+        word = 0;
+      }
+      word |= now.points << now.first % 32;
+      count += __popc(now.points);
+    }
+    return true;
+  });
+  if (!tells) return;
+  note();
+  a.ray_offsets[r + 1] = count;
+}
 
 template <class T>
 __global__ void __launch_bounds__(32 * kWarps, kBlocks) count_kernel(MarchVisibleArgs<T> a) {
-  __shared__ PixelRay<T> rays_of_warps[kWarps][kRays];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t first = (int64_t(blockIdx.x) * kWarps + warp) * kRays;
+  const int lane = threadIdx.x % 32;
+  const int64_t first = (int64_t(blockIdx.x) * kWarps + threadIdx.x / 32) * kRays;
   if (first >= a.num_rays) return;
-  auto& rays = rays_of_warps[warp];
-  const PixelRay<T> own = pixel_ray<1>(a.ray(min2<int64_t>(first + lane, a.num_rays - 1)));
-  if (lane < kRays) rays[lane] = own;
+  const LatticeRay<T> ray = a.ray(min2<int64_t>(first + lane % kRays, a.num_rays - 1));
+  const PixelRay<T> of_four = pixel_ray<kRays>(ray);
+  if (of_four.skips) return count_rays<kRays>(a, of_four, first + lane % kRays, lane);
+  __shared__ PixelRay<T> rays_of_warps[kWarps][kRays];
+  auto& rays = rays_of_warps[threadIdx.x / 32];
+  const PixelRay<T> alone = pixel_ray<1>(ray);
+  if (lane < kRays) rays[lane] = alone;
   __syncwarp();
-  for (int i = 0; i < kRays && first + i < a.num_rays; ++i) {
-    const int64_t r = first + i;
-    int64_t count = 0;
-    int looks = 0;
-    walk_visible_by_warp<1>(a, rays[i], lane, [&](const Look<T>& look) {
-      const unsigned visible = __ballot_sync(kAllLanes, look.visible);
-      if (visible == 0) return true;
-      if (lane == 0 && looks < kLooks) a.looks[r * kLooks + looks] = uint64_t(look.k) / 32 << 32 | visible;
-      ++looks;
-      count += __popc(visible);
-      return true;
-    });
-    if (lane == 0) a.ray_offsets[r + 1] = count;
-  }
+  for (int i = 0; i < kRays && first + i < a.num_rays; ++i) count_rays<1>(a, rays[i], first + i, lane);
 }
 
 // The ray's samples from a walk as it was counted. Every lane of the warp must call it.
 template <class T>
 __device__ void fill_by_walking(const MarchVisibleArgs<T>& a, int64_t r, int lane) {
   const LatticeRay<T> ray = a.ray(r);
-  const int64_t end = a.ray_offsets[r + 1];
+  const int64_t end = a.ray_offsets[r + 1], first_of_four = r / kRays * kRays;
   int64_t place = a.ray_offsets[r];
-  walk_visible_by_warp<1>(a, pixel_ray<1>(ray), lane, [&](const Look<T>& look) {
-    const unsigned visible = __ballot_sync(kAllLanes, look.visible);
-    if (look.visible) a.write(place + __popc(visible & ((1u << lane) - 1)), r, ray, look.k);
-    place += __popc(visible);
+  const auto write = [&](Seen now) {  // the same for all lanes
+    if (now.points >> lane & 1) a.write(place + __popc(now.points & ((1u << lane) - 1)), r, ray, T(now.first + lane));
+    place += __popc(now.points);
     return place < end;
-  });
+  };
+  const PixelRay<T> of_four = pixel_ray<kRays>(a.ray(min2<int64_t>(first_of_four + lane % kRays, a.num_rays - 1)));
+  if (of_four.skips) {
+    const int own = int(r - first_of_four);
+    walk_visible_by_warp<kRays>(a, of_four, lane, [&](const Look<T>& look) {
+      const Seen now = seen<kRays>(look, lane);
+      return write({__shfl_sync(kAllLanes, now.first, own), __shfl_sync(kAllLanes, now.points, own)});
+    });
+  } else {
+    walk_visible_by_warp<1>(a, pixel_ray<1>(ray), lane,
+                            [&](const Look<T>& look) { return write(seen<1>(look, lane)); });
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(32 * kWarps, kBlocks) fill_kernel(MarchVisibleArgs<T> a) {
+  const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, r = thread / kFilling;
+  const int lane = threadIdx.x % kFilling;
+  clear_rows_of_no_ray(a, thread, int64_t(gridDim.x) * blockDim.x);
+  const bool there = r < a.num_rays;
+  int64_t place = there ? a.ray_offsets[r] : 0;
+  const int64_t end = there ? a.ray_offsets[r + 1] : 0;
+  const uint64_t noted = place < end ? a.looks[r * kLooks + lane] : 0;  // those behind the ray's last are any number
+  const LatticeRay<T> ray = a.ray(there ? r : 0);
+  for (int look = 0; look < kLooks && __any_sync(kAllLanes, place < end); ++look) {
+    const uint64_t now = __shfl_sync(kAllLanes, noted, look, kFilling);
+    const unsigned visible = place < end ? unsigned(now) : 0;
+#pragma unroll
+    for (int bit = lane; bit < 32; bit += kFilling)
+      if (visible >> bit & 1) a.write(place + __popc(visible & ((1u << bit) - 1)), r, ray, T((now >> 32) * 32 + bit));
+    place += __popc(visible);
+  }
+  unsigned left = __ballot_sync(kAllLanes, place < end && lane == 0);  // rays that saw more than was noted
+  for (; left; left &= left - 1)
+    fill_by_walking(a, (thread - threadIdx.x % 32 + __ffs(left) - 1) / kFilling, int(threadIdx.x % 32));
 }
 
 }  // namespace
@@ -66,28 +138,8 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
 
 template <class T>
 void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
-  if (!is_short(a)) return cuda_plain::march_visible_fill(a, stream);
-  const int64_t threads = (kFilling * max2<int64_t>(a.num_rays, 1) + 31) / 32 * 32;
-  for_each(threads, "march_visible: fill", stream, [a, threads] __device__(int64_t i) {
-    clear_rows_of_no_ray(a, i, threads);
-    const int64_t r = i / kFilling;
-    const int lane = i % kFilling;
-    int64_t place = r < a.num_rays ? a.ray_offsets[r] : 0;
-    const int64_t end = r < a.num_rays ? a.ray_offsets[r + 1] : 0;
-    if (place < end) {
-      const LatticeRay<T> ray = a.ray(r);
-      for (int look = 0; look < kLooks && place < end; ++look) {
-        const uint64_t noted = a.looks[r * kLooks + look];
-        const unsigned visible = unsigned(noted);
-        for (int bit = lane; bit < 32; bit += kFilling)
-          if (visible >> bit & 1)
-            a.write(place + __popc(visible & ((1u << bit) - 1)), r, ray, T((noted >> 32) * 32 + bit));
-        place += __popc(visible);
-      }
-    }
-    unsigned left = __ballot_sync(kAllLanes, place < end && lane == 0);  // rays that saw more than was noted
-    for (; left; left &= left - 1) fill_by_walking(a, (i - i % 32 + __ffs(left) - 1) / kFilling, int(i % 32));
-  });
+  if (!is_short(a) || a.num_rays == 0) return cuda_plain::march_visible_fill(a, stream);
+  launch<32 * kWarps>(fill_kernel<T>, kFilling * a.num_rays, "march_visible: fill", stream, a);
 }
 
 NERF_INSTANTIATE(march_visible_count, MarchVisibleArgs)

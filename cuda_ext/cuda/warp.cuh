@@ -46,7 +46,7 @@ constexpr int kShortRay = 8;
 constexpr int64_t kManyRays = 1 << 15;
 
 inline bool are_short(int64_t num_samples, int64_t num_rays) {
-  return num_rays >= kManyRays && num_samples <= 2 * kShortRay * num_rays;
+  return num_rays >= kManyRays && num_samples <= 3 * kShortRay * num_rays;
 }
 
 }  // namespace nerf::cuda
