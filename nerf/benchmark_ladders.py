@@ -17,7 +17,8 @@ LADDERS = {
     "march_rays": Ladder("a thread walks a ray", "a warp per ray, each lane walks a piece of the lattice"),
     "march_visible": Ladder(
         "a thread walks a ray",
-        "a warp per ray: each lane asks of eight points of the lattice whether anything is near, then looks at one",
+        "a warp per ray: each lane asks of eight points of the lattice whether anything is near, then looks at one; "
+        "four rays side by side where they are close; what was seen is noted as bits, which eight lanes of a ray write",
     ),
     "render_rays": Ladder(
         "a thread walks a pixel's rays",
@@ -31,14 +32,16 @@ LADDERS = {
     ),
     "composite_rays": Ladder(
         "a thread per ray",
-        "common channel counts: a warp per ray, transmittance by warp scans, lanes beside each other along a row; all "
-        "loads of 32 samples on their way together",
+        "common channel counts: a warp per ray, eight lanes where rays are many and short; transmittance by scans over "
+        "lanes, lanes beside each other along a row, all loads of a round on their way together",
     ),
     "contract_basis": Ladder(
         "a thread per sample and colour or channel",
         "degrees known at compile time: a warp moves the rows of its samples as one run, turned in shared memory",
     ),
-    "distortion_loss": Ladder("a thread per ray", "a warp per ray, the sums over pairs by warp scans"),
+    "distortion_loss": Ladder(
+        "a thread per ray", "a warp per ray, eight lanes where rays are many and short; sums over pairs by scans"
+    ),
     "sample_images": Ladder("a thread per ray", "a thread per value; four bytes: one load, one store, small blocks"),
     "total_variation_grad": Ladder(
         "a thread per value",

@@ -12,7 +12,7 @@ namespace {
 constexpr int kRays = 4;                 // of a warp
 constexpr int kWarps = 2, kBlocks = 16;  // as in render_rays.cu
 constexpr int kFilling = 8;              // lanes of a ray that fill
-static_assert(kFilling == kLooks, "each lane reads one");
+static_assert(kLooks % kFilling == 0, "each lane reads one at a time");
 
 // The lattice points of this lane's ray among those that S rays were looked at: the first of them, and a bit for each.
 // Lanes j below S tell for ray j.
@@ -110,15 +110,17 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks) fill_kernel(MarchVisible
   const bool there = r < a.num_rays;
   int64_t place = there ? a.ray_offsets[r] : 0;
   const int64_t end = there ? a.ray_offsets[r + 1] : 0;
-  const uint64_t noted = place < end ? a.looks[r * kLooks + lane] : 0;  // those behind the ray's last are any number
   const LatticeRay<T> ray = a.ray(there ? r : 0);
-  for (int look = 0; look < kLooks && __any_sync(kAllLanes, place < end); ++look) {
-    const uint64_t now = __shfl_sync(kAllLanes, noted, look, kFilling);
-    const unsigned visible = place < end ? unsigned(now) : 0;
+  for (int first = 0; first < kLooks && __any_sync(kAllLanes, place < end); first += kFilling) {
+    const uint64_t noted = place < end ? a.looks[r * kLooks + first + lane] : 0;  // behind the ray's last: any number
+    for (int look = 0; look < kFilling && __any_sync(kAllLanes, place < end); ++look) {
+      const uint64_t now = __shfl_sync(kAllLanes, noted, look, kFilling);
+      const unsigned visible = place < end ? unsigned(now) : 0;
 #pragma unroll
-    for (int bit = lane; bit < 32; bit += kFilling)
-      if (visible >> bit & 1) a.write(place + __popc(visible & ((1u << bit) - 1)), r, ray, T((now >> 32) * 32 + bit));
-    place += __popc(visible);
+      for (int bit = lane; bit < 32; bit += kFilling)
+        if (visible >> bit & 1) a.write(place + __popc(visible & ((1u << bit) - 1)), r, ray, T((now >> 32) * 32 + bit));
+      place += __popc(visible);
+    }
   }
   unsigned left = __ballot_sync(kAllLanes, place < end && lane == 0);  // rays that saw more than was noted
   for (; left; left &= left - 1)

@@ -36,7 +36,7 @@ struct DensityGrid {
   }
 };
 
-constexpr int kLooks = 8;
+constexpr int kLooks = 32;  // of a ray; few rays need more than three, but all wait for one that is walked twice
 
 template <class T>
 struct MarchVisibleArgs : MarchArgs<T> {
