@@ -84,8 +84,8 @@ void sums_over_rays(const std::vector<int64_t>& offsets, int64_t channels) {
   cpu::composite(a, {});
   cpu::composite_backward(a, {});
   for (T x : opacity) expect(x >= 0 && x <= 1 + 1e-5, "opacity lies between 0 and 1");
-  const DistortionArgs<T> b = {weights.data(), t_starts.data(), t_ends.data(),  offsets.data(),
-                               rays,           depth.data(),    opacity.data(), g.data()};
+  const DistortionArgs<T> b = {weights.data(),          t_starts.data(), t_ends.data(),  offsets.data(), rays,
+                               int64_t(weights.size()), depth.data(),    opacity.data(), g.data()};
   cpu::distortion(b, {});
   cpu::distortion_backward(b, {});
 }

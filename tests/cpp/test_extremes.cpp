@@ -84,8 +84,8 @@ void ray_sums_extremes() {
   a.out_values = out.data(), a.opacity = opacity.data(), a.depth = depth.data(), a.weights = weights.data();
   a.grad_out_values = a.grad_opacity = a.grad_depth = ends.data(), a.grad_weights = density.data();
   a.grad_density = g.data(), a.grad_values = h.data();
-  const DistortionArgs<T> b = {density.data(), starts.data(), ends.data(), offsets.data(), 4,
-                               loss.data(),    ends.data(),   g.data()};
+  const DistortionArgs<T> b = {density.data(),          starts.data(), ends.data(), offsets.data(), 4,
+                               int64_t(density.size()), loss.data(),   ends.data(), g.data()};
   for (int64_t r = 0; r < 4; ++r) {
     composite_ray(a, r), composite_ray_backward(a, r);
     distortion_ray(b, r), distortion_ray_backward(b, r);

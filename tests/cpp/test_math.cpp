@@ -226,8 +226,8 @@ void distortion_of_pairs() {
   };
   std::vector<double> loss(3, 7), grad(9, 7);
   const std::vector<double> grad_loss = {3, 0.5, -2};
-  const DistortionArgs<double> args = {weights.data(), starts.data(),    ends.data(), offsets.data(), 3,
-                                       loss.data(),    grad_loss.data(), grad.data()};
+  const DistortionArgs<double> args = {weights.data(),          starts.data(), ends.data(),      offsets.data(), 3,
+                                       int64_t(weights.size()), loss.data(),   grad_loss.data(), grad.data()};
   for (int64_t r = 0; r < 3; ++r) distortion_ray(args, r), distortion_ray_backward(args, r);
   for (int64_t r = 0; r < 3; ++r) expect_near(loss[r], definition(r), 1e-13, "distortion of all pairs");
   for (int64_t i = 0; i < 9; ++i) {
