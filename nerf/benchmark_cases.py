@@ -161,44 +161,58 @@ def composite(size: Size, channels: int, device: torch.device) -> Problem:
     )
 
 
-def march(size: Size, device: torch.device) -> Problem:
-    """Rays from a sphere around the grid towards a shell of occupied cells, half-voxel steps."""
-    cells, rays = size.vertices - 1, size.pixels
+def rays_at_a_shell(size: Size, rays: int, device: torch.device) -> dict[str, object]:
+    """Rays from a sphere around the grid towards a shell of occupied cells, half-voxel steps: what marching takes."""
+    cells = size.vertices - 1
     axis = (torch.arange(cells, device=device) + 0.5) / cells * 2 - 1
     radius = (axis[:, None, None] ** 2 + axis[:, None] ** 2 + axis**2).sqrt()
-    occupied = (radius > 0.5) & (radius < 0.75)
     around = torch.nn.functional.normalize(random_numbers(device, rays, 3, low=-1), dim=-1)
     origins = cells * (0.5 + 1.5 * around)
     targets = cells * (0.5 + 0.6 * (random_numbers(device, 2 * rays, 3)[rays:] - 0.5))
     zero = torch.zeros(rays, device=device)
-    arguments = {
+    return {
         "origins": origins,
         "directions": torch.nn.functional.normalize(targets - origins, dim=-1),
         "jitter": random_numbers(device, rays, low=-0.5, high=0.5),
-        "occupied": occupied,
+        "occupied": (radius > 0.5) & (radius < 0.75),
         "near": zero,
         "far": zero + 1e4,
         "step_size": 0.5,
     }
+
+
+def march(size: Size, device: torch.device) -> Problem:
+    arguments, rays = rays_at_a_shell(size, size.pixels, device), size.pixels
     samples = len(reference.march_rays(**arguments)[1])
-    floor = Floor(9 * FLOAT * rays + cells**3 + LONG * (rays + 1) + samples * (LONG + 2 * FLOAT))
+    cells = arguments["occupied"].numel()
+    floor = Floor(9 * FLOAT * rays + cells + LONG * (rays + 1) + samples * (LONG + 2 * FLOAT))
     return Problem(arguments | {"capacity": samples}, {"forward": floor}, always_same=True)
 
 
 def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Floor]:
-    """The rays of march through random density: arguments to min_weight, midpoints [M,3], what finding them takes."""
-    arguments = dict(march(size, device).arguments)
-    del arguments["capacity"]
-    arguments |= {
+    """Rays through random density: arguments to min_weight, midpoints [M,3], what finding them takes.
+
+    Of some more rays those are taken that see as many samples when jitter and min_weight are a little different: where
+    a rounding decides, no two right rows see the same.
+    """
+    rays = size.pixels
+    arguments = rays_at_a_shell(size, rays + rays // 8 + 8, device) | {
         "density_grid": random_numbers(device, *[size.vertices] * 3, 1, low=-4, high=2),
         "density_shift": -2.0,
         "density_scale": 1.0,
         "min_transmittance": 1e-4,
         "min_weight": 1e-3,
     }
+    jitter, weight = arguments["jitter"], arguments["min_weight"]
+    near_by = [{"jitter": jitter + shift} for shift in (-1e-4, 0.0, 1e-4)]
+    near_by += [{"min_weight": weight * factor} for factor in (0.999, 1.001)]
+    counts = torch.stack([reference.march_visible(**(arguments | changed))[0].diff() for changed in near_by])
+    decided = (counts == counts[0]).all(0).nonzero()[:rays, 0]
+    for name in ("origins", "directions", "jitter", "near", "far"):
+        arguments[name] = arguments[name][decided].contiguous()
     coords = reference.march_visible(**arguments)[4]
     looked_at = FLOAT * touched_vertices(coords, (size.vertices,) * 3)  # at least
-    return arguments, coords, Floor(9 * FLOAT * size.pixels + arguments["occupied"].numel() + looked_at)
+    return arguments, coords, Floor(9 * FLOAT * rays + arguments["occupied"].numel() + looked_at)
 
 
 def march_visible(size: Size, device: torch.device) -> Problem:

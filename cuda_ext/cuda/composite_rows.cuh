@@ -30,26 +30,30 @@ struct Sharing {
   static constexpr bool kAhead = kLanes * kEach <= 4;  // few registers: the next round is read during this one
 };
 
-// What a lane reads of a group's samples: the numbers of its own, and its pack of each turn's row. All of it is on its way before
-// any of it is looked at: a warp that waits for each row in turn waits for memory eight times.
+// What a lane reads of a group's samples: the numbers of its own, and its pack of each turn's row. All of it is on its way
+// before any of it is looked at: a warp that waits for each row in turn waits for memory eight times. Samples are counted
+// in 32 bits.
 template <class T, int kChannels, int kGroup, bool kBackward>
 struct Round {
   using S = Sharing<T, kChannels, kGroup>;
   T t_start, t_end, density, weight, grad_weight;
   Pack<T, S::kSize> packs[S::kLanes][S::kEach + 1];  // weights alone have no channel
 
-  // Of the samples first + low to first + high - 1. The others are zero.
-  __device__ Round(const CompositeArgs<T>& a, int64_t first, int low, int high, int lane) {
-    const int64_t i = first + lane;
-    const bool mine = lane >= low && lane < high;
+  // Of the samples first to first + kGroup - 1, forward those before the ray's end, backward those from its begin on. The
+  // others are zero.
+  __device__ Round(const CompositeArgs<T>& a, int first, int limit, int lane) {
+    const auto on_ray = [&](int sample) { return kBackward ? sample >= limit : sample < limit; };
+    const int i = first + lane;
+    const bool mine = on_ray(i);
     t_start = mine ? a.t_starts[i] : T(0), t_end = mine ? a.t_ends[i] : T(0);
     if constexpr (kBackward) weight = mine ? a.weights[i] : T(0), grad_weight = mine ? a.grad_weights[i] : T(0);
     else density = mine ? a.density[i] : T(0);
-    const T* row = a.values + (first + lane / S::kLanes) * kChannels + lane % S::kLanes * S::kSize;
+    const int sample = first + lane / S::kLanes;  // of the first turn
+    const T* row = a.values + int64_t(sample) * kChannels + lane % S::kLanes * S::kSize;
+    const bool reads = S::kLanes == 1 || lane % S::kLanes < S::kPacks;
 #pragma unroll
     for (int turn = 0; turn < S::kLanes; ++turn) {
-      const int sample = turn * S::kRows + lane / S::kLanes;
-      const bool there = sample >= low && sample < high && (S::kLanes == 1 || lane % S::kLanes < S::kPacks);
+      const bool there = reads && on_ray(sample + turn * S::kRows);
 #pragma unroll
       for (int e = 0; e < S::kEach; ++e) {
         packs[turn][e] = {};
