@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from nerf.benchmark_cases import FLOAT, LONG, SIZES, touched_vertices
 from nerf.benchmark_timing import Stopwatch, matmul_rate, measure_ceilings
-from nerf.cuda_graph import StepRunner
+from nerf.cuda_graph import WARM_UP_STEPS, StepRunner
 from nerf.gpu_idle import idle_share
 from nerf.runs import TrainingRun
 from nerf.training import make_sampler, training_step, visible_samples
@@ -56,109 +56,127 @@ class Work:
     reductions: int = 0  # floats added to memory that others may add to as well
 
 
+@dataclass(frozen=True)
+class Batch:
+    """How much there is in one step: P, R, M, V, L and C."""
+
+    pixels: int
+    rays: int
+    samples: int
+    vertices: int
+    visited: int
+    channels: int
+
+
 def measure_step(run: TrainingRun) -> Figures:
     """Trains the run to LEAVE_AT of its schedule, then times its steps and takes them apart.
 
-    Returns what the step is of (field, resolution, pixels, rays, samples, vertices, visited), step_ms, idle_share (on
-    a GPU), ceilings and stages: stage, launches, ms, work, floor_ms (None for other kernels of PyTorch).
+    Returns what the step is of (field, resolution and the numbers of Batch), step_ms, idle_share (on a GPU), ceilings
+    and stages: stage, launches, ms, work, floor_ms (None for other kernels of PyTorch).
     Raises nerf.training.TrainingStopped as training does.
     """
     for look in run.train():
         if look.progress >= LEAVE_AT:
             break
     config, state, device = run.config, run.state, run.state.field.backend.device
-    sizes, work = work_of_step(run)
+    on_gpu, count = device.type == "cuda", STEPS[device.type]
+    batch = draw_batch(run)
     monitor = torch.zeros(4, device=device)
-    runner = StepRunner(config, state, monitor, training_step)
-    plain = StepRunner(
-        replace(config, train=replace(config.train, cuda_graph=False)), state, monitor, training_step
-    )
+    recorded = StepRunner(config, state, monitor, training_step)
+    one_by_one = replace(config, train=replace(config.train, cuda_graph=False))
+    plain = StepRunner(one_by_one, state, monitor, training_step)
 
-    def steps(count: int, runner: StepRunner = runner) -> None:
+    def steps(count: int, runner: StepRunner = recorded) -> None:
         for _ in range(count):
             state.batches.advance(config.train.rays_per_step, config.dataset.background)
             runner.step()
 
-    steps(10 if device.type == "cuda" else 2)
-    count = STEPS[device.type]
+    steps(WARM_UP_STEPS + 2)
     step_ms = _wall_ms(lambda: steps(count), device) / count
-    idle = idle_share(lambda: steps(count), device) if device.type == "cuda" else None
+    idle = idle_share(lambda: steps(count), device) if on_gpu else None
     watch = Stopwatch(device, repeats=10, seconds=0.5)
-    ceilings = measure_ceilings(watch, SIZES["full" if device.type == "cuda" else "small"].ceiling_bytes)
-    copy_bytes, operations = ceilings.copy_bytes["median"], matmul_rate(watch)["median"]
+    copy_bytes = measure_ceilings(watch, SIZES["full" if on_gpu else "small"].ceiling_bytes).copy_bytes["median"]
+    products = matmul_rate(watch)["median"]
     spent = time_by_stage(lambda count: steps(count, plain), device)
-    stages = []
-    for stage in (*STAGES, OTHERS):
-        if stage not in spent:
-            continue
-        launches, ms = spent[stage]
-        needs = work.get(stage)
-        floor = None
-        if needs is not None:
-            floor = 1e3 * max(needs.num_bytes / copy_bytes, needs.operations / operations)
-        stages.append(
-            {"stage": stage, "launches": launches, "ms": ms, "work": needs and asdict(needs), "floor_ms": floor}
-        )
     state.batches.rest()
+    stages = []
+    for stage, work in (work_of_step(run, batch) | {OTHERS: None}).items():
+        if stage in spent:
+            launches, ms = spent[stage]
+            floor = work and 1e3 * max(work.num_bytes / copy_bytes, work.operations / products)
+            needs = {"work": work and asdict(work), "floor_ms": floor}
+            stages.append({"stage": stage, "launches": launches, "ms": ms, **needs})
     return {
         "field": config.field.name,
         "resolution": list(state.field.resolution),
-        **sizes,
+        **asdict(batch),
         "step_ms": step_ms,
         "idle_share": idle,
-        "ceilings": {"copy_bytes": copy_bytes, "matmul_operations": operations},
+        "ceilings": {"copy_bytes": copy_bytes, "matmul_operations": products},
         "stages": stages,
     }
 
 
-def work_of_step(run: TrainingRun) -> tuple[dict[str, int], dict[str, Work]]:
-    """How much there is in one batch, and what each stage needs for it at least."""
-    config, state = run.config, run.state
-    field, sampler = state.field, make_sampler(config, state)
-    pixels = config.train.rays_per_step
+def draw_batch(run: TrainingRun) -> Batch:
+    """Counts what a batch of the run as it is now has to do with. Waits for the device."""
+    state, field, pixels = run.state, run.state.field, run.config.train.rays_per_step
+    sampler = make_sampler(run.config, state)
     rays, jitter = state.batches.draw_rays(pixels, state.rays_per_pixel)
     samples = visible_samples(field, sampler, rays, jitter)
-    r, m = len(rays), len(samples.t_starts)
-    v = touched_vertices(samples.coords(sampler.grid_map), field.resolution)
     visited = state.optimizer.vertex_rows
-    listed = math.prod(field.resolution) if visited is None else len(visited)
-    grids = [group.parameter for group in state.optimizer.groups if group.on_vertices]
-    c = sum(grid.shape[-1] for grid in grids)
-    shown = 3 if field.composited_grid is None else field.composited_grid.shape[-1]  # channels that are composited
-    inputs, outputs = FLOAT * m * (3 + shown) + LONG * (r + 1), FLOAT * (r * (shown + 2) + m)
-    points = 3 * FLOAT * m * len(grids)
-    # Per pixel where what is composited is shaded, else per sample.
-    rows = m if field.composited_grid is None else pixels
-    layers = [group.parameter for group in state.optimizer.groups if group.parameter.dim() == 2]
-    weights = FLOAT * sum(layer.numel() for layer in layers)
-    ends = FLOAT * rows * (layers[0].shape[1] + layers[-1].shape[0]) if layers else 0
-    products = 2 * rows * sum(layer.numel() for layer in layers)
-    smoothed = sum(
-        grid.shape[-1]
-        for grid, weight in zip(grids, (config.loss.tv_density, config.loss.tv_color), strict=True)
-        if weight > 0 and state.clock.progress < config.loss.tv_until
+    return Batch(
+        pixels=pixels,
+        rays=len(rays),
+        samples=len(samples.t_starts),
+        vertices=touched_vertices(samples.coords(sampler.grid_map), field.resolution),
+        visited=math.prod(field.resolution) if visited is None else len(visited),
+        channels=sum(grid.shape[-1] for grid in _grids(run)),
     )
-    basis = LONG * m + FLOAT * (r * 9 + m * (grids[1].shape[-1] + 3))  # harmonics of degree 2
+
+
+def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
+    """What each stage needs for the batch at least, in the order of STAGES."""
+    config, state = run.config, run.state
+    p, r, m, v, c = batch.pixels, batch.rays, batch.samples, batch.vertices, batch.channels
+    grids, composited = _grids(run), state.field.composited_grid
+    of_samples, of_rays, points = FLOAT * m, LONG * (r + 1), 3 * FLOAT * m
+    shown = 3 if composited is None else composited.shape[-1]  # channels of what is composited
+    functions = grids[1].shape[-1] // 3  # of the harmonics
+    # The MLP sees pixels where what is composited is shaded, else samples.
+    seen = m if composited is None else p
+    layers = [group.parameter for group in state.optimizer.groups if group.parameter.dim() == 2]
+    weights = sum(layer.numel() for layer in layers)
+    ends = seen * (layers[0].shape[1] + layers[-1].shape[0]) if layers else 0
+    loss = config.loss
+    smooth = state.clock.progress < loss.tv_until
+    smoothed = sum(
+        g.shape[-1] for g, weight in zip(grids, (loss.tv_density, loss.tv_color), strict=True) if smooth and weight > 0
+    )
     # Gradients are looked at on all vertices that are visited; the rest is read and written where there is one.
     dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
+    listed = 0 if state.optimizer.vertex_rows is None else LONG * batch.visited * len(grids)
+    cells = math.prod(n - 1 for n in state.field.resolution)
+    composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {
-        "pixels and rays": Work(pixels * (LONG + 4 + 4 * FLOAT + LONG) + r * 6 * FLOAT),
-        "march": Work(9 * FLOAT * r + math.prod(n - 1 for n in field.resolution) + FLOAT * v + LONG * (r + 1)
-                      + m * (LONG + 5 * FLOAT)),
-        "interpolate": Work(points + FLOAT * c * (v + m)),
-        "basis": Work(basis),
-        "composite": Work(inputs + outputs),
-        "MLP": Work(weights + ends, products),
-        "distortion": Work(2 * (FLOAT * (3 * m + r) + LONG * (r + 1)) + FLOAT * m),
-        "MLP backward": Work(2 * weights + ends, 2 * products),
-        "composite backward": Work(inputs + FLOAT * m + outputs + FLOAT * m * (1 + shown)),
-        "basis backward": Work(basis),
-        "interpolate backward": Work(points + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
-        "total variation": Work(FLOAT * smoothed * (listed + 2 * v)),
-        "adam": Work(FLOAT * (listed * c + 7 * v * c + 8 * dense) + LONG * listed * (visited is not None) * len(grids)),
+        "pixels and rays": Work(p * (2 * LONG + 4 + 4 * FLOAT) + r * 6 * FLOAT),
+        "march": Work(9 * FLOAT * r + cells + FLOAT * v + of_rays + m * (LONG + 5 * FLOAT)),
+        "interpolate": Work(points * len(grids) + FLOAT * c * (v + m)),
+        "basis": Work(LONG * m + FLOAT * (r * functions + m * (grids[1].shape[-1] + 3))),
+        "composite": Work(composite),
+        "MLP": Work(FLOAT * (weights + ends), 2 * seen * weights),
+        "distortion": Work(2 * (3 * of_samples + FLOAT * r + of_rays) + of_samples),
+        "MLP backward": Work(FLOAT * (2 * weights + ends), 4 * seen * weights),
+        "composite backward": Work(composite + of_samples * (2 + shown)),
+        "interpolate backward": Work(points * len(grids) + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
+        "total variation": Work(FLOAT * smoothed * (batch.visited + 2 * v)),
+        "adam": Work(FLOAT * (batch.visited * c + 7 * v * c + 8 * dense) + listed),
     }
-    sizes = {"pixels": pixels, "rays": r, "samples": m, "vertices": v, "visited": listed, "channels": c}
-    return sizes, work
+    work["basis backward"] = work["basis"]
+    return {stage: work[stage] for stage in STAGES}
+
+
+def _grids(run: TrainingRun) -> list[torch.nn.Parameter]:
+    return [group.parameter for group in run.state.optimizer.groups if group.on_vertices]
 
 
 def time_by_stage(steps: Callable[[int], None], device: torch.device) -> dict[str, tuple[float, float]]:

@@ -13,7 +13,7 @@ from tiny_runs import supersampled, tiny_config, tiny_images, write_tiny_scene
 from nerf.fields.half_mlp import HalfMlp
 from nerf.ops.backend import select
 from nerf.runs import TrainingRun, start_on
-from nerf.step_profile import OF_BACKWARD, OTHERS, STAGES, measure_step, stage_of, work_of_step
+from nerf.step_profile import OF_BACKWARD, OTHERS, STAGES, draw_batch, measure_step, stage_of, work_of_step
 from nerf.training import make_sampler, visible_samples
 
 TINY = ("mode=step", "device=cpu", "dataset=bricks", "dataset.root=scene", "train.rays_per_step=64", "train.steps=40")
@@ -68,7 +68,8 @@ def test_the_work_of_a_step_by_hand() -> None:
     for _ in run.train():
         pass
     state, generator = run.state, run.state.batches.generator.get_state()
-    sizes, work = work_of_step(run)
+    batch = draw_batch(run)
+    work = work_of_step(run, batch)
     state.batches.generator.set_state(generator)
     rays, jitter = state.batches.draw_rays(run.config.train.rays_per_step, 2)
     sampler = make_sampler(run.config, state)
@@ -81,16 +82,16 @@ def test_the_work_of_a_step_by_hand() -> None:
         for k in (0, 1)
     }
     channels = 1 + state.field.feature_grid.shape[-1]
-    assert sizes["rays"] == 2 * sizes["pixels"] == 2 * run.config.train.rays_per_step
-    assert (sizes["samples"], sizes["vertices"]) == (len(samples.t_starts), len(corners))
-    assert (sizes["channels"], sizes["visited"]) == (channels, len(state.optimizer.vertex_rows))
-    m, v = sizes["samples"], sizes["vertices"]
+    assert batch.rays == 2 * batch.pixels == 2 * run.config.train.rays_per_step
+    assert (batch.samples, batch.vertices) == (len(samples.t_starts), len(corners))
+    assert (batch.channels, batch.visited) == (channels, len(state.optimizer.vertex_rows))
+    m, v = batch.samples, batch.vertices
     assert work["interpolate"].num_bytes == 2 * 12 * m + 4 * channels * (v + m)
     assert work["interpolate backward"].reductions == 8 * m * channels
     layers = [p for p in state.field.mlp.parameters() if p.dim() == 2]
-    assert work["MLP"].operations == 2 * sizes["pixels"] * sum(layer.numel() for layer in layers)
+    assert work["MLP"].operations == 2 * batch.pixels * sum(layer.numel() for layer in layers)
     assert work["MLP backward"].operations == 2 * work["MLP"].operations
-    visited, weights = sizes["visited"], sum(p.numel() for p in state.field.mlp.parameters())
+    visited, weights = batch.visited, sum(p.numel() for p in state.field.mlp.parameters())
     assert work["adam"].num_bytes == 4 * (channels * (visited + 7 * v) + 8 * weights) + 2 * 8 * visited
 
 
