@@ -10,6 +10,8 @@ from script_runs import script_caller
 from test_tables import lines_with, tables, write_readme
 from tiny_runs import supersampled, tiny_config, tiny_images, write_tiny_scene
 
+from nerf import benchmark_timing, step_profile
+from nerf.benchmark_cases import SIZES
 from nerf.fields.half_mlp import HalfMlp
 from nerf.ops.backend import select
 from nerf.runs import TrainingRun, start_on
@@ -18,6 +20,13 @@ from nerf.training import make_sampler, visible_samples
 
 TINY = ("mode=step", "device=cpu", "dataset=bricks", "dataset.root=scene", "train.rays_per_step=64", "train.steps=40")
 TINY += ("train.log_every=2", "field.num_voxels=1000", "field.min_level_steps=1", "hydra.run.dir=step")
+
+
+@pytest.fixture(autouse=True)
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device can do is not the matter here, and measuring it takes longer than all else."""
+    monkeypatch.setattr(benchmark_timing, "flush_bytes", lambda device: 1 << 20)
+    monkeypatch.setattr(step_profile, "SIZES", dict.fromkeys(SIZES, SIZES["tiny"]))
 
 
 def tiny_run(field: str, device: str = "cpu") -> TrainingRun:
