@@ -193,7 +193,7 @@ def time_by_stage(steps: Callable[[int], None], device: torch.device) -> dict[st
         if event.device_type != DeviceType.CPU:
             continue
         taken = [kernel.duration for kernel in event.kernels] if on_gpu else [event.self_cpu_time_total]
-        spent.setdefault(stage_of(_ways_up(event)), []).extend(taken)
+        spent.setdefault(stage_of(names_up(event)), []).extend(taken)
     return {stage: (len(taken) / count, sum(taken) / 1e3 / count) for stage, taken in spent.items() if taken}
 
 
@@ -203,7 +203,8 @@ def stage_of(names: Iterable[str]) -> str:
     return next((stage for stage in known if stage is not None), OTHERS)
 
 
-def _ways_up(event: FunctionEvent | None) -> Iterable[str]:
+def names_up(event: FunctionEvent | None) -> Iterable[str]:
+    """The name of an event and of those that it is part of."""
     while event is not None:
         yield event.name
         event = event.cpu_parent

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,16 @@ from nerf.benchmark_cases import SIZES
 from nerf.fields.half_mlp import HalfMlp
 from nerf.ops.backend import select
 from nerf.runs import TrainingRun, start_on
-from nerf.step_profile import OF_BACKWARD, OTHERS, STAGES, draw_batch, measure_step, stage_of, work_of_step
+from nerf.step_profile import (
+    OF_BACKWARD,
+    OTHERS,
+    STAGES,
+    draw_batch,
+    measure_step,
+    names_up,
+    stage_of,
+    work_of_step,
+)
 from nerf.training import make_sampler, visible_samples
 
 TINY = ("mode=step", "device=cpu", "dataset=bricks", "dataset.root=scene", "train.rays_per_step=64", "train.steps=40")
@@ -39,6 +49,13 @@ def test_an_event_belongs_to_the_innermost_stage() -> None:
     inner = ["nerf::composite_rays_backward", "GeneratedBackwardFor_nerf_composite_rays_defaultBackward"]
     assert stage_of(inner) == "composite backward"
     assert stage_of(["aten::mul", "MulBackward0"]) == stage_of(["nerf::composite"]) == OTHERS
+
+
+def test_a_kernel_is_of_the_stage_that_its_operation_is_part_of() -> None:
+    whole = SimpleNamespace(name="AddmmBackward0", cpu_parent=None)
+    part = SimpleNamespace(name="aten::t", cpu_parent=SimpleNamespace(name="aten::mm", cpu_parent=whole))
+    assert list(names_up(part)) == ["aten::t", "aten::mm", "AddmmBackward0"] and list(names_up(None)) == []
+    assert stage_of(names_up(part)) == "MLP backward"
 
 
 def test_stages_are_of_operations_that_there_are() -> None:
