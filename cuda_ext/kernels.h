@@ -57,8 +57,9 @@ NERF_DEVICE_FUNCTIONS
 }
 namespace cuda {
 NERF_DEVICE_FUNCTIONS
-// For the benchmark. Each thread sums four floats of a random line of 32; lines: a power of two.
-void gather_lines(const float* lines, int64_t num_lines, float* sums, int64_t count, Stream stream);
+// For the benchmark. Each thread reads one float at a random place (width 1), or eight threads a random line of 32 floats
+// (width 32); places: a power of two.
+void gather_at_random(const float* source, int64_t places, int width, float* sums, int64_t count, Stream stream);
 // Each thread adds 1 to `width` consecutive floats, 1 or 4, at a random multiple of width; places: a power of two.
 void add_at_random(float* target, int64_t places, int width, int64_t count, Stream stream);
 }  // namespace cuda

@@ -76,11 +76,11 @@ STABLE_TORCH_LIBRARY_IMPL(nerf, CUDA, m){NERF_OPERATIONS(NERF_FAST)} STABLE_TORC
 
 // What the GPU can do at best, for the benchmark: see ops/ceilings.cpp.
 STABLE_TORCH_LIBRARY(nerf_ceilings, m) {
-  m.def("gather_lines(Tensor lines, Tensor(a!) sums) -> ()");
+  m.def("gather_at_random(Tensor source, int width, int count, Tensor(a!) sums) -> ()");
   m.def("add_at_random(Tensor(a!) target, int width, int count) -> ()");
 }
 STABLE_TORCH_LIBRARY_IMPL(nerf_ceilings, CUDA, m) {
-  m.impl("gather_lines", TORCH_BOX(&nerf::gather_lines));
+  m.impl("gather_at_random", TORCH_BOX(&nerf::gather_at_random));
   m.impl("add_at_random", TORCH_BOX(&nerf::add_at_random));
 }
 #endif

@@ -124,7 +124,7 @@ def measure_case(
         else:
             figures.append(head | {"missing": None, "directions": directions})
     floors = {
-        direction: asdict(floor) | {"floor_ms": ceilings.floor_ms(floor.num_bytes, floor.lookup)}
+        direction: asdict(floor) | {"floor_ms": ceilings.floor_ms(floor.num_bytes, floor.lookups)}
         for direction, floor in problem.floors.items()
     }
     return {"op": case.op, "case": case.name, "zero_fill": zero_fill, "floors": floors, "rows": figures}
@@ -269,7 +269,7 @@ def _direction(
         "error_rms": mistake and mistake[1],
         "share_of_copy": per_second / ceilings.copy_bytes["median"],
         "reductions_per_second": floor.reductions / seconds if seconds and floor.reductions else None,
-        "times_floor": 1e3 * seconds / ceilings.floor_ms(floor.num_bytes, floor.lookup),
+        "times_floor": 1e3 * seconds / ceilings.floor_ms(floor.num_bytes, floor.lookups),
     }
 
 

@@ -53,7 +53,7 @@ class Floor:
 
     num_bytes: int
     reductions: int = 0  # floats added to memory that others may add to as well
-    lookup: bool = False  # it reads where another read says
+    lookups: int = 0  # numbers that it reads where another read says
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def sample_images(size: Size, device: torch.device) -> Problem:
     images = torch.randint(256, (*shape, channels), dtype=torch.uint8, device=device, generator=generator)
     return Problem(
         {"images": images, "pixel_indices": random_pixels(size, device)},
-        {"forward": Floor(size.pixels * (LONG + channels + FLOAT * channels), lookup=True)},
+        {"forward": Floor(size.pixels * (LONG + channels + FLOAT * channels), lookups=size.pixels)},
     )
 
 

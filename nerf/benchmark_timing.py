@@ -112,13 +112,18 @@ class Ceilings:
     lookup_ms: Summary  # the smallest that reads where another read says, from cold caches: two waits for memory
     copy_bytes: Summary  # read and written
     gather_bytes: Summary | None  # random lines of 128 bytes
+    lookups: Summary | None  # numbers of four bytes read at random places
     scalar_reductions: Summary | None  # floats added one at a time at random places
     vector_reductions: Summary | None  # floats added four at a time
 
-    def floor_ms(self, num_bytes: int, lookup: bool = False) -> float:
-        """No call that moves so many bytes through memory takes less; lookup: and reads where another read says."""
-        smallest = self.lookup_ms if lookup else self.launch_ms
-        return max(smallest["median"], 1e3 * num_bytes / self.copy_bytes["median"])
+    def floor_ms(self, num_bytes: int, lookups: int = 0) -> float:
+        """No call that moves so many bytes takes less; lookups: how many numbers it reads where others say."""
+        smallest = self.launch_ms["median"]
+        if lookups:
+            smallest = self.lookup_ms["median"]
+            if self.lookups is not None:
+                smallest += 1e3 * lookups / self.lookups["median"]
+        return max(smallest, 1e3 * num_bytes / self.copy_bytes["median"])
 
 
 def _rate(watch: Stopwatch, amount: int, run: Callable[[], object]) -> Summary:
@@ -147,15 +152,16 @@ def measure_ceilings(watch: Stopwatch, num_bytes: int) -> Ceilings:
     lookup = summary(watch.times(Call(lambda _: torch.take(source, index, out=found)), cold=True))
     copy = rate(2 * num_bytes, lambda: target.copy_(source))
     if device.type == "cpu":
-        return Ceilings(launch, lookup, copy, None, None, None)
+        return Ceilings(launch, lookup, copy, None, None, None, None)
     load_library()
-    ops, lines, sums = torch.ops.nerf_ceilings, source.view(-1, 32), source.new_zeros(1024)
+    ops, sums = torch.ops.nerf_ceilings, source.new_zeros(1024)
     half, count = target[: num_bytes // 8], num_bytes // 16
     return Ceilings(
         launch,
         lookup,
         copy,
-        rate(num_bytes, lambda: ops.gather_lines(lines, sums)),
+        rate(num_bytes, lambda: ops.gather_at_random(source, 32, num_bytes // 128, sums)),
+        rate(count, lambda: ops.gather_at_random(source, 1, count, sums)),
         rate(count, lambda: ops.add_at_random(half, 1, count)),
         rate(4 * count, lambda: ops.add_at_random(half, 4, count)),
     )

@@ -157,13 +157,14 @@ def benchmark_table(result: dict) -> str:
     if ceilings["gather_bytes"] is not None:
         best += [
             f"gather of random 128-byte lines {ceilings['gather_bytes']['median'] / 1e9:.0f} GB/s",
+            *([f"{ceilings['lookups']['median'] / 1e9:.0f} G random numbers/s"] if "lookups" in ceilings else []),
             f"random reductions {ceilings['scalar_reductions']['median'] / 1e9:.1f} G floats/s one at a time, "
             f"{ceilings['vector_reductions']['median'] / 1e9:.1f} G floats/s four at a time",
         ]
     smallest = f"the smallest call {1e3 * ceilings['launch_ms']['median']:.1f} us"
     if "lookup_ms" in ceilings:
         lookup = 1e3 * ceilings["lookup_ms"]["median"]
-        smallest += f", one that reads where another read says {lookup:.1f} us (the floor of `sample_images`)"
+        smallest += f", one that reads where another read says {lookup:.1f} us"
     notes = [
         f"{result['device']}, size {result['size']}. torch {result['torch']}, commit {result['commit']}, "
         f"{result['date'][:10]}. Measured ceilings: {', '.join(best)}; {smallest}.",

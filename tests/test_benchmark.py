@@ -5,6 +5,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from nerf.ops import native, reference  # noqa: F401  loads the library
 ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
 TINY = SIZES["tiny"]
-CEILINGS = Ceilings(summary([0.001]), summary([0.004]), summary([1e9]), None, None, None)
+CEILINGS = Ceilings(summary([0.001]), summary([0.004]), summary([1e9]), None, None, None, None)
 
 
 def problems(op: str, size: Size = TINY) -> dict[str, Problem]:
@@ -174,11 +175,28 @@ def test_times_on_a_gpu_are_the_devices(cuda):
 
 def test_ceilings(device):
     ceilings = measure_ceilings(Stopwatch(torch.device(device), repeats=3, seconds=1), 1 << 24)
-    measured = [ceilings.gather_bytes, ceilings.scalar_reductions, ceilings.vector_reductions]
+    measured = [
+        ceilings.gather_bytes,
+        ceilings.lookups,
+        ceilings.scalar_reductions,
+        ceilings.vector_reductions,
+    ]
     assert ceilings.copy_bytes["median"] > 1e8
     assert all((x is not None) == (device == "cuda") for x in measured)
-    assert ceilings.lookup_ms["median"] > 0 and CEILINGS.floor_ms(10, lookup=True) == 0.004
+    assert ceilings.lookup_ms["median"] > 0 and CEILINGS.floor_ms(10, lookups=3) == 0.004
+    assert replace(CEILINGS, lookups=summary([1e6])).floor_ms(10, lookups=3) == pytest.approx(0.007)
     assert CEILINGS.floor_ms(10) == 0.001 and CEILINGS.floor_ms(1 << 20) == pytest.approx(1.048576)
+
+
+def test_random_reads_refuse_what_they_cannot_read(cuda):
+    source, sums = torch.zeros(1 << 12, device=cuda), torch.zeros(1024, device=cuda)
+    for width in (1, 32):
+        torch.ops.nerf_ceilings.gather_at_random(source + 1, width, 1 << 12, sums)
+        assert set(sums.unique().tolist()) <= {0.0, 1.0 if width == 1 else 4.0} and bool(sums.any())
+    with pytest.raises(ValueError, match="width is 4"):
+        torch.ops.nerf_ceilings.gather_at_random(source, 4, 1, sums)
+    with pytest.raises(ValueError, match="power of two"):
+        torch.ops.nerf_ceilings.gather_at_random(source[:96], 1, 1, sums)
 
 
 def test_random_reductions_add_up(cuda):

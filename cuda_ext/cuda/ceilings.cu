@@ -15,13 +15,20 @@ __device__ uint64_t scrambled(uint64_t i) {
 
 }  // namespace
 
-void gather_lines(const float* lines, int64_t num_lines, float* sums, int64_t count, Stream stream) {
-  for_each(count, "gather_lines", stream, [=] __device__(int64_t i) {
-    const int64_t line = int64_t(scrambled(uint64_t(i / 8)) & uint64_t(num_lines - 1));
-    const float4 x = __ldg(reinterpret_cast<const float4*>(lines) + 8 * line + i % 8);
-    const float sum = x.x + x.y + x.z + x.w;
-    if (sum != 0) sums[i % 1024] = sum;  // keeps the load; lines are zero
-  });
+void gather_at_random(const float* source, int64_t places, int width, float* sums, int64_t count, Stream stream) {
+  const auto keep = [=] __device__(int64_t i, float x) {  // the load; what is read is zero
+    if (x != 0) sums[i % 1024] = x;
+  };
+  if (width == 1) {
+    for_each(count, "gather_at_random", stream,
+             [=] __device__(int64_t i) { keep(i, __ldg(source + (scrambled(uint64_t(i)) & uint64_t(places - 1)))); });
+  } else {
+    for_each(8 * count, "gather_at_random", stream, [=] __device__(int64_t i) {
+      const int64_t line = int64_t(scrambled(uint64_t(i / 8)) & uint64_t(places - 1));
+      const float4 x = __ldg(reinterpret_cast<const float4*>(source) + 8 * line + i % 8);
+      keep(i, x.x + x.y + x.z + x.w);
+    });
+  }
 }
 
 void add_at_random(float* target, int64_t places, int width, int64_t count, Stream stream) {

@@ -13,13 +13,15 @@ void check_power_of_two(const char* name, int64_t count) {
 
 }  // namespace
 
-void gather_lines(const Tensor& lines, const Tensor& sums) {
-  check_argument("lines", lines, lines, ScalarType::Float, {kAny, 32});
-  check_argument("sums", sums, lines, ScalarType::Float, {1024});
-  check_power_of_two("lines", lines.size(0));
-  check_in_place("lines", lines);
+void gather_at_random(const Tensor& source, int64_t width, int64_t count, const Tensor& sums) {
+  check_argument("source", source, source, ScalarType::Float, {kAny});
+  check_argument("sums", sums, source, ScalarType::Float, {1024});
+  if (width != 1 && width != 32) reject("width is " + std::to_string(width) + ", expected 1 or 32 floats");
+  check_power_of_two("source", source.numel() / width);
+  check_in_place("source", source);
   check_in_place("sums", sums);
-  cuda::gather_lines(data<float>(lines), lines.size(0), data<float>(sums), 8 * lines.size(0), current_stream(lines));
+  cuda::gather_at_random(data<float>(source), source.numel() / width, int(width), data<float>(sums), count,
+                         current_stream(source));
 }
 
 void add_at_random(const Tensor& target, int64_t width, int64_t count) {

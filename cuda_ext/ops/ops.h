@@ -44,7 +44,7 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
                double eps);
 
 // torch.ops.nerf_ceilings
-void gather_lines(const Tensor& lines, const Tensor& sums);
+void gather_at_random(const Tensor& source, int64_t width, int64_t count, const Tensor& sums);
 void add_at_random(const Tensor& target, int64_t width, int64_t count);
 
 Tensor interpolate_cells(const Tensor& feats, const Tensor& points);
