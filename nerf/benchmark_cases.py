@@ -263,11 +263,20 @@ def variation(size: Size, channels: int, device: torch.device) -> Problem:
     return Problem(arguments, {"forward": Floor(3 * FLOAT * grid.numel())}, written=("grad",))
 
 
-def adam(size: Size, channels: int, touched: float, visit: bool, device: torch.device) -> Problem:
-    """touched: share of the vertices with a gradient. visit: only these are listed in rows."""
+def near_a_surface(vertices: int, share: float, device: torch.device) -> Tensor:
+    """A share of a grid's vertices, [X,Y,Z,1] bool: those in a shell, as samples on a surface leave them."""
+    axis = torch.arange(vertices, device=device) - (vertices - 1) / 2
+    radius = (axis[:, None, None] ** 2 + axis[:, None] ** 2 + axis**2).sqrt() / vertices
+    middle = 0.4  # the shell has the volume 4 pi middle^2 thickness
+    return ((radius - middle).abs() < share / (8 * math.pi * middle**2))[..., None]
+
+
+def adam(size: Size, channels: int, touched: bool, visit: bool, device: torch.device) -> Problem:
+    """touched: few vertices have a gradient, not all. visit: only these are listed in rows."""
     shape = (*[size.vertices] * 3, channels)
     param, first = random_numbers(device, *shape, low=-1), random_numbers(device, *shape, low=-0.1, high=0.1)
-    chosen = random_numbers(device, *shape[:3], 1) < touched
+    everywhere = torch.ones(*shape[:3], 1, dtype=torch.bool, device=device)
+    chosen = near_a_surface(size.vertices, TOUCHED, device) if touched else everywhere
     rows = chosen.flatten().nonzero()[:, 0] if visit else None
     first = first if rows is None else first.view(-1, channels)[rows]
     arguments = {
@@ -364,9 +373,9 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("distortion_loss", rays, partial(distortion, size))
     yield Case("sample_images", pixels, partial(sample_images, size))
     yield Case("total_variation_grad", f"{grid}, 12 channels", partial(variation, size, 12))
-    yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, 1.0, False))
-    yield Case("adam_step", f"{grid}, 12 channels, 5% touched", partial(adam, size, 12, TOUCHED, False))
-    yield Case("adam_step", f"{grid}, 12 channels, 5% visited", partial(adam, size, 12, TOUCHED, True))
+    yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, False, False))
+    yield Case("adam_step", f"{grid}, 12 channels, 5% touched", partial(adam, size, 12, True, False))
+    yield Case("adam_step", f"{grid}, 12 channels, 5% visited", partial(adam, size, 12, True, True))
     for with_points in (False, True):
         name = "N={}, F={}".format(*size.cells) + (", with points" if with_points else "")
         yield Case("interpolate_cells", name, partial(cells, size, with_points))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nerf.benchmark import error, measure_case, summaries, wrong_rows
-from nerf.benchmark_cases import OPS, SIZES, Case, Problem, Size, all_cases, touched_vertices
+from nerf.benchmark_cases import OPS, SIZES, Case, Problem, Size, all_cases, near_a_surface, touched_vertices
 from nerf.benchmark_ladders import LADDERS
 from nerf.benchmark_rows import Row, load_variants, rows_of
 from nerf.benchmark_timing import (
@@ -95,6 +95,12 @@ def test_floor_of_adam_counts_what_is_touched():
     assert touched.floors["forward"].num_bytes == whole + 7 * updated
     rows = bytes_of(visited.arguments["rows"])
     assert visited.floors["forward"].num_bytes == rows + 8 * updated
+
+
+def test_vertices_near_a_surface_are_that_share_and_have_neighbours():
+    near = near_a_surface(80, 0.05, CPU)[..., 0]
+    assert near.float().mean() == pytest.approx(0.05, rel=0.01)
+    assert (near[:, :, :-1] & near[:, :, 1:]).sum() > near.sum() / 3  # scattered ones: a twentieth
 
 
 def test_floor_of_index_add_counts_each_target_once():
