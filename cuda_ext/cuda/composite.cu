@@ -16,6 +16,14 @@ namespace {
 
 constexpr int kBlock = 64;  // rays are of any length: two warps wait for the longer one, eight would for the longest
 
+// Blocks that a multiprocessor has to hold of the kernels of short rays, which bounds their registers. A long ray wants
+// its loads on their way together and 1; of short ones more warps hide more than more loads of each do. 16 leaves 64
+// registers, 24 leaves 40; the others of the backward pass would spill.
+template <int kGroup>
+constexpr int kLeastBlocks = kGroup < 32 ? 16 : 1;
+template <int kChannels, int kGroup>
+constexpr int kLeastBlocksBackward = kGroup < 32 && kChannels <= 4 ? 24 : 1;
+
 __device__ float exponential(float x) { return expf(x); }
 __device__ double exponential(double x) { return exp(x); }
 
@@ -82,7 +90,7 @@ __device__ void composite_by_lanes(const CompositeArgs<T>& a, T opaque, int64_t 
 }
 
 template <class T, int kChannels, int kGroup>
-__global__ void __launch_bounds__(kBlock, 1) composite_kernel(CompositeArgs<T> a, T opaque) {
+__global__ void __launch_bounds__(kBlock, kLeastBlocks<kGroup>) composite_kernel(CompositeArgs<T> a, T opaque) {
   const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, owned = a.ray_offsets[a.num_rays];
   composite_by_lanes<T, kChannels, kGroup>(a, opaque, thread / kGroup, thread % kGroup);
   clear_packs<1>(a.weights, owned + thread, a.num_samples, int64_t(gridDim.x) * kBlock);
@@ -195,7 +203,8 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
 }
 
 template <class T, int kChannels, int kGroup>
-__global__ void __launch_bounds__(kBlock, 1) composite_backward_kernel(CompositeArgs<T> a) {
+__global__ void __launch_bounds__(kBlock, kLeastBlocksBackward<kChannels, kGroup>)
+    composite_backward_kernel(CompositeArgs<T> a) {
   using S = Sharing<T, kChannels, kGroup>;
   const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, threads = int64_t(gridDim.x) * kBlock;
   const int64_t owned = a.ray_offsets[a.num_rays];
