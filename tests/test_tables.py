@@ -246,7 +246,8 @@ def test_benchmark_table_has_a_line_for_each_case_and_the_ladder(tmp_path: Path,
     assert line[2:] == ["0.250", "1.50", "4.00", "1.50", "1.50", "4.00", "-", "-", "-", "4.00"]
     assert rung == ["`composite_rays`", "8192 rays", "forward", "0.750", "0.250", "3.00"]
     text = readme.read_text()
-    assert "copy 4200 GB/s" in text and "17.1 G floats/s one at a time, 68.3 G floats/s four at a time" in text
+    assert "copy 4200 GB/s" in text and "40 G random numbers/s" in text
+    assert "17.1 G floats/s one at a time, 68.3 G floats/s four at a time" in text
     assert "`composite_rays`: a thread per ray -> a warp per ray." in text
     assert "no time left for adam_step: dense." in text
 
