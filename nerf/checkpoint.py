@@ -68,6 +68,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "generator": state.batches.generator.get_state(),
         "noise": state.field.noise.get_state(),
         "pool": state.batches.pool.bounds,
+        "start_cameras": _packed_cameras(state.batches.cameras),
         "num_upsamplings": state.num_upsamplings,
         "num_refreshes": state.num_refreshes,
         "capacity": state.capacity,
@@ -274,7 +275,12 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     field, occupancy = restore_field(content, config, backend)
     optimizer = MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows())
     optimizer.load_state_dict(content["optimizer"])
-    images = replace(images, cameras=perturbed(cameras, config.poses, config.seed))
+    if "start_cameras" in content:
+        start = restore_cameras(content, "start_cameras")
+        cameras = replace(cameras, c2w=start.c2w, intrinsics=start.intrinsics)
+    else:  # files from before poses could begin elsewhere
+        cameras = perturbed(cameras, config.poses, config.seed)
+    images = replace(images, cameras=cameras)
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
     learners = {"poses": refine_poses(config, batches, field), "exposure": learn_exposure(config, batches)}
     for name, values in content.get("learners", {}).items():

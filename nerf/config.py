@@ -279,6 +279,7 @@ class PosesConfig:
     lr_intrinsics: float = setting(
         3e-4, "its learning rate: logarithms and shares of the focal length", low=0
     )
+    from_run: str | None = setting(None, "folder of a run whose learned poses this one begins with")
     perturb_degrees: float = setting(
         0.0, "experiments: turn each training camera by this angle", low=0, high=180
     )

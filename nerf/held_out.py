@@ -123,13 +123,14 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
 
 
 def pose_facts(config: Config, learned: Cameras, given: Cameras) -> dict[str, dict[str, float]]:
-    """For metrics.json: pose_change where poses were learned; pose_error where they were perturbed, so it is known.
+    """For metrics.json: pose_change where poses were learned, here or before; pose_error where they were perturbed.
 
-    Both after alignment, rotations in degrees, translations in world units.
+    How far they are from those given, and from those that are right. Both after alignment, rotations in degrees,
+    translations in world units.
     """
     facts = {}
     start = perturbed(given, config.poses, config.seed)
-    if config.poses.mode == "refine":
+    if config.poses.mode == "refine" or config.poses.from_run:
         facts["pose_change"] = pose_errors(start, learned).summary()
     if not torch.equal(start.c2w, given.c2w):
         facts["pose_error_before"] = pose_errors(given, start).summary()

@@ -25,6 +25,7 @@ from nerf.errors import UserError
 from nerf.evaluation import Scores, evaluate
 from nerf.fields.field import Field
 from nerf.interrupts import StopOnInterrupt
+from nerf.learned_poses import cameras_to_begin_with
 from nerf.memory_plan import MemoryPlan, TooLittleMemory, plan_memory
 from nerf.ops.backend import Backend, select
 from nerf.rendering import Rendering, background, render_image
@@ -163,7 +164,9 @@ def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingR
     """
     resolved, described = make_ready(config, images, backend)
     try:
-        return TrainingRun(resolved, images, prepare(resolved, images, backend, described), described.reasons)
+        begin = cameras_to_begin_with(resolved.poses, images.cameras)
+        state = prepare(resolved, images, backend, described, begin)
+        return TrainingRun(resolved, images, state, described.reasons)
     except TooLittleMemory as error:
         if config.field.num_voxels is not None or error.num_voxels is None:
             raise

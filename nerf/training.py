@@ -120,18 +120,24 @@ def resolve(config: Config, backend: Backend, kind: str | None = None) -> Config
 
 
 def prepare(
-    config: Config, images: PosedImages, backend: Backend, described: SceneDescription | None = None
+    config: Config,
+    images: PosedImages,
+    backend: Backend,
+    described: SceneDescription | None = None,
+    start: Cameras | None = None,
 ) -> TrainState:
     """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time.
 
-    described: where the scene is; None asks settings and images. Raises UserError where no training ray can see the
-    scene, the GPU has too little memory, or the time is over before the first step.
+    described: where the scene is; None asks settings and images. start: the images' cameras to begin with; None: as
+    given, with the errors that the config asks for. Raises UserError where no training ray can see the scene, the GPU
+    has too little memory, or the time is over before the first step.
     """
     torch.manual_seed(config.seed)
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.start()
     described = described or scene_kinds.describe(config.dataset, images)
-    images = replace(images, cameras=perturbed(images.cameras, config.poses, config.seed))
+    start = perturbed(images.cameras, config.poses, config.seed) if start is None else start
+    images = replace(images, cameras=start)
     batches = RayBatches(images, backend, config.seed, config.train.images == "host")
     silhouettes = find_silhouettes(config, images, batches.images, backend.device)
     box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)

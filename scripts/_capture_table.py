@@ -51,18 +51,21 @@ def capture_peers_table(files: list[dict]) -> str:
 
 
 def poses_table(runs: list[dict]) -> str:
-    """One line for each metrics.json of a run whose poses were perturbed: errors before and after, once aligned."""
+    """One line for each metrics.json of a run whose poses were perturbed: errors before and after, once aligned.
+
+    Poses that are taken from another run have none of their own: theirs stand in its line.
+    """
     header = ["scene", "size", "settings", "device", "seed", "views", "PSNR dB", "SSIM"]
     header += ["degrees before", "after", "largest", "distance before", "after", *COMMON_HEADER]
     lines = []
     for run in runs:
-        before, after = run["pose_error_before"], run["pose_error"]
+        before, after = run.get("pose_error_before"), run.get("pose_error")
         line = [run["scene"], "x".join(map(str, run["image_size"])), settings(run), run["device"], str(run["seed"])]
         line += [str(len(run["psnr"]["per_view"]))]
         line += [f"{run['psnr']['mean']:.2f}", f"{run['ssim']['mean']:.4f}"]
-        line += [f"{errors['rotation_degrees']:.3f}" for errors in (before, after)]
-        line += [f"{after['max_rotation_degrees']:.3f}"]
-        line += [f"{errors['translation']:.4f}" for errors in (before, after)]
+        line += [f"{errors['rotation_degrees']:.3f}" if errors else "-" for errors in (before, after)]
+        line += [f"{after['max_rotation_degrees']:.3f}" if after else "-"]
+        line += [f"{errors['translation']:.4f}" if errors else "-" for errors in (before, after)]
         lines.append(line + common(run))
     return markdown_table(header, lines)
 

@@ -4,7 +4,7 @@ import base64
 import html
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.dry_run import DryRun, inspect
 from nerf.dry_run_checks import Check, world_box
 from nerf.files import replacing
+from nerf.learned_poses import cameras_to_begin_with
 from nerf.ops.backend import select
 from nerf.runs import load_split, make_ready, sparse_points
 
@@ -35,6 +36,8 @@ def look_before(config: Config, folder: Path) -> int:
     """Writes folder/dry_run.html, prints the verdicts, and returns the exit status: not 0 if one is red."""
     points = sparse_points(config.dataset)
     images, backend = load_split(config.dataset, "train"), select(config.backend, config.device)
+    start = cameras_to_begin_with(config.poses, images.cameras)
+    images = images if start is None else replace(images, cameras=start)
     config, described = make_ready(config, images, backend)
     with tqdm(total=3, bar_format="{n}/{total} {desc}") as bar:
 

@@ -6,6 +6,7 @@
     python scripts/train.py dataset=capture dataset.root=DIR  photos with poses: COLMAP, nerfstudio, LLFF, NSVF, ...
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
     python scripts/train.py dataset=lego poses=refine         learns the cameras' poses with the scene
+    python scripts/train.py dataset=lego poses.from_run=RUN   trains with the poses that another run learned
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
     python scripts/train.py dataset=lego dry_run=true         look before: poses, box, memory, time, as one HTML page
 

@@ -183,6 +183,7 @@ def test_captures_and_poses_tell_their_settings_and_errors(tmp_path: Path, resul
     run = RUN | {"scene": "cup", "command": f"{command} poses=refine hydra.run.dir=outputs/cup"}
     (results / "capture_cup.json").write_text(json.dumps(run))
     (results / "poses_cup.json").write_text(json.dumps(run | {"pose_error_before": errors, "pose_error": less}))
+    (results / "poses_cup_taken.json").write_text(json.dumps(run))
     readme = write_readme(tmp_path, "captures", "poses")
     assert tables(readme, results).returncode == 0
     turned = ["2.000", "0.020", "0.030", "0.0800", "0.0008"]
@@ -190,6 +191,7 @@ def test_captures_and_poses_tell_their_settings_and_errors(tmp_path: Path, resul
     assert lines_with(readme, "cup") == [
         ["cup", "800x800", told, "0", "2", "31.25", "0.9700", *common],
         ["cup", "800x800", told, "NVIDIA H200", "0", "2", "31.25", "0.9700", *turned, *common],
+        ["cup", "800x800", told, "NVIDIA H200", "0", "2", "31.25", "0.9700", *5 * ["-"], *common],
     ]
 
 
