@@ -42,8 +42,10 @@ def brought_back(learned: Cameras, before: Cameras, given: Cameras) -> Cameras:
     """given with the poses that were learned from before, back where these lie.
 
     A scene and its cameras are learned anywhere, turned and at another size; sparse points and held-out views stayed.
-    Intrinsics change as they were learned to, in shares: given may be of images of another size.
+    Intrinsics that were learned change in shares: given may be of images of another size.
     """
-    moved = align(learned, before).applied(learned)
+    moved = replace(given, c2w=align(learned, before).applied(learned).c2w.to(given.c2w))
+    if torch.equal(learned.intrinsics, before.intrinsics):
+        return moved
     change = learned.intrinsics / before.intrinsics
-    return replace(given, c2w=moved.c2w.to(given.c2w), intrinsics=given.intrinsics * change.to(given.intrinsics))
+    return replace(moved, intrinsics=given.intrinsics * change.to(given.intrinsics))

@@ -1,19 +1,43 @@
 // composite_rays on the CPU: one ray at a time. What belongs to no ray lies behind the last one and is cleared here.
 #include <algorithm>
+#include <type_traits>
 
 #include "parallel.h"
 
 namespace nerf::cpu {
+namespace {
+
+// body(arguments, ray) for every ray. The channel counts of colours and of common features are constants there: rows of
+// known length are vectors without a loop.
+template <class T, class Body>
+void for_rays(const CompositeArgs<T>& a, const Body& body) {
+  const auto run = [&](auto channels) {
+    parallel_for(a.num_rays, 64, [&](int64_t r) {
+      CompositeArgs<T> known = a;
+      if (channels.value > 0) known.channels = channels.value;
+      body(known, r);
+    });
+  };
+  switch (a.channels) {
+    case 3: return run(std::integral_constant<int, 3>());
+    case 12: return run(std::integral_constant<int, 12>());
+    case 16: return run(std::integral_constant<int, 16>());
+    case 28: return run(std::integral_constant<int, 28>());
+    default: return run(std::integral_constant<int, 0>());
+  }
+}
+
+}  // namespace
 
 template <class T>
 void composite(const CompositeArgs<T>& a, Stream) {
-  parallel_for(a.num_rays, 64, [&](int64_t r) { composite_ray(a, r); });
+  for_rays(a, [](const CompositeArgs<T>& known, int64_t r) { composite_ray(known, r); });
   std::fill(a.weights + a.ray_offsets[a.num_rays], a.weights + a.num_samples, T(0));
 }
 
 template <class T>
 void composite_backward(const CompositeArgs<T>& a, Stream) {
-  parallel_for(a.num_rays, 64, [&](int64_t r) { composite_ray_backward(a, r); });
+  for_rays(a, [](const CompositeArgs<T>& known, int64_t r) { composite_ray_backward(known, r); });
   const int64_t owned = a.ray_offsets[a.num_rays];
   std::fill(a.grad_density + owned, a.grad_density + a.num_samples, T(0));
   std::fill(a.grad_values + owned * a.channels, a.grad_values + a.num_samples * a.channels, T(0));

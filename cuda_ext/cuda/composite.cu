@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kBlock = 64;  // rays are of any length: two warps wait for the longer one, eight would for the longest
 
-// Blocks that a multiprocessor has to hold of the kernels of short rays, which bounds their registers. A long ray wants
-// its loads on their way together and 1; of short ones more warps hide more than more loads of each do. 16 leaves 64
-// registers, 24 leaves 40; the others of the backward pass would spill.
+// Blocks that a multiprocessor has to hold of a kernel, which bounds its registers. Of long rays 1: each wants its loads on
+// their way together. Of short ones more, for many warps hide more waiting than many loads of each: 16 blocks leave 64
+// registers, 24 leave 40. Backward, rows of more than 4 numbers would spill.
 template <int kGroup>
 constexpr int kLeastBlocks = kGroup < 32 ? 16 : 1;
 template <int kChannels, int kGroup>
