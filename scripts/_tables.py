@@ -161,10 +161,8 @@ def benchmark_table(result: dict) -> str:
             f"random reductions {ceilings['scalar_reductions']['median'] / 1e9:.1f} G floats/s one at a time, "
             f"{ceilings['vector_reductions']['median'] / 1e9:.1f} G floats/s four at a time",
         ]
-    smallest = f"the smallest call {1e3 * ceilings['launch_ms']['median']:.1f} us"
-    if "lookup_ms" in ceilings:
-        lookup = 1e3 * ceilings["lookup_ms"]["median"]
-        smallest += f", one that reads where another read says {lookup:.1f} us"
+    launch, lookup = (1e3 * ceilings[name]["median"] for name in ("launch_ms", "lookup_ms"))
+    smallest = f"the smallest call {launch:.1f} us, one that reads where another read says {lookup:.1f} us"
     notes = [
         f"{result['device']}, size {result['size']}. torch {result['torch']}, commit {result['commit']}, "
         f"{result['date'][:10]}. Measured ceilings: {', '.join(best)}; {smallest}.",

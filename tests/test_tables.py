@@ -33,6 +33,7 @@ BENCHMARK = {
     "size": "full",
     "ceilings": {
         "launch_ms": {"median": 0.002},
+        "lookup_ms": {"median": 0.004},
         "copy_bytes": {"median": 4.2e12},
         "gather_bytes": {"median": 4.3e12},
         "lookups": {"median": 40.2e9},
@@ -249,6 +250,7 @@ def test_benchmark_table_has_a_line_for_each_case_and_the_ladder(tmp_path: Path,
     assert rung == ["`composite_rays`", "8192 rays", "forward", "0.750", "0.250", "3.00"]
     text = readme.read_text()
     assert "copy 4200 GB/s" in text and "40 G random numbers/s" in text
+    assert "the smallest call 2.0 us, one that reads where another read says 4.0 us" in text
     assert "17.1 G floats/s one at a time, 68.3 G floats/s four at a time" in text
     assert "`composite_rays`: a thread per ray -> a warp per ray." in text
     assert "no time left for adam_step: dense." in text
