@@ -279,7 +279,11 @@ class PosesConfig:
     lr_intrinsics: float = setting(
         3e-4, "its learning rate: logarithms and shares of the focal length", low=0
     )
-    from_run: str | None = setting(None, "folder of a run whose learned poses this one begins with")
+    from_run: str | None = setting(
+        None,
+        "folder of a run whose learned poses this one begins with; learned further, they are treated as nearly right, "
+        "as those of photos are",
+    )
     perturb_degrees: float = setting(
         0.0, "experiments: turn each training camera by this angle", low=0, high=180
     )

@@ -64,9 +64,10 @@ _FEW_VIEWS = {
     "field.feature_channels": 4,
     "field.view_frequencies": 1,
 }
-# Poses of photos were found by matching them: nearly right. Let go before the scene stands, they wander off with it.
+# Poses of photos were found by matching them, another run's by learning: nearly right. Let go before the scene stands,
+# they wander off with it.
 _FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.view_from": 0.0}
-_FOUND_CUDA, _FOUND_CPU = _FOUND | {"poses.coarsest": 2_000_000}, _FOUND | {"poses.coarsest": 100_000}
+FOUND_POSES = {"cuda": {**_FOUND, "poses.coarsest": 2_000_000}, "cpu": {**_FOUND, "poses.coarsest": 100_000}}
 _AMIDST = {"loss.distortion": 0.01, "loss.near_fade": 2.0, "loss.tv_until": 0.5}  # cameras among what they see
 _QUICK = {"train.rays_per_step": 16384, "field.hidden_layers": 2}  # _CALM is for views all around one object
 # What the last steps leave as noise in air and behind the scene costs structure (SSIM); to a crawl, it settles.
@@ -115,7 +116,7 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             **_PHOTOS,
             **_FEW_VIEWS,
             **_QUICK,
-            **_FOUND_CUDA,
+            **FOUND_POSES["cuda"],
             "field.num_voxels": 640**3,
             # On a CPU there are too few steps for these.
             "field.lr_features": 0.01,
@@ -123,11 +124,11 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             "loss.tv_density": 1.5e-5,
             "loss.tv_color": 1e-3,
         },
-        "cpu": {**_PHOTOS, **_FEW_VIEWS, **_FOUND_CPU, "field.num_voxels": 128**3},
+        "cpu": {**_PHOTOS, **_FEW_VIEWS, **FOUND_POSES["cpu"], "field.num_voxels": 128**3},
     },
     "unbounded": {
-        "cuda": {**_PHOTOS, **_SETTLING, **_AMIDST, **_FOUND_CUDA, "field.num_voxels": 320**3},
-        "cpu": {**_PHOTOS, **_AMIDST, **_FOUND_CPU, "field.num_voxels": 112**3},
+        "cuda": {**_PHOTOS, **_SETTLING, **_AMIDST, **FOUND_POSES["cuda"], "field.num_voxels": 320**3},
+        "cpu": {**_PHOTOS, **_AMIDST, **FOUND_POSES["cpu"], "field.num_voxels": 112**3},
     },
 }
 
@@ -176,6 +177,8 @@ def fill_in(config: Config, device: str, kind: str) -> Config:
     if kind == "box" and config.poses.mode == "refine":
         chosen |= LEARNED_POSES
         chosen["field.num_voxels"] = min(chosen["field.num_voxels"], MOST_VOXELS_WITH_POSES)
+        if config.poses.from_run is not None:
+            chosen |= FOUND_POSES[device]
     for name, value in chosen.items():
         group, leaf = name.split(".")
         if leaf in groups[group] and groups[group][leaf] is None:  # what a kind needs is not in every field

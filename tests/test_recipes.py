@@ -8,7 +8,7 @@ import torch
 import yaml
 from test_configs import CONFIGS, compose
 
-from nerf.config import FIELDS, Config, TrainConfig, VoxelMlpConfig
+from nerf.config import FIELDS, Config, PosesConfig, TrainConfig, VoxelMlpConfig
 from nerf.ops.backend import Backend, select
 from nerf.recipes import (
     BUDGETS,
@@ -24,6 +24,7 @@ from nerf.recipes import (
 from nerf.training import resolve
 
 GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")
+USERS_OWN = {"poses.from_run"}  # none is a choice
 
 
 def fake(device: str) -> Backend:
@@ -38,7 +39,7 @@ def test_every_setting_of_a_recipe_is_none_until_it_is_chosen() -> None:
         for name in recipe.settings:
             group, leaf = name.split(".")
             assert defaults[group][leaf] is None, f"{name} of {recipe}"
-        empty = {f"{g}.{n}" for g in GROUPS for n, v in defaults[g].items() if v is None}
+        empty = {f"{g}.{n}" for g in GROUPS for n, v in defaults[g].items() if v is None} - USERS_OWN
         assert recipe.settings.keys() | DEFAULTS.keys() == empty - {"train.steps", "train.max_seconds"}
     for by_device in KINDS.values():
         for settings in by_device.values():
@@ -125,6 +126,14 @@ def test_rates_settle_where_there_are_steps_enough(kind: str, seconds: float, de
     assert fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cpu", kind).train.lr_decay == 0.1
 
 
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_poses_of_another_run_are_nearly_right_too(device: str) -> None:
+    config = Config(poses=PosesConfig(mode="refine", from_run="outputs/RUN"))
+    begun, photos = (fill_in(config, device, kind).poses for kind in ("box", "unbounded"))
+    assert begun == photos
+    assert begun != fill_in(replace(config, poses=PosesConfig(mode="refine")), device, "box").poses
+
+
 def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
     """Between rendered images, whose poses somebody perturbed; photos' were nearly right."""
     config = Config(train=TrainConfig(max_seconds=60))
@@ -193,7 +202,7 @@ def test_what_is_given_stays() -> None:
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_nothing_is_left_open(kind: str, device: str, name: str) -> None:
     resolved = asdict(fill_in(Config(field=FIELDS[name]()), device, kind))
-    open_ones = {f"{g}.{n}" for g in GROUPS for n, v in resolved[g].items() if v is None}
+    open_ones = {f"{g}.{n}" for g in GROUPS for n, v in resolved[g].items() if v is None} - USERS_OWN
     assert open_ones in ({"train.steps"}, {"train.max_seconds"})
 
 
