@@ -41,9 +41,10 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         raise UserError(
             f"backend={given.backend} has no meaning here: an ablation measures them all; leave it out."
         )
-    if given.poses.mode != "fixed" or given.exposure.learn:
+    if given.poses.mode != "fixed" or given.poses.from_run is not None or given.exposure.learn:
         raise UserError(
-            "poses=refine and exposure.learn=true have no meaning here: rows take steps of a field alone."
+            "poses=refine, poses.from_run and exposure.learn=true have no meaning here: rows take steps of a field "
+            "alone."
         )
     config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
     settings = given.ablation

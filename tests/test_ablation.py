@@ -91,6 +91,11 @@ def test_script_refuses_a_backend(tmp_path: Path) -> None:
     assert run.stderr.startswith("error: backend=torch") and "Traceback" not in run.stderr
 
 
+def test_script_refuses_poses_of_its_own(tmp_path: Path) -> None:
+    result = ablate(tmp_path, "poses.from_run=outputs/RUN")
+    assert result.returncode == 2 and "poses.from_run" in result.stderr and "no meaning here" in result.stderr
+
+
 @pytest.mark.parametrize("distortion", [0.0, 0.1])
 def test_step_is_the_step_of_training(config: Config, images: PosedImages, distortion: float) -> None:
     """The step that is timed leaves the very parameters behind that training_step leaves."""
