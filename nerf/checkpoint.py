@@ -293,7 +293,7 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     clock = RunClock(config.train.steps, config.train.max_seconds)
     clock.restore(content["step"], content["elapsed"])
     for learner in filter(None, learners.values()):
-        learner.advance(clock.progress)
+        learner.advance(clock)
     counters = {name: content[name] for name in ("num_upsamplings", "num_refreshes", "capacity")}
     counters["rays_per_pixel"] = content.get("rays_per_pixel", 1)  # files from before there was a choice
     return TrainState(

@@ -242,11 +242,14 @@ class PosesConfig:
     beta2: float = setting(0.99, "Adam's decay of their mean squared gradient", low=0, high=0.99999)
     start: float | None = setting(
         None,
-        "share of the run before poses move: the scene needs some to appear; none = 0.01 in a box, else 0.3",
+        "share of the run before poses move: the scene needs some to appear; none = 0 in a box, else 0.3",
         low=0,
         high=0.99,
     )
     warmup: float = setting(0.02, "share of the rest over which their learning rates rise", low=0, high=1)
+    warmup_steps: int = setting(
+        200, "or steps of the run, where these are fewer: a scene learned from wrong poses holds them fast", low=0
+    )
     max_rotation: float = setting(60.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
     max_translation: float = setting(
         0.5, "nor moves farther than this share of its distance to the scene", low=1e-6

@@ -18,6 +18,7 @@ from nerf.fields.field import ParameterGroup
 from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.pose_refinement import take_rows
+from nerf.schedule import RunClock
 
 LR_DECAY = 0.1  # over the run, exponential
 RIDGE = 1e-6  # keeps the fit at no change where there is nothing to fit
@@ -44,9 +45,9 @@ class Exposure(nn.Module):
         log_gain, bias = take_rows(relative, image, self.backend).chunk(2, dim=-1)
         return exposed(rgb, alpha, log_gain.exp(), bias)
 
-    def advance(self, progress: float) -> None:
-        """Sets the learning rate of a run that has come so far, progress in [0, 1]; outside of a CUDA graph."""
-        self.optimizer.decay.fill_(LR_DECAY**progress)
+    def advance(self, clock: RunClock) -> None:
+        """Sets the learning rate of a run that has come so far; called outside of a CUDA graph."""
+        self.optimizer.decay.fill_(LR_DECAY**clock.progress)
 
     def step(self, taken: Tensor | None = None) -> None:
         """One step of Adam with the gradients in place, which are dropped. taken: see MaskedAdam.step."""

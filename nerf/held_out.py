@@ -20,6 +20,7 @@ from nerf.pose_alignment import Similarity, align, align_views, perturbed, pose_
 from nerf.pose_refinement import PoseRefinement, scene_radius
 from nerf.rendering import background, render_rays, render_samples, visible_samples
 from nerf.sampler import RaySampler
+from nerf.schedule import RunClock
 
 # Of each view in a step of its refinement: 64 led views of fern's 1008x756 pixels away from where they were right.
 RAYS_PER_VIEW = 512
@@ -106,9 +107,10 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
         return views.cameras
     trained = [p for p in field.parameters() if p.requires_grad]
     field.requires_grad_(False)
+    clock = RunClock(config.evaluation.pose_steps, None)
     try:
-        for step in range(config.evaluation.pose_steps):
-            poses.advance(step / config.evaluation.pose_steps)
+        while not clock.finished:
+            poses.advance(clock)
             batch = batches.draw(count)
             samples = visible_samples(field, sampler, batch.rays, batch.jitter)
             alpha = batch.rgba[:, 3:]
@@ -116,6 +118,7 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
             rendering = render_samples(field, sampler, samples, color)
             photometric(rendering.rgb, truth).backward()
             poses.step()
+            clock.tick()
     finally:
         for parameter in trained:
             parameter.requires_grad_(True)

@@ -9,6 +9,9 @@ learning rate serves every number and every scene.
 Until poses have settled, colour does not see the direction (Field.view_weight): else every camera gets the colours that
 hide its error, and nothing pulls it any more.
 
+A scene that has long learned from wrong poses explains the photos with fog that holds them fast: in a box poses move
+from the first step on, and after PosesConfig.warmup_steps as fast as they ever will, however long the run.
+
 Samples keep their place t along the ray: positions differentiate through the ray's origin and direction. Colour takes
 the direction as given: that a surface looks different from elsewhere says little about where the camera is.
 
@@ -30,6 +33,7 @@ from nerf.ops.backend import Backend
 from nerf.optimizers import MaskedAdam
 from nerf.rays import Rays
 from nerf.scene_box import SceneBox
+from nerf.schedule import RunClock
 from nerf.se3 import exponential
 
 MAX_LENS_SHIFT = 0.2  # of intrinsics: as the logarithm of the focal length, and as a share of it
@@ -69,11 +73,12 @@ class PoseRefinement(nn.Module):
             groups.append(ParameterGroup("lens", self.lens, (self.config.lr_intrinsics,)))
         return groups
 
-    def advance(self, progress: float) -> None:
-        """Sets the learning rates of a run that has come so far, progress in [0, 1]; called outside of a CUDA graph."""
-        config = self.config
+    def advance(self, clock: RunClock) -> None:
+        """Sets the learning rates of a run that has come so far; called outside of a CUDA graph."""
+        config, progress = self.config, clock.progress
         share = max(0.0, (progress - config.start) / (1 - config.start))
-        moving = min(1.0, share / config.warmup) if config.warmup > 0 else float(progress >= config.start)
+        moving = max(_part(share, config.warmup), _part(clock.step, config.warmup_steps))
+        moving = moving if progress >= config.start else 0.0
         settling = min(1.0, (1 - share) / SETTLING)
         self.optimizer.decay.fill_(moving * settling * config.lr_decay**share)
         self.view_weight.fill_(min(1.0, max(0.0, (progress - config.view_from) / VIEW_RISE)))
@@ -126,6 +131,11 @@ class PoseRefinement(nn.Module):
     def step(self, taken: Tensor | None = None) -> None:
         """One step of Adam with the gradients in place, which are dropped. taken: see MaskedAdam.step."""
         self.optimizer.step(taken)
+
+
+def _part(done: float, whole: float) -> float:
+    """How much of the whole is done, in [0, 1]; all where there is nothing to do."""
+    return min(1.0, done / whole) if whole > 0 else 1.0
 
 
 def coarse_to_fine(config: PosesConfig, num_voxels: int) -> list[float]:

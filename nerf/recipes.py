@@ -87,7 +87,7 @@ DEFAULTS = {
     "train.lr_decay": 0.1,
     "sampler.rays_per_pixel": 1,
     "poses.lr": 3e-3,
-    "poses.start": 0.01,
+    "poses.start": 0.0,
     "poses.coarsest": 1000,
     "poses.finest_at": 0.4,
     "poses.view_from": 0.4,

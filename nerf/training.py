@@ -303,7 +303,7 @@ def train(config: Config, state: TrainState, should_stop: Callable[[], bool] = l
         advance_schedule(config, state, runner)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
         for learner in state.learners().values():
-            learner.advance(clock.progress)
+            learner.advance(clock)
         state.batches.advance(config.train.rays_per_step, config.dataset.background)
         runner.step()
         clock.tick()

@@ -21,6 +21,7 @@ from nerf.pose_refinement import PoseRefinement, take_rows
 from nerf.rendering import render_samples
 from nerf.sampler import RaySampler
 from nerf.scene_box import SceneBox
+from nerf.schedule import RunClock
 from nerf.se3 import rotation_angle
 from nerf.spaces import ContractedSpace, FrustumSpace
 from nerf.training import TrainState, prepare, resolve, train
@@ -241,6 +242,26 @@ def test_the_path_through_scene_space_is_differentiable_in_the_poses(kind: str) 
             poses.increments[0, place] += 1e-6
         expected = ((above - below) / 2e-6).item()
         assert poses.increments.grad[0, place].item() == pytest.approx(expected, rel=1e-4, abs=1e-6), place
+
+
+@pytest.mark.parametrize(
+    "total, step, start, expected",
+    [
+        (1000, 0, 0.0, 0.0),
+        (1000, 10, 0.0, 0.5),  # by the share of a short run
+        (1000, 20, 0.0, 1.0),
+        (100_000, 100, 0.0, 0.5),  # by the steps of a long one
+        (100_000, 200, 0.0, 1.0),
+        (100_000, 900, 0.01, 0.0),  # not yet started
+        (100_000, 1100, 0.01, 1.0),
+    ],
+)
+def test_rates_rise_over_a_share_of_the_run_or_over_steps(total: int, step: int, start: float, expected: float) -> None:
+    poses = refinement(start=start, warmup=0.02, warmup_steps=200, lr_decay=1.0)
+    clock = RunClock(total, None)
+    clock.restore(step, 0.0)
+    poses.advance(clock)
+    assert poses.optimizer.decay.item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", ["unbounded", "box"])
