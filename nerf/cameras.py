@@ -201,16 +201,31 @@ class Cameras:
         """World points [N,3] into V images: pixel coordinates [V,N,2] (u, v) and camera z [V,N], positive in front."""
         rows = slice(images.start, images.stop)
         rotation, center = self.c2w[rows, :, :3], self.c2w[rows, :, 3]
-        right, up, backward = ((points - center[:, None]) @ rotation).unbind(-1)
-        fx, fy, cx, cy = self.intrinsics[rows, :, None].unbind(1)
+        u, v, z = self._in_pixels(images, *((points - center[:, None]) @ rotation).unbind(-1))
+        return torch.stack([u, v], dim=-1), z
+
+    def project_along(self, image: int, rays: Rays, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """project for the points at distances t [N,T] along rays [N]: u, v and camera z, each [N,T].
+
+        A ray is turned once, not each of its points.
+        """
+        rotation, center = self.c2w[image, :, :3], self.c2w[image, :, 3]
+        start, step = (rays.origins - center) @ rotation, rays.directions @ rotation
+        axes = (torch.addcmul(start[:, i, None], step[:, i, None], t).view(1, -1) for i in range(3))
+        u, v, z = self._in_pixels(range(image, image + 1), *axes)
+        return u.view(t.shape), v.view(t.shape), z.view(t.shape)
+
+    def _in_pixels(self, images: range, right: Tensor, up: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Camera coordinates of V images: pixel coordinates u, v and z, positive in front; each [V,N]."""
+        fx, fy, cx, cy = self.intrinsics[images.start : images.stop, :, None].unbind(1)
         z = -backward
         if self.lenses is not None:
-            owner = torch.arange(images.start, images.stop, device=points.device).repeat_interleave(len(points))
+            owner = torch.arange(images.start, images.stop, device=z.device).repeat_interleave(z.shape[1])
             directions = torch.stack([right, -up, z], dim=-1)
             x, y = self.lenses.distort(owner, directions.flatten(0, 1)).view(*z.shape, 2).unbind(-1)
-            return torch.stack([cx + fx * x, cy + fy * y], dim=-1), z
-        safe_z = torch.where(z > 0, z, torch.ones_like(z))
-        return torch.stack([cx + fx * right / safe_z, cy - fy * up / safe_z], dim=-1), z
+            return cx + fx * x, cy + fy * y, z
+        inverse = torch.where(z > 0, z, torch.ones_like(z)).reciprocal_()
+        return cx + fx * right * inverse, cy - fy * up * inverse, z
 
 
 def _resized(

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from nerf.cameras import Cameras
 from nerf.datasets.posed_images import PosedImages
+from nerf.rays import Rays
 
 WORKING_SIZE = 256  # pixels on the longer side: patches then cover what a few pixels of blur or noise do not hide
 PATCH = 7  # pixels along each side of a patch, at working size
@@ -78,6 +79,7 @@ class PlaneSweep:
         self.stride = max(1, round(max(images.cameras.width, images.cameras.height) / WORKING_SIZE))
         # Of each image [4,h,w] in [0,1]: colours and opacity, which is 0 where pixels do not count
         self.pictures = [_reduced(images, index, self.stride) for index in range(len(images))]
+        self._known_corners: dict[int, Tensor] = {}
 
     def score(
         self, image_indices: Sequence[int], poses: Tensor | None = None, order: Tensor | None = None
@@ -97,8 +99,14 @@ class PlaneSweep:
             )
         return Agreement(*(torch.cat(column) for column in zip(*found, strict=True)))
 
+    def _corners(self, index: int) -> Tensor:
+        """_textured_patches of an image, which do not depend on its pose."""
+        if index not in self._known_corners:
+            self._known_corners[index] = _textured_patches(self.pictures[index])
+        return self._known_corners[index]
+
     def _score_image(self, cameras: Cameras, index: int, order: Tensor) -> tuple[Tensor, ...]:
-        corners = _textured_patches(self.pictures[index])
+        corners = self._corners(index)
         beside = neighbors(cameras, index)
         zeros = torch.zeros(len(corners))
         labels = torch.full((len(corners),), index)
@@ -109,20 +117,23 @@ class PlaneSweep:
         colors = patches.mean(1)
         if len(beside) < min(MIN_NEIGHBORS, len(cameras) - 1) or len(corners) == 0:  # nothing agrees with nobody
             return zeros, labels, torch.zeros(len(corners), 3), colors, zeros
-        points = self._sweep(cameras, index, beside, rows, columns)  # [P,Q,D,3]
+        rays, t = self._sweep(cameras, index, beside, rows, columns)
         total, seen = torch.zeros(len(corners), DEPTHS), torch.zeros(len(corners), DEPTHS)
         for other in beside.tolist():
-            agreement, visible = self._agreement(cameras, other, int(order[other]), points, patches)
+            agreement, visible = self._agreement(cameras, other, int(order[other]), rays, t, patches)
             total += torch.where(visible, agreement, 0.0)
             seen += visible
         enough = seen >= min(MIN_NEIGHBORS, len(beside))
         best = torch.where(enough, total / seen.clamp(min=1), -1.0).max(dim=1)
         scores = torch.where(enough.any(1), best.values, 0.0)
-        places = points[torch.arange(len(corners)), PATCH * PATCH // 2, best.indices]
+        middles = PATCH * PATCH * torch.arange(len(corners)) + PATCH * PATCH // 2
+        places = rays.origins[middles] + rays.directions[middles] * t[middles, best.indices, None]
         return scores, labels, places, colors, (places - cameras.centers[index]).norm(dim=-1)
 
-    def _sweep(self, cameras: Cameras, index: int, beside: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """World points [P,Q,D,3] of the patches' pixels at every depth; a patch faces its camera."""
+    def _sweep(
+        self, cameras: Cameras, index: int, beside: Tensor, rows: Tensor, columns: Tensor
+    ) -> tuple[Rays, Tensor]:
+        """Rays [P*Q] through patches' pixels, and where on them each depth is, [P*Q,D]; a patch faces its camera."""
         stride, middle = self.stride, self.stride // 2
         width, height = cameras.size(index)
         u, v = (columns * stride + middle).clamp(max=width - 1), (rows * stride + middle).clamp(max=height - 1)
@@ -132,20 +143,19 @@ class PlaneSweep:
         nearest = focal * baseline / (MAX_DISPARITY * max(width, height))
         depth = nearest * DEPTHS / (torch.arange(DEPTHS) + 0.5)  # camera z
         cosine = (rays.directions @ -cameras.c2w[index, :, 2]).clamp(min=0.1)
-        points = rays.origins[:, None] + rays.directions[:, None] * (depth / cosine[:, None])[..., None]
-        return points.view(*rows.shape, DEPTHS, 3)
+        return rays, depth / cosine[:, None]
 
     def _agreement(
-        self, cameras: Cameras, view: int, shown: int, points: Tensor, patches: Tensor
+        self, cameras: Cameras, view: int, shown: int, rays: Rays, t: Tensor, patches: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Correlation [P,D] of patches with what a view shows at their points, and whether it sees all of them."""
-        pixels, z = cameras.project(view, points.reshape(-1, 3))
-        size = pixels.new_tensor(cameras.size(view))
-        inside = ((pixels >= 0) & (pixels <= size)).all(-1) & (z > 0)
-        where = (2 * pixels / size - 1).view(1, -1, points.shape[2], 2)
+        """Correlation [P,D] of patches with what a view shows at t on their rays, and whether it sees all of that."""
+        *pixels, z = cameras.project_along(view, rays, t)
+        x, y = (2 / size * places - 1 for size, places in zip(cameras.size(view), pixels, strict=True))  # -1 to 1
+        inside = (x.abs() <= 1) & (y.abs() <= 1) & (z > 0)
+        where = torch.stack([x, y], dim=-1)[None]
         colors = functional.grid_sample(self.pictures[shown][None, :3], where, align_corners=False)[0]
-        correlation = _correlation(patches, colors.view(3, *points.shape[:3]))
-        return correlation, inside.view(points.shape[:3]).all(1)
+        of_patches = *patches.shape[:2], t.shape[1]
+        return _correlation(patches, colors.view(3, *of_patches)), inside.view(of_patches).all(1)
 
 
 def neighbors(cameras: Cameras, index: int) -> Tensor:

@@ -6,7 +6,8 @@ from _tables import GIB, markdown_table
 
 # What every run of a table has, or what its other columns say.
 TOLD = (
-    "device=", "dataset=", "dataset.root=", "dataset.skip_missing=", "evaluation.every=", "train.max_seconds=", "seed=", "hydra.",
+    "device=", "dataset=", "dataset.root=", "dataset.skip_missing=", "evaluation.every=", "train.max_seconds=", "seed=",
+    "hydra.",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nerf.cameras import SUBPIXELS, Cameras, corner_radii, focal_from_fov
+from nerf.lenses import Lenses
 from nerf.rays import Rays
 
 WIDTH, HEIGHT = 8, 6
@@ -218,3 +219,18 @@ def test_projecting_into_several_images_is_projecting_into_each():
     for number, image in enumerate((1, 2, 3)):
         alone = cameras.project(image, points)
         torch.testing.assert_close((pixels[number], z[number]), alone)
+
+
+@pytest.mark.parametrize("distorted", [False, True])
+def test_projecting_along_rays_is_projecting_their_points(distorted):
+    cameras = random_cameras(3)
+    if distorted:
+        cameras = replace(cameras, lenses=Lenses.of(["perspective"] * 3, [[0.1, -0.02]] * 3))
+    rays = Rays(torch.randn(20, 3, dtype=torch.float64), torch.randn(20, 3, dtype=torch.float64))
+    t = torch.rand(20, 7, dtype=torch.float64)
+    points = rays.origins[:, None] + t[..., None] * rays.directions[:, None]
+    u, v, z = cameras.project_along(1, rays, t)
+    pixels, expected_z = cameras.project(1, points.view(-1, 3))
+    torch.testing.assert_close(torch.stack([u, v], dim=-1).view(-1, 2), pixels)
+    torch.testing.assert_close(z.flatten(), expected_z)
+    assert (z > 0).any() and (z < 0).any()

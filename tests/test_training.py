@@ -314,7 +314,7 @@ def test_the_network_of_a_gpus_recipe_does_not_stand_still(seconds: float) -> No
     """In the first steps all is fog and most pixels are background: colour must not saturate before a scene appears."""
     recipe = fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cuda", "box").field
     config = Config(
-        field=replace(recipe, num_voxels=32**3), train=TrainConfig(steps=160, rays_per_step=2048, log_every=40)
+        field=replace(recipe, num_voxels=32**3), train=TrainConfig(steps=160, rays_per_step=1024, log_every=40)
     )
     backend = select("native", "cpu")
     config = resolve(config, backend)
