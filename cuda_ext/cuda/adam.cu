@@ -51,11 +51,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
 template <int kSize, class T>
 void launch_adam(const AdamArgs<T>& a, Stream stream) {
   const int64_t packs = a.channels / kSize;
-  const auto kernel = packs == 1   ? adam_kernel<T, kSize, 1>
-                      : packs == 3 ? adam_kernel<T, kSize, 3>
-                      : packs == 4 ? adam_kernel<T, kSize, 4>
-                      : packs == 7 ? adam_kernel<T, kSize, 7>
-                                   : adam_kernel<T, kSize, 0>;
+  auto kernel = adam_kernel<T, kSize, 0>;
+  // What fields have. Nobody trains in double, and every kernel takes the compiler seconds.
+  if constexpr (sizeof(T) == 4) {
+    if (packs == 1) kernel = adam_kernel<T, kSize, 1>;
+    if constexpr (kSize > 1) {
+      if (packs == 3) kernel = adam_kernel<T, kSize, 3>;
+      if (packs == 4) kernel = adam_kernel<T, kSize, 4>;
+      if (packs == 7) kernel = adam_kernel<T, kSize, 7>;
+    }
+  }
   const int64_t needed = (a.num_rows * packs + kAhead - 1) / kAhead;
   launch(kernel, min2(needed, processors(stream) * kBlocksPerProcessor * kThreads), "adam_step", stream, a);
 }

@@ -18,11 +18,16 @@ constexpr int kBlock = 64;  // rays are of any length: two warps wait for the lo
 
 // Blocks that a multiprocessor has to hold of a kernel, which bounds its registers. Of long rays 1: each wants its loads on
 // their way together. Of short ones more, for many warps hide more waiting than many loads of each: 16 blocks leave 64
-// registers, 24 leave 40. Backward, rows of more than 4 numbers would spill.
+// registers, 24 leave 40. Backward, rows of more than 4 numbers would spill. Turing holds 16 and no more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kManyBlocks = 16;
+#else
+constexpr int kManyBlocks = 24;
+#endif
 template <int kGroup>
 constexpr int kLeastBlocks = kGroup < 32 ? 16 : 1;
 template <int kChannels, int kGroup>
-constexpr int kLeastBlocksBackward = kGroup < 32 && kChannels <= 4 ? 24 : 1;
+constexpr int kLeastBlocksBackward = kGroup < 32 && kChannels <= 4 ? kManyBlocks : 1;
 
 __device__ float exponential(float x) { return expf(x); }
 __device__ double exponential(double x) { return exp(x); }
