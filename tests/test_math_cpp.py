@@ -14,7 +14,7 @@ import pytest
 TESTS = Path(__file__).parent
 SOURCES = TESTS.parent / "cuda_ext"
 # As build.py does for the march: a fused multiply-add would change which samples exist.
-FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
 # A number that does not fit the integer it is cast to is undefined too, though "undefined" alone lets it pass.
 SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 PROGRAMS = {
