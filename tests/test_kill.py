@@ -44,7 +44,7 @@ def test_twenty_kills_leave_the_run_that_was_never_killed(tmp_path: Path) -> Non
 
 def test_a_killed_script_resumes(tmp_path: Path) -> None:
     dice, run, saved = random.Random(1), tmp_path / "run", 0
-    arguments = ["experiment=smoke", "train.steps=400", "train.save_every=1", f"hydra.run.dir={run}"]
+    arguments = ["experiment=smoke", "train.steps=200", "train.save_every=1", f"hydra.run.dir={run}"]
     for _ in range(2):
         process = start_script("train", *arguments, cwd=tmp_path)
         deadline = time.monotonic() + 60
@@ -54,12 +54,12 @@ def test_a_killed_script_resumes(tmp_path: Path) -> None:
         time.sleep(0.5 * dice.random())
         process.kill()
         process.communicate()
-        assert saved < _saved_step(run) < 400
+        assert saved < _saved_step(run) < 200
         saved = _saved_step(run)
         arguments = [f"resume={run}"]
     last = run_script("train", *arguments, "train.save_every=0", cwd=tmp_path)
     assert last.returncode == 0, last.stderr
-    assert _saved_step(run) == checkpoint.load(run)["step"] == 400 and (run / "metrics.json").is_file()
+    assert _saved_step(run) == checkpoint.load(run)["step"] == 200 and (run / "metrics.json").is_file()
     assert not [path for path in run.iterdir() if path.name.startswith(".")]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
