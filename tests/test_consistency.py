@@ -10,7 +10,7 @@ from conventions import BRICKS, misread
 from fixtures import official_scene
 from torch import Tensor
 
-from nerf.consistency import CONVENTIONS, Agreement, Convention, PlaneSweep, neighbors, shuffled
+from nerf.consistency import CONVENTIONS, PATCH, Agreement, Convention, PlaneSweep, neighbors, shuffled
 from nerf.datasets.blender import load_blender
 from nerf.datasets.bricks import scene_parts
 from nerf.datasets.posed_images import PosedImages
@@ -70,6 +70,14 @@ def test_shuffled_images_belong_to_no_convention() -> None:
     order = torch.randperm(100, generator=torch.Generator().manual_seed(1))
     check, _, trusted = verdict(with_poses(sweep().cameras.c2w[order]))
     assert check.verdict == "red" and not trusted and "do not belong to these images" in check.found
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_view_sees_nothing_of_what_lies_behind_it(side: int) -> None:
+    cameras, pixels = sweep().cameras, PATCH * PATCH
+    rays = Rays(cameras.centers[1].expand(pixels, 3), (side * cameras.c2w[1, :, 2]).expand(pixels, 3))
+    _, seen = sweep()._agreement(cameras, 1, 1, rays, torch.full((pixels, 4), 0.5), torch.rand(1, pixels, 3))
+    assert seen.all() if side < 0 else not seen.any()
 
 
 def test_a_single_wrong_pose_is_named() -> None:

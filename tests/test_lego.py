@@ -1,4 +1,4 @@
-"""The official lego scene, small and short: real images train to something that is recognisably lego; .ci/run trains it well."""
+"""The official lego scene, small and short: real images train to something recognisable. .ci/run trains it well."""
 
 import torch
 from fixtures import official_scene
