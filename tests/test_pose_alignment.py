@@ -235,8 +235,10 @@ def test_views_move_by_what_the_learned_cameras_see(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(distances, seen.distance(), rtol=1e-4, atol=1e-4)
 
 
-def test_views_that_are_off_are_refined_by_their_own_photos() -> None:
+def test_views_that_are_off_are_refined_by_their_own_photos(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scene stays as it is, the views find back; only every second one is asked for."""
+    steps, photometric = [], held_out.photometric
+    monkeypatch.setattr(held_out, "photometric", lambda *args: steps.append(1) or photometric(*args))
     config, state, _, _ = trained(how="refined")
     config = replace(config, train=replace(config.train, steps=300, rays_per_step=256))
     state = prepare(config, tiny_images(), state.field.backend)
@@ -246,6 +248,7 @@ def test_views_that_are_off_are_refined_by_their_own_photos() -> None:
     before = {name: value.clone() for name, value in state.field.state_dict().items()}
     learned = state.cameras
     placed = place(state.field, sampler, config, replace(views, cameras=off), "test", learned, learned, every=2)
+    assert len(steps) == config.evaluation.pose_steps
     assert torch.equal(placed.cameras.c2w[1::2], off.c2w[1::2])
     assert all(torch.equal(before[name], value) for name, value in state.field.state_dict().items())
     assert all(p.requires_grad for p in state.field.parameters())
