@@ -52,9 +52,10 @@ class Batch:
         )
 
     def to(self, device: torch.device, num_rays: int) -> "Batch":
-        """A copy of its first rays on that device."""
+        """A copy on that device of so many of its rays: the first of both halves, which may be pairs."""
+        second, pairs = len(self.rays.pixels) - len(self.rays.pixels) // 2, num_rays // 2
         origins, directions, rgba, jitter, pixels, background = (
-            x[:num_rays].to(device, copy=True) for x in self.tensors()
+            torch.cat([x[: num_rays - pairs], x[second : second + pairs]]).to(device) for x in self.tensors()
         )
         return Batch(RayBatch(Rays(origins, directions), rgba, jitter, pixels), background)
 
@@ -136,12 +137,7 @@ class Row:
         with clock.as_one("look"):
             visible = select_visible(state.field, sampler, samples, self.capacities[1])
         rendering = render_samples(state.field, sampler, visible, background)
-        loss = losses.photometric(rendering.rgb, truth)
-        if config.loss.opacity_entropy > 0:
-            loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
-        if config.loss.distortion > 0:
-            spread = losses.distortion(rendering.weights, visible, state.field.box.size.norm(), state.field.backend)
-            loss = loss + config.loss.distortion * spread
+        loss, _ = losses.of_rendering(config.loss, rendering, visible, state.field, rendering.rgb, truth)
         clock.mark("rest")
         loss.backward()
         clock.mark("backward")

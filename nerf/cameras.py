@@ -106,6 +106,16 @@ class Cameras:
         width = self.sizes[:, 0].index_select(0, image)
         return image, within % width, within // width
 
+    def moved(self, pixel_indices: Tensor, shifts: Tensor) -> Tensor:
+        """The pixels [R] so many columns and rows, shifts [R,2] int64, from others [R]; at most at the edge."""
+        image, column, row = self.locate(pixel_indices)
+        width, height = self.width, self.height
+        if self.sizes is not None:
+            width, height = self.sizes.index_select(0, image).unbind(-1)
+        to_column = (column + shifts[:, 0]).clamp(max=width - 1).clamp(min=0)
+        to_row = (row + shifts[:, 1]).clamp(max=height - 1).clamp(min=0)
+        return pixel_indices + (to_row - row) * width + to_column - column
+
     def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType = reference) -> Rays:
         """Rays through pixels: one through the centre of each, or more, as SUBPIXELS has them.
 

@@ -176,6 +176,9 @@ class LossConfig:
         low=0,
         high=1,
     )
+    structure: float = setting(
+        0.0, "weight of what SSIM says of pairs of near pixels; above 0 half of a batch are neighbours", low=0
+    )
     opacity_entropy: float | None = setting(
         None,
         "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp in a box, else 0",

@@ -1,15 +1,53 @@
-"""What training minimises. Each function returns a scalar tensor."""
+"""What training minimises. Each loss is a scalar tensor."""
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from nerf.config import LossConfig
+from nerf.metrics import SSIM_C2
 from nerf.ops.backend import Backend
 from nerf.rays import RaySamples
+
+if TYPE_CHECKING:
+    from nerf.fields.field import Field
+    from nerf.rendering import Rendering
+
+
+def of_rendering(
+    config: LossConfig, rendering: "Rendering", samples: RaySamples, field: "Field", rgb: Tensor, truth: Tensor
+) -> tuple[Tensor, Tensor]:
+    """All that depends on a batch, with its weights, and the squared error alone. rgb: the rendering's, or exposed."""
+    error = photometric(rgb, truth)
+    loss = error
+    if config.structure > 0:
+        loss = loss + config.structure * structure(rgb, truth)
+    if config.opacity_entropy > 0:
+        loss = loss + config.opacity_entropy * opacity_entropy(rendering.opacity)
+    if config.distortion > 0:
+        loss = loss + config.distortion * distortion(rendering.weights, samples, field.box.size.norm(), field.backend)
+    return loss, error
+
 
 
 def photometric(rgb: Tensor, truth: Tensor) -> Tensor:
     """Mean squared error of rgb [R,3]; minus ten times its logarithm is the PSNR."""
     return (rgb - truth).square().mean()
+
+
+def structure(rgb: Tensor, truth: Tensor) -> Tensor:
+    """One minus SSIM's contrast and structure (Wang et al. 2004, eqs. 9 and 10) of pairs of pixels, their mean.
+
+    rgb, truth [R,3]: the last R // 2 are near the first ones, in their order (RayBatches.paired). A pair is a window of
+    two pixels: their difference d has the variance d^2 / 2, two differences have the covariance d d' / 2. So
+    1 - (d d' + C) / ((d^2 + d'^2) / 2 + C), which is the squared error of the difference where there is no contrast,
+    and less of it where there is much: what a photo shows faintly counts as what it shows boldly.
+    """
+    pairs = len(rgb) // 2
+    seen, true = (x[:pairs] - x[len(x) - pairs :] for x in (rgb, truth))
+    apart = (seen - true).square() / (seen.square() + true.square() + 2 * SSIM_C2)
+    return apart.sum() / max(apart.numel(), 1)
 
 
 def opacity_entropy(opacity: Tensor) -> Tensor:

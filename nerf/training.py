@@ -138,7 +138,7 @@ def prepare(
     described = described or scene_kinds.describe(config.dataset, images)
     start = perturbed(images.cameras, config.poses, config.seed) if start is None else start
     images = replace(images, cameras=start)
-    batches = RayBatches(images, backend, config.seed, config.train.images == "host")
+    batches = RayBatches(images, backend, config.seed, config.train.images == "host", config.loss.structure > 0)
     silhouettes = find_silhouettes(config, images, batches.images, backend.device)
     box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
     finest = box.resolution(finest_voxels(config, images, box))
@@ -254,7 +254,6 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     monitor [4]: sums of squared error, steps left out, dropped rays and samples, added to on the device. A step whose
     loss or gradient is not finite is left out.
     """
-    backend = state.field.backend
     drawn = config.train.rays_per_step, config.dataset.background, state.rays_per_pixel
     batch, background = state.batches.next(*drawn)
     background = state.field.background_behind(background)
@@ -266,13 +265,7 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     rgb = rendering.rgb
     if state.exposure is not None:
         rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
-    error = losses.photometric(rgb, truth)
-    loss = error
-    if config.loss.opacity_entropy > 0:
-        loss = loss + config.loss.opacity_entropy * losses.opacity_entropy(rendering.opacity)
-    if config.loss.distortion > 0:
-        spread = losses.distortion(rendering.weights, samples, state.field.box.size.norm(), backend)
-        loss = loss + config.loss.distortion * spread
+    loss, error = losses.of_rendering(config.loss, rendering, samples, state.field, rgb, truth)
     loss.backward()
     if state.clock.progress < config.loss.tv_until:
         state.field.add_total_variation(config.loss, config.train.rays_per_step, state.optimizer.vertex_rows)

@@ -15,8 +15,9 @@ from nerf.ablation import AblationConfig, make_start, measure_rows, shortened, s
 from nerf.ablation_row import Batch, Row
 from nerf.config import Config, VoxelShConfig
 from nerf.datasets.blender import load_blender
+from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
-from nerf.datasets.ray_batches import background_color
+from nerf.datasets.ray_batches import RayBatches, background_color
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.ops.torch_variants import EAGER
@@ -96,10 +97,10 @@ def test_script_refuses_poses_of_its_own(tmp_path: Path) -> None:
     assert result.returncode == 2 and "poses.from_run" in result.stderr and "no meaning here" in result.stderr
 
 
-@pytest.mark.parametrize("distortion", [0.0, 0.1])
-def test_step_is_the_step_of_training(config: Config, images: PosedImages, distortion: float) -> None:
+@pytest.mark.parametrize("losses", [{}, {"distortion": 0.1, "structure": 0.1}])
+def test_step_is_the_step_of_training(config: Config, images: PosedImages, losses: dict[str, float]) -> None:
     """The step that is timed leaves the very parameters behind that training_step leaves."""
-    config = replace(config, loss=replace(config.loss, distortion=distortion))
+    config = replace(config, loss=replace(config.loss, **losses))
     start = make_start(config, SETTINGS, images, select("native", "cpu"))
     native = select("native", "cpu")
     trained = Row(start, native, 256)
@@ -117,6 +118,17 @@ def test_step_is_the_step_of_training(config: Config, images: PosedImages, disto
         close = torch.isclose(parameter, expected[name], rtol=1e-3, atol=1e-4)
         assert close.double().mean() > 0.99, name
         assert not torch.equal(parameter, start.field["field"][name]), f"{name} did not move"
+
+
+@pytest.mark.parametrize(("drawn", "taken"), [(256, 256), (256, 100), (255, 100), (255, 99)])
+def test_a_part_of_a_batch_keeps_its_pairs(images: PosedImages, drawn: int, taken: int) -> None:
+    batches = RayBatches(images, select("native", "cpu"), 0, paired=True)
+    batches.pool = PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
+    whole = batches.draw(drawn)
+    part = Batch(whole, torch.rand(drawn, 3)).to(torch.device("cpu"), taken).rays
+    assert len(part.pixels) == len(part.rays) == taken
+    assert torch.equal(part.pixels[: taken // 2], whole.pixels[: taken // 2])
+    assert torch.equal(part.pixels[-(taken // 2) :], whole.pixels[-(drawn // 2) :][: taken // 2])
 
 
 def test_every_row_starts_from_the_same_state(config: Config, images: PosedImages) -> None:

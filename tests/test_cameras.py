@@ -212,6 +212,20 @@ def test_rays_are_spread_evenly_over_their_pixel(per_pixel):
     assert torch.equal(strips.sort(0).values, torch.arange(per_pixel)[:, None].expand(-1, 2).float())
 
 
+@pytest.mark.parametrize("different", [False, True])
+def test_pixels_move_within_their_image(different):
+    sizes = [(8, 6), (5, 9), (4, 4)] if different else [(8, 6)] * 3
+    cameras = Cameras.of_sizes(random_cameras().c2w, random_cameras().intrinsics, sizes)
+    pixels = torch.arange(cameras.first_pixel(3)).repeat(20)
+    shifts = torch.randint(-6, 7, (len(pixels), 2))
+    image, column, row = cameras.locate(pixels)
+    after = cameras.locate(cameras.moved(pixels, shifts))
+    width, height = torch.tensor(sizes)[image].unbind(-1)
+    assert torch.equal(after[0], image)
+    assert torch.equal(after[1], (column + shifts[:, 0]).clamp(min=0).minimum(width - 1))
+    assert torch.equal(after[2], (row + shifts[:, 1]).clamp(min=0).minimum(height - 1))
+
+
 def test_projecting_into_several_images_is_projecting_into_each():
     cameras, points = random_cameras(5), 3 * torch.randn(50, 3, dtype=torch.float64)
     pixels, z = cameras.project_into(range(1, 4), points)

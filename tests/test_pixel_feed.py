@@ -26,9 +26,9 @@ COUNT = 96
 BATCHES = 3 * NUM_SLOTS  # round the ring and round again
 
 
-def ray_batches(device: str = "cpu", on_host: bool = False) -> RayBatches:
+def ray_batches(device: str = "cpu", on_host: bool = False, paired: bool = False) -> RayBatches:
     """Of the tiny scene, every pixel in the pool."""
-    batches = RayBatches(tiny_images(), select("native", device), 5, on_host)
+    batches = RayBatches(tiny_images(), select("native", device), 5, on_host, paired)
     batches.pool = PixelRuns.of_bounds(torch.tensor([[0, len(tiny_images().pixels)]]))
     return batches
 
@@ -52,8 +52,9 @@ def wait_until_all_is_drawn(batches: RayBatches) -> None:
 # The same batches
 
 
-def test_batches_gathered_ahead_are_those_drawn_at_each_step() -> None:
-    plain, fed = ray_batches(), ray_batches()
+@pytest.mark.parametrize("paired", [False, True])
+def test_batches_gathered_ahead_are_those_drawn_at_each_step(paired: bool) -> None:
+    plain, fed = ray_batches(paired=paired), ray_batches(paired=paired)
     fed.feed_ahead()
     for number in range(BATCHES):
         per_pixel = 1 if number < BATCHES // 2 else 4  # pixels are gathered ahead, and their rays are not

@@ -96,6 +96,33 @@ def test_batches_hold_what_the_images_show(masked: bool) -> None:
         torch.testing.assert_close(batch.rgba[mine], reference.image(index)[row, column].float() / 255)
 
 
+@pytest.mark.parametrize(("masked", "count"), [(False, 40001), (True, 40000), (True, 1)])
+def test_the_second_half_of_paired_batches_are_neighbours_of_the_first(masked: bool, count: int) -> None:
+    """In the same image, a few pixels away, in its order, and none that does not count."""
+    images = cut_images(masked)
+    batches = RayBatches(images, CPU, 0, paired=True)
+    batches.pool = images.counted or PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
+    pixels, pairs = batches.draw(count).pixels, count // 2
+    assert len(pixels) == count and (pixels[: count - pairs].diff() >= 0).all()
+    assert images.counted is None or images.counted.holds(pixels).all()
+    image, column, row = images.cameras.locate(pixels)
+    assert torch.equal(image[count - pairs :], image[:pairs])
+    if pairs:
+        inner = (column[:pairs] - 9.5).abs().maximum((row[:pairs] - 7.5).abs()) < 2.5  # no edge cuts its neighbours off
+        for place in (column, row):
+            shifts = (place[count - pairs :] - place[:pairs])[inner].double()
+            assert inner.sum() > 100 and shifts.mean().abs() < 0.5
+            assert shifts.std() == pytest.approx((2 * 1.5**2 + 1 / 12) ** 0.5, rel=0.15)  # rounded
+
+
+def test_rays_to_look_at_the_density_are_not_paired() -> None:
+    plain, paired = (RayBatches(tiny_images(), CPU, 0, paired=choice) for choice in (False, True))
+    for batches in (plain, paired):
+        batches.pool = PixelRuns.of_bounds(torch.tensor([[0, 700]]))
+    rays, others = plain.draw_rays(50), paired.draw_rays(50)
+    assert torch.equal(rays[0].directions, others[0].directions) and torch.equal(rays[1], others[1])
+
+
 def batches_of(size: int) -> RayBatches:
     """From a pool of the first so many pixels."""
     batches = RayBatches(tiny_images(), CPU, 0)

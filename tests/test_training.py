@@ -169,6 +169,21 @@ def test_distortion_makes_surfaces_thin_and_keeps_the_pictures() -> None:
     assert psnrs[1] > psnrs[0] - 0.5
 
 
+def test_structure_takes_part_in_a_step() -> None:
+    """Batches are paired where it weighs something; of one and the same batch it changes what a step does."""
+    moved, errors = [], []
+    for weight in (0.0, 0.1):
+        config = replace(tiny_config(), loss=replace(tiny_config().loss, structure=weight))
+        config, state = tiny_state(config)
+        assert state.batches.paired == (weight > 0)
+        state.batches.paired, monitor = True, torch.zeros(4)
+        training_step(config, state, monitor)
+        moved.append(state.field.sh_grid.detach())
+        errors.append(monitor[0])
+    assert errors[0] == errors[1]  # what the PSNR comes from
+    assert not torch.isclose(*moved, rtol=1e-3, atol=1e-4).all()
+
+
 def test_a_cuda_graph_takes_the_steps_of_plain_calls(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every term of the loss. Atomic additions come in any order, so the runs are alike and not equal."""
     calls, psnrs = {}, {}
@@ -181,7 +196,7 @@ def test_a_cuda_graph_takes_the_steps_of_plain_calls(cuda: str, monkeypatch: pyt
 
         monkeypatch.setattr(training, "training_step", counted)
         config = tiny_config(steps=120, cuda_graph=graphed)
-        config = replace(config, loss=replace(config.loss, distortion=0.1))
+        config = replace(config, loss=replace(config.loss, distortion=0.1, structure=0.01))
         config, state = tiny_state(config, select("native", cuda))
         psnrs[graphed] = list(train(config, state))[-1].psnr
         calls[graphed] = len(seen)

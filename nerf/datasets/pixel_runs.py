@@ -55,6 +55,11 @@ class PixelRuns:
 
     def mask(self, first: int, end: int) -> Tensor:
         """Whether each of the pixels first to end - 1 is in the set, [end - first] bool."""
-        pixels = torch.arange(first, end, device=self.starts.device)
+        return self.holds(torch.arange(first, end, device=self.starts.device))
+
+    def holds(self, pixels: Tensor) -> Tensor:
+        """Whether each of pixels [R] int64 is in the set, [R] bool."""
+        if len(self.starts) == 0:
+            return torch.zeros_like(pixels, dtype=torch.bool)
         run = torch.searchsorted(self.starts, pixels, right=True) - 1
-        return (run >= 0) & (pixels < self.bounds[:, 1][run.clamp(min=0)]) if len(self.starts) else pixels < first
+        return (run >= 0) & (pixels < self.bounds[:, 1][run.clamp(min=0)])

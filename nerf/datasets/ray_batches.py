@@ -12,6 +12,7 @@ from nerf.cameras import Cameras
 from nerf.datasets.pixel_feed import PixelBatch, PixelFeed
 from nerf.datasets.pixel_runs import PixelRuns
 from nerf.datasets.posed_images import PosedImages
+from nerf.metrics import SSIM_SIGMA
 from nerf.ops import reference
 from nerf.ops.backend import Backend
 from nerf.rays import Rays
@@ -19,6 +20,8 @@ from nerf.sampler import RaySampler
 
 MAX_POOL_RAYS = 1 << 20  # of an image, marched at a time to find which of its pixels can meet the scene
 ALL_POOL_RAYS = {"cuda": 1 << 26, "cpu": 1 << 22}  # of all images: a second or two, however many there are
+# Of a pixel from the one that it is paired with, in each direction: as far as two draws from SSIM's window.
+PAIR_SIGMA = SSIM_SIGMA * math.sqrt(2)
 DEVICE_SHARE = 0.25  # of a GPU's free memory that images may take; grids, moments and samples need the rest
 
 
@@ -47,18 +50,25 @@ class RayBatches:
     Batches are stratified: one pixel of each of R equal parts of the pool, so that every image is in a batch by its
     share, and memory is read in rising order.
 
+    Where paired, the second half of a training batch are neighbours of the first half, in its order: what differs
+    between pixels that are near each other can then be compared (losses.structure).
+
     on_host keeps images, pool and generator in host memory; a training step's batches are then gathered ahead
     (feed_ahead). On a CPU it changes nothing.
     """
 
-    def __init__(self, images: PosedImages, backend: Backend, seed: int, on_host: bool = False) -> None:
+    def __init__(
+        self, images: PosedImages, backend: Backend, seed: int, on_host: bool = False, paired: bool = False
+    ) -> None:
         self.backend = backend
         home = torch.device("cpu") if on_host else backend.device
         self.images = images.pixels.to(home, non_blocking=True)
         self.cameras: Cameras = images.cameras.to(backend.device)
         self.ray_source: RaySource = self.cameras
         self.generator = torch.Generator(home).manual_seed(seed)
-        self._counted = images.counted
+        self.paired = paired
+        self._counted = None if images.counted is None else images.counted.to(home)
+        self._sizes = images.cameras.to(home)  # of the images, where pixels are chosen
         self._device_pool: PixelRuns | None = None  # a copy of the pool where the rays are, once it is needed
         self.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
         self._feeds_ahead = home != backend.device
@@ -108,10 +118,10 @@ class RayBatches:
         return near.repeat_interleave(step, 0)[:height].repeat_interleave(step, 1)[:, :width]
 
     def draw(self, count: int, per_pixel: int = 1) -> RayBatch:
-        """count pixels, each of the pool equally likely, with so many rays of each."""
+        """count pixels, each of the pool equally likely, or half of them and a neighbour of each; with so many rays."""
         self.rest()
-        ranks, jitter = self._choose(count, self.generator)
-        pixels, rgba, jitter = (x.to(self.backend.device) for x in (*self._gather(ranks), jitter))
+        drawn, jitter = self._choose(count, self.generator, self._pairs(count))
+        pixels, rgba, jitter = (x.to(self.backend.device) for x in (*self._gather(drawn), jitter))
         return RayBatch(self._rays_through(pixels, per_pixel), rgba, jitter, pixels)
 
     def draw_rays(self, count: int, per_pixel: int = 1) -> tuple[Rays, Tensor]:
@@ -133,19 +143,42 @@ class RayBatches:
     def _rays_through(self, pixels: Tensor, per_pixel: int = 1) -> Rays:
         return self.ray_source.rays_through(pixels, per_pixel, self.backend.ops)
 
-    def _choose(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """All that is random: which of the pool's pixels, [R] int64 in rising order, and jitter [R]."""
-        device, part = generator.device, len(self.pool) / count
+    def _pairs(self, count: int) -> int:
+        return count // 2 if self.paired else 0
+
+    def _choose(self, count: int, generator: torch.Generator, pairs: int = 0) -> tuple[Tensor, Tensor]:
+        """All that is random, [R] int64 and jitter [R].
+
+        Ranks in the pool in rising order, and for the last so many, where there are pairs, how far they are from the
+        first ones: columns and rows as two int32.
+        """
+        device, singles = generator.device, count - pairs
+        part = len(self.pool) / singles
         if part == 0:
             raise RuntimeError("no pixel to draw: no ray meets the scene")
         numbers = {"dtype": torch.float64, "device": device}  # there are billions of pixels
-        within = torch.arange(count, **numbers) + torch.rand(count, generator=generator, **numbers)
-        ranks = (within * part).long().clamp_(max=len(self.pool) - 1)
-        return ranks, torch.rand(count, generator=generator, device=device) - 0.5
+        within = torch.arange(singles, **numbers) + torch.rand(singles, generator=generator, **numbers)
+        drawn = (within * part).long().clamp_(max=len(self.pool) - 1)
+        if pairs:
+            shifts = PAIR_SIGMA * torch.randn(pairs, 2, generator=generator, device=device)
+            drawn = torch.cat([drawn, shifts.round().to(torch.int32).view(torch.int64)[:, 0]])
+        return drawn, torch.rand(count, generator=generator, device=device) - 0.5
 
-    def _gather(self, ranks: Tensor) -> tuple[Tensor, Tensor]:
-        """Pixels [R] and rgba [R,4] by their ranks [R] in the pool."""
-        pixels = self.pool.pixels(ranks)
+    def _pixels(self, drawn: Tensor) -> Tensor:
+        """The pixels [R] of a training batch by what was drawn for it [R]."""
+        pairs = self._pairs(len(drawn))
+        if pairs == 0:
+            return self.pool.pixels(drawn)
+        singles = self.pool.pixels(drawn[:-pairs])
+        chosen = singles[:pairs]
+        near = self._sizes.moved(chosen, drawn[-pairs:, None].view(torch.int32).long())
+        if self._counted is not None:  # a pixel that shows nothing of the scene tells nothing: the other one again
+            near = torch.where(self._counted.holds(near), near, chosen)
+        return torch.cat([singles, near])
+
+    def _gather(self, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Pixels [R] and rgba [R,4] by what was drawn for them [R]."""
+        pixels = self._pixels(drawn)
         rgba = self.backend.ops.sample_images(self.images[None, None], pixels)
         if rgba.shape[1] == 3:
             rgba = torch.cat([rgba, torch.ones_like(rgba[:, :1])], dim=-1)
@@ -163,8 +196,8 @@ class RayBatches:
             self.rest()
 
             def choose(generator: torch.Generator, batch: PixelBatch) -> None:
-                ranks, jitter = self._choose(count, generator)
-                batch.pixels.copy_(ranks)
+                drawn, jitter = self._choose(count, generator, self._pairs(count))
+                batch.pixels.copy_(drawn)
                 batch.jitter.copy_(jitter)
                 batch.background.copy_(background_color(background, count, generator, self.images.device))
 
