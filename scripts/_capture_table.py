@@ -13,12 +13,13 @@ TOLD = (
 
 def captures_table(runs: list[dict]) -> str:
     """One line for each metrics.json of a capture."""
-    header = ["capture", "size", "settings", "seed", "views", "PSNR dB", "SSIM", *COMMON_HEADER]
+    header = ["capture", "size", "settings", "device", "seed", "views", "PSNR dB", "SSIM", *COMMON_HEADER]
     lines = [
         [
             run["scene"],
             "x".join(map(str, run["image_size"])),
             settings(run),
+            run["device"],
             str(run["seed"]),
             str(len(run["psnr"]["per_view"])),
             f"{run['psnr']['mean']:.2f}",

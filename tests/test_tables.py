@@ -190,7 +190,7 @@ def test_captures_and_poses_tell_their_settings_and_errors(tmp_path: Path, resul
     turned = ["2.000", "0.020", "0.030", "0.0800", "0.0008"]
     told, common = "`dataset.downscale=2` `poses=refine`", ["118", "1.5", "12.3", "0123456789ab"]
     assert lines_with(readme, "cup") == [
-        ["cup", "800x800", told, "0", "2", "31.25", "0.9700", *common],
+        ["cup", "800x800", told, "NVIDIA H200", "0", "2", "31.25", "0.9700", *common],
         ["cup", "800x800", told, "NVIDIA H200", "0", "2", "31.25", "0.9700", *turned, *common],
         ["cup", "800x800", told, "NVIDIA H200", "0", "2", "31.25", "0.9700", *5 * ["-"], *common],
     ]

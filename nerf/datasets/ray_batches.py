@@ -118,7 +118,10 @@ class RayBatches:
         return near.repeat_interleave(step, 0)[:height].repeat_interleave(step, 1)[:, :width]
 
     def draw(self, count: int, per_pixel: int = 1) -> RayBatch:
-        """count pixels, each of the pool equally likely, or half of them and a neighbour of each; with so many rays."""
+        """count pixels, each of the pool equally likely, with so many rays of each.
+
+        Where batches are paired, half as many and a neighbour of each.
+        """
         self.rest()
         drawn, jitter = self._choose(count, self.generator, self._pairs(count))
         pixels, rgba, jitter = (x.to(self.backend.device) for x in (*self._gather(drawn), jitter))
@@ -172,7 +175,7 @@ class RayBatches:
         singles = self.pool.pixels(drawn[:-pairs])
         chosen = singles[:pairs]
         near = self._sizes.moved(chosen, drawn[-pairs:, None].view(torch.int32).long())
-        if self._counted is not None:  # a pixel that shows nothing of the scene tells nothing: the other one again
+        if self._counted is not None:  # one that does not count is left out for the pixel itself
             near = torch.where(self._counted.holds(near), near, chosen)
         return torch.cat([singles, near])
 
