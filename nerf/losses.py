@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def of_rendering(
     config: LossConfig, rendering: "Rendering", samples: RaySamples, field: "Field", rgb: Tensor, truth: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """All that depends on a batch, with its weights, and the squared error alone. rgb: the rendering's, or exposed."""
+    """What a batch is trained on, each loss by its weight, and the squared error alone.
+
+    rgb, truth: [P,3] colours of its pixels; rgb is the rendering's, or what its exposure makes of it.
+    """
     error = photometric(rgb, truth)
     loss = error
     if config.structure > 0:
@@ -28,7 +31,6 @@ def of_rendering(
     if config.distortion > 0:
         loss = loss + config.distortion * distortion(rendering.weights, samples, field.box.size.norm(), field.backend)
     return loss, error
-
 
 
 def photometric(rgb: Tensor, truth: Tensor) -> Tensor:
