@@ -62,4 +62,6 @@ class PixelRuns:
         if len(self.starts) == 0:
             return torch.zeros_like(pixels, dtype=torch.bool)
         run = torch.searchsorted(self.starts, pixels, right=True) - 1
-        return (run >= 0) & (pixels < self.bounds[:, 1][run.clamp(min=0)])
+        known = run.clamp(min=0)
+        length = self.ranks.index_select(0, known + 1) - self.ranks.index_select(0, known)
+        return (run >= 0) & (pixels - self.starts.index_select(0, known) < length)
