@@ -268,14 +268,15 @@ class PosesConfig:
     )
     finest_at: float | None = setting(
         None,
-        "share of the run at which the last doubling comes, instead of field.upsample_at; none = 0.4 in a box, else "
+        "share of the run at which the last doubling comes, instead of field.upsample_at; none = 0.25 in a box, else "
         "0.18",
         low=0,
         high=1,
     )
     view_from: float | None = setting(
         None,
-        "share of the run before colour depends on the direction, which would hide errors; none = 0.4 in a box, else 0",
+        "share of the run before colour depends on the direction, which would hide errors; none = 0.25 in a box, "
+        "else 0",
         low=0,
         high=0.9,
     )

@@ -89,8 +89,8 @@ DEFAULTS = {
     "poses.lr": 3e-3,
     "poses.start": 0.0,
     "poses.coarsest": 1000,
-    "poses.finest_at": 0.4,
-    "poses.view_from": 0.4,
+    "poses.finest_at": 0.25,
+    "poses.view_from": 0.25,
 }
 
 RECIPES = (
