@@ -137,18 +137,20 @@ class Row:
         with clock.as_one("look"):
             visible = select_visible(state.field, sampler, samples, self.capacities[1])
         rendering = render_samples(state.field, sampler, visible, background)
-        loss, _ = losses.of_rendering(config.loss, rendering, visible, state.field, rendering.rgb, truth)
+        loss, _ = losses.of_rendering(
+            config.loss, rendering, visible, state.field, rendering.rgb, truth, alpha[:, 0]
+        )
         clock.mark("rest")
         loss.backward()
         clock.mark("backward")
         return loss.detach(), samples, visible
 
     def update(self, loss: Tensor) -> None:
-        """The second part: total variation, where the schedule still has it, and Adam, if all is finite."""
-        if self.state.clock.progress < self.start.config.loss.tv_until:
-            rays = self.start.config.train.rays_per_step
-            self.state.field.add_total_variation(self.start.config.loss, rays, self.state.optimizer.vertex_rows)
-        finite = all_finite(loss, self.state.optimizer)
+        """The second part: total variation, as the schedule has it, and Adam, if all is finite."""
+        config, optimizer = self.start.config, self.state.optimizer
+        schedule = self.state.clock.progress, config.train.rays_per_step
+        self.state.field.add_total_variation(config.loss, *schedule, optimizer.vertex_rows, optimizer.step_number)
+        finite = all_finite(loss, optimizer)
         self.clock.mark("rest")
         self.state.optimizer.step(finite)
         self.clock.mark("adam")

@@ -176,13 +176,19 @@ class LossConfig:
         low=0,
         high=1,
     )
-    structure: float = setting(
-        0.0, "weight of what SSIM says of pairs of near pixels; above 0 half of a batch are neighbours", low=0
+    tv_everywhere: float | None = setting(
+        None, "weight of its mean over all vertices after that; none = on a GPU 1e-4 for photos all around, or 0", low=0
+    )
+    structure: float | None = setting(
+        None,
+        "weight of what SSIM says of pairs of near pixels; none = for photos on a GPU 0.003, 0.004 all around, else 0",
+        low=0,
+    )
+    opacity: float | None = setting(
+        None, "weight of the squared error of opacity beside alpha; none = 4e-4 for photos all around, else 0", low=0
     )
     opacity_entropy: float | None = setting(
-        None,
-        "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp in a box, else 0",
-        low=0,
+        None, "weight of the entropy of each ray's opacity; none = 0.001 for voxel_mlp in a box, else 0", low=0
     )
     near_fade: float | None = setting(
         None,
@@ -268,15 +274,13 @@ class PosesConfig:
     )
     finest_at: float | None = setting(
         None,
-        "share of the run at which the last doubling comes, instead of field.upsample_at; none = 0.25 in a box, else "
-        "0.18",
+        "share of the run at which the last doubling comes, not as field.upsample_at says; none = 0.25, 0.18 of photos",
         low=0,
         high=1,
     )
     view_from: float | None = setting(
         None,
-        "share of the run before colour depends on the direction, which would hide errors; none = 0.25 in a box, "
-        "else 0",
+        "share of the run before colour sees the direction, which would hide errors; none = 0.25 in a box, else 0",
         low=0,
         high=0.9,
     )

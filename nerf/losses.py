@@ -14,18 +14,30 @@ if TYPE_CHECKING:
     from nerf.fields.field import Field
     from nerf.rendering import Rendering
 
+TURNS = 8  # steps in which total variation everywhere comes around: all vertices at once cost what Adam costs
+
 
 def of_rendering(
-    config: LossConfig, rendering: "Rendering", samples: RaySamples, field: "Field", rgb: Tensor, truth: Tensor
+    config: LossConfig,
+    rendering: "Rendering",
+    samples: RaySamples,
+    field: "Field",
+    rgb: Tensor,
+    truth: Tensor,
+    alpha: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """What a batch is trained on, each loss by its weight, and the squared error alone.
 
-    rgb, truth: [P,3] colours of its pixels; rgb is the rendering's, or what its exposure makes of it.
+    rgb, truth: [P,3] colours of its pixels; rgb is the rendering's, or what its exposure makes of it. alpha: [P] of the
+    photo. The error of opacity is what a colour behind the scene that is drawn for each ray would add to the error of
+    colours in the mean, by its variance; so much of it that the scene fills with what is not known is too much.
     """
     error = photometric(rgb, truth)
     loss = error
     if config.structure > 0:
         loss = loss + config.structure * structure(rgb, truth)
+    if config.opacity > 0:
+        loss = loss + config.opacity * photometric(rendering.opacity, alpha)
     if config.opacity_entropy > 0:
         loss = loss + config.opacity_entropy * opacity_entropy(rendering.opacity)
     if config.distortion > 0:
@@ -34,7 +46,7 @@ def of_rendering(
 
 
 def photometric(rgb: Tensor, truth: Tensor) -> Tensor:
-    """Mean squared error of rgb [R,3]; minus ten times its logarithm is the PSNR."""
+    """Mean squared error of colours [R,3], of which minus ten times the logarithm is the PSNR, or of opacity [R]."""
     return (rgb - truth).square().mean()
 
 
@@ -70,12 +82,26 @@ def distortion(weights: Tensor, samples: RaySamples, unit: Tensor, backend: Back
 
 @torch.no_grad()
 def add_total_variation(
-    grid: torch.nn.Parameter, weight: float, backend: Backend, vertex_rows: Tensor | None = None
+    grid: torch.nn.Parameter,
+    weight: float,
+    backend: Backend,
+    vertex_rows: Tensor | None = None,
+    touched_only: bool = True,
 ) -> None:
-    """Adds the gradient of weight * total variation to grid.grad, where the batch left a gradient.
+    """Adds the gradient of weight * total variation to grid.grad, at vertices where the batch left a gradient.
 
-    vertex_rows [L] int64: the vertices where it may have left one, counted as OccupancyGrid.vertex_rows does; None:
-    any. The result is the same, without a look at all others.
+    vertex_rows [L] int64: the vertices to look at, counted as OccupancyGrid.vertex_rows does; None: all. Where these
+    are all at which it may have left one, the result is the same, without a look at the others. touched_only=False adds
+    it at each of them.
     """
     if weight > 0:
-        backend.ops.total_variation_grad(grid.grad, grid, weight, True, vertex_rows)
+        backend.ops.total_variation_grad(grid.grad, grid, weight, touched_only, vertex_rows)
+
+
+def rows_of_turn(vertex_rows: Tensor, step_number: Tensor) -> Tensor:
+    """One of TURNS equal parts of vertices [L], so that each has its turn in as many steps; L % TURNS never have.
+
+    step_number [1]: stays on the device.
+    """
+    parts = vertex_rows[: len(vertex_rows) // TURNS * TURNS].view(TURNS, -1)
+    return parts.index_select(0, (step_number % TURNS).long())[0]

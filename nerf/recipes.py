@@ -68,10 +68,18 @@ _FEW_VIEWS = {
 # they wander off with it.
 _FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.view_from": 0.0}
 FOUND_POSES = {"cuda": {**_FOUND, "poses.coarsest": 2_000_000}, "cpu": {**_FOUND, "poses.coarsest": 100_000}}
-_AMIDST = {"loss.distortion": 0.01, "loss.near_fade": 2.0, "loss.tv_until": 0.5}  # cameras among what they see
+# Cameras among what they see, and they see something on every ray.
+_AMIDST = {"loss.distortion": 0.01, "loss.near_fade": 2.0, "loss.tv_until": 0.5, "loss.opacity": 4e-4}
 _QUICK = {"train.rays_per_step": 16384, "field.hidden_layers": 2}  # _CALM is for views all around one object
-# What the last steps leave as noise in air and behind the scene costs structure (SSIM); to a crawl, it settles.
-_SETTLING = {"train.rays_per_step": 32768, "field.hidden_layers": 2, "train.lr_decay": 0.01}
+# What the last steps leave as noise in air and behind the scene costs structure (SSIM); to a crawl, it settles. And a
+# squared error forgives faint textures. A CPU sees each pixel too seldom for these.
+_SETTLING = {
+    "train.rays_per_step": 32768,
+    "field.hidden_layers": 2,
+    "train.lr_decay": 0.01,
+    "loss.structure": 0.004,
+    "loss.tv_everywhere": 1e-4,
+}
 # A look at the density costs as much as two dozen steps.
 _SHORT = {"field.lr_features": 0.05, "occupancy.every": 0.1}
 _SHORTEST = {**_SHORT, "field.num_voxels": 176**3, "field.lr_density": 0.3}
@@ -80,6 +88,9 @@ DEFAULTS = {
     "loss.tv_density": 0.0,
     "loss.tv_color": 0.0,
     "loss.tv_until": 0.5,
+    "loss.tv_everywhere": 0.0,
+    "loss.structure": 0.0,
+    "loss.opacity": 0.0,
     "loss.distortion": 0.0,
     "loss.near_fade": 0.0,
     "field.lr_density": 0.2,
@@ -123,6 +134,7 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             "train.lr_decay": 0.03,
             "loss.tv_density": 1.5e-5,
             "loss.tv_color": 1e-3,
+            "loss.structure": 0.003,
         },
         "cpu": {**_PHOTOS, **_FEW_VIEWS, **FOUND_POSES["cpu"], "field.num_voxels": 128**3},
     },

@@ -19,6 +19,7 @@ from nerf.benchmark_cases import FLOAT, LONG, SIZES, touched_vertices
 from nerf.benchmark_timing import Stopwatch, matmul_rate, measure_ceilings
 from nerf.cuda_graph import WARM_UP_STEPS, StepRunner
 from nerf.gpu_idle import idle_share
+from nerf.losses import TURNS
 from nerf.runs import TrainingRun
 from nerf.training import make_sampler, training_step, visible_samples
 
@@ -152,6 +153,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     smoothed = sum(
         g.shape[-1] for g, weight in zip(grids, (loss.tv_density, loss.tv_color), strict=True) if smooth and weight > 0
     )
+    turn = 0 if smooth or loss.tv_everywhere == 0 else batch.visited // TURNS  # vertices
     # Gradients are looked at on all vertices that are visited; the rest is read and written where there is one.
     dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
     listed = 0 if state.optimizer.vertex_rows is None else LONG * batch.visited * len(grids)
@@ -168,8 +170,8 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         "MLP backward": Work(FLOAT * (2 * weights + ends), 4 * seen * weights),
         "composite backward": Work(composite + of_samples * (2 + shown)),
         "interpolate backward": Work(points * len(grids) + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
-        "total variation": Work(FLOAT * smoothed * (batch.visited + 2 * v)),
-        "adam": Work(FLOAT * (batch.visited * c + 7 * v * c + 8 * dense) + listed),
+        "total variation": Work(FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn),
+        "adam": Work(FLOAT * (batch.visited * c + 7 * (v + turn) * c + 8 * dense) + listed),
     }
     work["basis backward"] = work["basis"]
     return {stage: work[stage] for stage in STAGES}

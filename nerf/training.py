@@ -76,6 +76,7 @@ class TrainState:
     num_refreshes: int = 0
     capacity: int = 0  # visible samples of a step on a GPU; 0: as many as there are
     rays_per_pixel: int = 1  # of a step's batch
+    smoothing: bool = True  # before loss.tv_until
     poses: PoseRefinement | None = None  # where poses are learned
     exposure: Exposure | None = None  # and where exposures are
 
@@ -265,10 +266,10 @@ def training_step(config: Config, state: TrainState, monitor: Tensor) -> None:
     rgb = rendering.rgb
     if state.exposure is not None:
         rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
-    loss, error = losses.of_rendering(config.loss, rendering, samples, state.field, rgb, truth)
+    loss, error = losses.of_rendering(config.loss, rendering, samples, state.field, rgb, truth, alpha[:, 0])
     loss.backward()
-    if state.clock.progress < config.loss.tv_until:
-        state.field.add_total_variation(config.loss, config.train.rays_per_step, state.optimizer.vertex_rows)
+    visited = state.optimizer.vertex_rows, state.optimizer.step_number
+    state.field.add_total_variation(config.loss, state.clock.progress, config.train.rays_per_step, *visited)
     learners = state.learners().values()
     finite = all_finite(loss, state.optimizer, *(learner.optimizer for learner in learners))
     state.optimizer.step(finite)
@@ -390,4 +391,8 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> N
     state.rays_per_pixel = per_pixel
     if changed or supersampled:
         plan_capacity(config, state)
-        runner.forget(new_kernels=supersampled)
+    smoothing = progress < config.loss.tv_until
+    other = supersampled or smoothing != state.smoothing
+    state.smoothing = smoothing
+    if changed or other:
+        runner.forget(new_kernels=other)

@@ -9,8 +9,7 @@ import torch
 
 from nerf.config import LossConfig
 from nerf.fields.field import Field
-from nerf.losses import add_total_variation, distortion, of_rendering, opacity_entropy, photometric, structure
-from nerf.ops import reference
+from nerf.losses import distortion, of_rendering, opacity_entropy, photometric, structure
 from nerf.ops.backend import Backend, select
 from nerf.rays import Rays, RaySamples
 from nerf.spaces import WorldSpace
@@ -55,7 +54,7 @@ def test_structure_asks_for_contrast_and_not_for_brightness() -> None:
 def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
     """Each alone and all together; the squared error is told apart."""
     torch.manual_seed(0)
-    rgb, truth, opacity, weights = torch.rand(8, 3), torch.rand(8, 3), torch.rand(8), torch.rand(16)
+    rgb, truth, opacity, alpha, weights = (torch.rand(*shape) for shape in ((8, 3), (8, 3), (8,), (8,), (16,)))
     starts = torch.arange(2.0).repeat(8)
     rays, zeros = Rays(torch.zeros(8, 3), torch.zeros(8, 3)), torch.zeros(16).long()
     path = WorldSpace().path(rays.origins, rays.directions, starts[:8], starts[:8])
@@ -64,17 +63,18 @@ def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
     rendering = SimpleNamespace(opacity=opacity, weights=weights)
 
     def loss_of(**given: float) -> float:
-        config = LossConfig(**({"structure": 0.0, "opacity_entropy": 0.0, "distortion": 0.0} | given))
-        loss, error = of_rendering(config, rendering, samples, cast(Field, field), rgb, truth)
+        config = LossConfig(**(dict.fromkeys(parts, 0.0) | given))
+        loss, error = of_rendering(config, rendering, samples, cast(Field, field), rgb, truth, alpha)
         assert torch.equal(error, photometric(rgb, truth))
         return loss.item()
 
-    plain = loss_of()
     parts = {
         "structure": structure(rgb, truth).item(),
+        "opacity": (opacity - alpha).square().mean().item(),
         "opacity_entropy": opacity_entropy(opacity).item(),
         "distortion": distortion(weights, samples, torch.tensor(3.0), field.backend).item(),
     }
+    plain = loss_of()
     assert plain == photometric(rgb, truth).item() and min(parts.values()) > 0.01
     for name, part in parts.items():
         assert loss_of(**{name: 0.5}) == pytest.approx(plain + 0.5 * part)
@@ -102,31 +102,3 @@ def test_distortion_is_a_mean_over_the_rays_in_units_of_the_scene(backend: Backe
     samples = RaySamples(rays, torch.tensor([0, 2, 2]), zeros, starts, starts + 0.5, zeros[:1], path)
     one_ray = 2 * 0.5 * 0.5 * 2 + 2 * 0.5**2 * 0.5 / 3
     assert distortion(weights, samples, torch.tensor(4.0), backend).item() == pytest.approx(one_ray / 2 / 4)
-
-
-def test_total_variation_is_added_where_the_batch_left_a_gradient(backend: Backend) -> None:
-    grid = torch.nn.Parameter(torch.randn(5, 4, 3, 2))
-    before = torch.randn(5, 4, 3, 2) * (torch.rand(5, 4, 3, 2) < 0.5)
-    (slope,) = torch.autograd.grad(reference.total_variation(grid), grid)
-    grid.grad = before.clone()
-    add_total_variation(grid, 0.25, backend)
-    torch.testing.assert_close(grid.grad, torch.where(before != 0, before + 0.25 * slope, before))
-
-
-def test_of_listed_vertices_nothing_is_left_out(backend: Backend) -> None:
-    """A list that holds all vertices with a gradient, and some without, changes nothing."""
-    grid = torch.nn.Parameter(torch.randn(5, 4, 3, 2))
-    before = torch.randn(5, 4, 3, 2) * (torch.rand(5, 4, 3, 1) < 0.5)
-    rows = (before.view(60, 2) != 0).any(1).logical_or(torch.rand(60) < 0.2).nonzero()[:, 0]
-    results = []
-    for vertex_rows in (None, rows):
-        grid.grad = before.clone()
-        add_total_variation(grid, 0.25, backend, vertex_rows)
-        results.append(grid.grad)
-    assert torch.equal(*results) and not torch.equal(results[0], before)
-
-
-def test_without_weight_there_is_no_total_variation(backend: Backend) -> None:
-    grid = torch.nn.Parameter(torch.randn(3, 3, 3, 1))
-    add_total_variation(grid, 0.0, backend)
-    assert grid.grad is None

@@ -126,6 +126,24 @@ def test_rates_settle_where_there_are_steps_enough(kind: str, seconds: float, de
     assert fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cpu", kind).train.lr_decay == 0.1
 
 
+@pytest.mark.parametrize(
+    ("kind", "structure", "everywhere"), [("box", 0.0, 0.0), ("forward", 0.003, 0.0), ("unbounded", 0.004, 1e-4)]
+)
+def test_photos_are_compared_in_pairs_where_each_pixel_is_seen_often(
+    kind: str, structure: float, everywhere: float
+) -> None:
+    loss = fill_in(Config(), "cuda", kind).loss
+    assert (loss.structure, loss.tv_everywhere) == (structure, everywhere)
+    loss = fill_in(Config(), "cpu", kind).loss
+    assert (loss.structure, loss.tv_everywhere) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_photos_all_around_show_something_on_every_ray(device: str) -> None:
+    weights = {kind: fill_in(Config(), device, kind).loss.opacity for kind in KINDS}
+    assert weights == {"box": 0.0, "forward": 0.0, "unbounded": 4e-4}
+
+
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_poses_of_another_run_are_nearly_right_too(device: str) -> None:
     config = Config(poses=PosesConfig(mode="refine", from_run="outputs/RUN"))

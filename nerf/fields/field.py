@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nerf.config import LossConfig
-from nerf.losses import add_total_variation
+from nerf.losses import TURNS, add_total_variation, rows_of_turn
 from nerf.ops.backend import Backend
 from nerf.scene_box import Resolution, SceneBox
 
@@ -121,15 +121,24 @@ class Field(nn.Module, ABC):
         """Density [N] per unit of scene space at points [N,3] in grid units."""
         return self.activate_density(self.interpolate(self.density_grid, coords)[:, 0])
 
-    def add_total_variation(self, loss: LossConfig, num_rays: int, vertex_rows: Tensor | None = None) -> None:
+    def add_total_variation(
+        self, loss: LossConfig, progress: float, num_rays: int, vertex_rows: Tensor, step_number: Tensor
+    ) -> None:
         """Adds the gradient of the total variation of both grids, weighted by loss, to their gradients.
 
-        It is added where a batch of num_rays leaves a gradient, which shrinks with the batch: so weights are per ray.
-        vertex_rows: see losses.add_total_variation.
+        Until loss.tv_until it is added where a batch of num_rays leaves a gradient, which shrinks with the batch: so
+        weights are per ray. From then on it is the mean over all vertex_rows [L], which have their turns in the order
+        of step_number [1]: where few rays come by it outweighs them, where many do they outweigh it.
+        progress: share of the run that is done.
         """
         color_grid = getattr(self, self.color_grid_name)
-        for grid, weight in ((self.density_grid, loss.tv_density), (color_grid, loss.tv_color)):
-            add_total_variation(grid, weight / num_rays, self.backend, vertex_rows)
+        if progress < loss.tv_until:
+            for grid, weight in ((self.density_grid, loss.tv_density), (color_grid, loss.tv_color)):
+                add_total_variation(grid, weight / num_rays, self.backend, vertex_rows)
+        elif loss.tv_everywhere > 0:
+            rows, weight = rows_of_turn(vertex_rows, step_number), TURNS * loss.tv_everywhere / max(len(vertex_rows), 1)
+            for grid in (self.density_grid, color_grid):
+                add_total_variation(grid, weight, self.backend, rows, touched_only=False)
 
     @abstractmethod
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
