@@ -83,7 +83,7 @@ class VoxelMlpConfig(FieldConfig):
     hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
     view_frequencies: int = setting(4, "frequencies of the view direction's sines and cosines", low=0, high=8)
     lr_features: float | None = setting(
-        None, "learning rate of the features; none = 0.1, on a GPU 0.01 where all photos look one way", low=0
+        None, "learning rate of the features; none = 0.1, for photos on a GPU 0.01, 0.015 all around", low=0
     )
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
@@ -115,7 +115,7 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     feature_noise: float = setting(0.1, "deviation of the noise on each pixel's features in training", low=0)
     lr_features: float | None = setting(
         None,
-        "learning rate of the features; none = 0.03, on a GPU 0.05 up to 5 seconds, 0.01 where all photos look one way",
+        "learning rate of the features; none = 0.03, on a GPU 0.05 up to 5 seconds, for photos 0.01, 0.015 all around",
         low=0,
     )
     lr_mlp: float | None = setting(None, "learning rate of the MLP; none = 0.0005 on a GPU, 0.001 on a CPU", low=0)

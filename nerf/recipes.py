@@ -79,6 +79,7 @@ _SETTLING = {
     "train.lr_decay": 0.01,
     "loss.structure": 0.004,
     "loss.tv_everywhere": 1e-4,
+    "field.lr_features": 0.015,
 }
 # A look at the density costs as much as two dozen steps.
 _SHORT = {"field.lr_features": 0.05, "occupancy.every": 0.1}
