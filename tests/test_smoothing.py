@@ -1,4 +1,4 @@
-"""Total variation: where a batch came by, and later everywhere, in turns."""
+"""How the grids are smoothed in training: where a batch came by, and later everywhere, in turns."""
 
 from dataclasses import replace
 
