@@ -137,9 +137,8 @@ class Row:
         with clock.as_one("look"):
             visible = select_visible(state.field, sampler, samples, self.capacities[1])
         rendering = render_samples(state.field, sampler, visible, background)
-        loss, _ = losses.of_rendering(
-            config.loss, rendering, visible, state.field, rendering.rgb, truth, alpha[:, 0]
-        )
+        pixels = rendering.rgb, truth, alpha[:, 0]
+        loss, _ = losses.of_rendering(config.loss, rendering, visible, state.field, *pixels)
         clock.mark("rest")
         loss.backward()
         clock.mark("backward")

@@ -83,7 +83,7 @@ class VoxelMlpConfig(FieldConfig):
     hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
     view_frequencies: int = setting(4, "frequencies of the view direction's sines and cosines", low=0, high=8)
     lr_features: float | None = setting(
-        None, "learning rate of the features; none = 0.1, for photos on a GPU 0.01, 0.015 all around", low=0
+        None, "learning rate of the features; none = 0.1, on a GPU 0.01 where all photos look one way", low=0
     )
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
@@ -177,7 +177,7 @@ class LossConfig:
         high=1,
     )
     tv_everywhere: float | None = setting(
-        None, "weight of its mean over all vertices after that; none = on a GPU 1e-4 for photos all around, or 0", low=0
+        None, "the same after tv_until, as a mean over all vertices; none = on a GPU 1e-4 for photos all around", low=0
     )
     structure: float | None = setting(
         None,

@@ -151,9 +151,10 @@ LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.
 MOST_VOXELS_WITH_POSES = 256**3
 
 # Where a field is another one than the kind's settings were found with: coefficients of harmonics are colour, and
-# smoothed as features are they lose three decibels.
+# smoothed as features are they lose three decibels; features that are decoded sample by sample keep their rate.
 OWN: Mapping[tuple[str, str], Mapping[str, float]] = {
     ("forward", "voxel_sh"): {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.distortion": 0.0},
+    ("unbounded", "voxel_mlp"): {"field.lr_features": 0.1},
 }
 
 # Behind the scene of each kind: where photos are full to the edge, a random colour leaves no ray half transparent.

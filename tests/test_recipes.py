@@ -138,6 +138,13 @@ def test_photos_are_compared_in_pairs_where_each_pixel_is_seen_often(
     assert (loss.structure, loss.tv_everywhere) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("device", "rate"), [("cuda", 0.015), ("cpu", 0.03)])
+def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str, rate: float) -> None:
+    names = "voxel_deferred", "voxel_mlp"
+    rates = [fill_in(Config(field=FIELDS[name]()), device, "unbounded").field.lr_features for name in names]
+    assert rates == [rate, 0.1]
+
+
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_photos_all_around_show_something_on_every_ray(device: str) -> None:
     weights = {kind: fill_in(Config(), device, kind).loss.opacity for kind in KINDS}
