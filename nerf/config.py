@@ -177,7 +177,7 @@ class LossConfig:
         high=1,
     )
     tv_everywhere: float | None = setting(
-        None, "the same after tv_until, as a mean over all vertices; none = on a GPU 1e-4 for photos all around", low=0
+        None, "the same after tv_until, as a mean over all vertices; none = 1e-4 for photos all around, else 0", low=0
     )
     structure: float | None = setting(
         None,
