@@ -52,11 +52,7 @@ class DatasetConfig:
 
 @dataclass
 class FieldConfig:
-    name: str = setting(
-        "auto",
-        "which field; auto = voxel_deferred",
-        choices=FIELD_NAMES,
-    )
+    name: str = setting("auto", "which field; auto = voxel_deferred", choices=FIELD_NAMES)
     num_voxels: int | None = setting(
         None,
         "voxels of the finest grid; none = by kind and budget, in a box up to 304^3 on a GPU, 80^3 on a CPU; "
@@ -112,7 +108,9 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     diffuse: bool | None = setting(
         None, "the first three features are colour too, added to the MLP's; none = where photos are full to the edge"
     )
-    feature_noise: float = setting(0.1, "deviation of the noise on each pixel's features in training", low=0)
+    feature_noise: float | None = setting(
+        None, "deviation of the noise on each pixel's features in training; none = 0.1 on a GPU, 0 on a CPU", low=0
+    )
     lr_features: float | None = setting(
         None,
         "learning rate of the features; none = 0.03, on a GPU 0.05 up to 5 seconds, for photos 0.01, 0.015 all around",

@@ -41,8 +41,20 @@ _SMOOTH = {"loss.tv_color": 1e-6, "loss.tv_until": 1.0}
 _SH = {"loss.opacity_entropy": 0.0, "loss.distortion": 0.01, **_SMOOTH}
 _SH_CUDA = {**_CUDA, **_SH, "train.rays_per_step": 16384}
 # Twice the rate, and a wide network saturates in the fog of the first steps, where nothing pulls it back.
-_WIDE = {"field.feature_channels": 16, "field.hidden_width": 256, "field.hidden_layers": 2, "field.lr_mlp": 5e-4}
-_NARROW = {"field.feature_channels": 12, "field.hidden_width": 128, "field.hidden_layers": 2, "field.lr_mlp": 1e-3}
+_WIDE = {
+    "field.feature_channels": 16,
+    "field.hidden_width": 256,
+    "field.hidden_layers": 2,
+    "field.lr_mlp": 5e-4,
+    "field.feature_noise": 0.1,  # against what many passes over the pixels learn by heart
+}
+_NARROW = {
+    "field.feature_channels": 12,
+    "field.hidden_width": 128,
+    "field.hidden_layers": 2,
+    "field.lr_mlp": 1e-3,
+    "field.feature_noise": 0.0,  # a CPU makes few passes
+}
 _DEFERRED_CUDA = {**_CUDA, **_DEFERRED, **_WIDE, "train.rays_per_step": 16384}  # a ray costs next to nothing
 _THIN = {"loss.distortion": 0.003}  # fewer samples in air, at no cost to the picture
 # A pixel is an area, and one ray through its middle meets the edge of a thing by chance. With four there is use for

@@ -84,7 +84,7 @@ def test_diffuse_features_are_colour_as_they_are() -> None:
 
 
 def test_features_are_noisy_while_they_are_learned_and_never_in_a_picture() -> None:
-    field, views = field_of("voxel_deferred"), directions(7)
+    field, views = field_of("voxel_deferred", feature_noise=0.1), directions(7)
     values, opacity = torch.randn(7, field.config.feature_channels), torch.ones(7)
     clean = field.shade(values, opacity, views)
     field.noise = torch.Generator().manual_seed(0)

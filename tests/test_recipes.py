@@ -131,6 +131,11 @@ def test_photos_are_compared_in_pairs_where_each_pixel_is_seen_often(device: str
     assert [fill_in(Config(), device, kind).loss.structure for kind in ("box", "forward", "unbounded")] == weights
 
 
+@pytest.mark.parametrize(("device", "noise"), [("cuda", 0.1), ("cpu", 0.0)])
+def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(device: str, noise: float) -> None:
+    assert {fill_in(Config(), device, kind).field.feature_noise for kind in KINDS} == {noise}
+
+
 @pytest.mark.parametrize(("device", "rate"), [("cuda", 0.015), ("cpu", 0.03)])
 def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str, rate: float) -> None:
     names = "voxel_deferred", "voxel_mlp"

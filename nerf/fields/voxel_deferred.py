@@ -22,7 +22,8 @@ class VoxelDeferred(VoxelMlp):
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
         view = self.encode_view(ray_directions)
         seen = mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
-        if self.noise is not None and self.feature_grid.requires_grad and torch.is_grad_enabled():
+        learning = self.feature_grid.requires_grad and torch.is_grad_enabled()
+        if self.config.feature_noise > 0 and self.noise is not None and learning:
             # Nearby features shall mean nearby colours, or the MLP learns by heart what few views tell.
             numbers = torch.randn(mean.shape, generator=self.noise, device=mean.device)
             seen = mean + self.config.feature_noise * numbers
