@@ -113,7 +113,8 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     )
     lr_features: float | None = setting(
         None,
-        "learning rate of the features; none = 0.03, on a GPU 0.05 up to 5 seconds, for photos 0.01, 0.015 all around",
+        "learning rate of the features; none = 0.03, for photos all around 0.015, on a GPU 0.05 up to 5 seconds, 0.01 "
+        "where all photos look one way",
         low=0,
     )
     lr_mlp: float | None = setting(None, "learning rate of the MLP; none = 0.0005 on a GPU, 0.001 on a CPU", low=0)

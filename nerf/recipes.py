@@ -81,13 +81,14 @@ _FEW_VIEWS = {
 _FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.view_from": 0.0}
 FOUND_POSES = {"cuda": {**_FOUND, "poses.coarsest": 2_000_000}, "cpu": {**_FOUND, "poses.coarsest": 100_000}}
 # Cameras among what they see: something on every ray, and some of it in few photos, whose noise total variation that
-# is everywhere outweighs.
+# is everywhere outweighs. Features that learn slowly know less of it by heart.
 _AMIDST = {
     "loss.distortion": 0.01,
     "loss.near_fade": 2.0,
     "loss.tv_until": 0.5,
     "loss.tv_everywhere": 1e-4,
     "loss.opacity": 4e-4,
+    "field.lr_features": 0.015,
 }
 _QUICK = {"train.rays_per_step": 16384, "field.hidden_layers": 2}  # _CALM is for views all around one object
 # What the last steps leave as noise in air and behind the scene costs structure (SSIM); to a crawl, it settles. And a
@@ -97,7 +98,6 @@ _SETTLING = {
     "field.hidden_layers": 2,
     "train.lr_decay": 0.01,
     "loss.structure": 0.004,
-    "field.lr_features": 0.015,
 }
 # A look at the density costs as much as two dozen steps.
 _SHORT = {"field.lr_features": 0.05, "occupancy.every": 0.1}

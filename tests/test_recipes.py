@@ -136,11 +136,11 @@ def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(device:
     assert {fill_in(Config(), device, kind).field.feature_noise for kind in KINDS} == {noise}
 
 
-@pytest.mark.parametrize(("device", "rate"), [("cuda", 0.015), ("cpu", 0.03)])
-def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str, rate: float) -> None:
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str) -> None:
     names = "voxel_deferred", "voxel_mlp"
     rates = [fill_in(Config(field=FIELDS[name]()), device, "unbounded").field.lr_features for name in names]
-    assert rates == [rate, 0.1]
+    assert rates == [0.015, 0.1]
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
