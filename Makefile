@@ -1,24 +1,40 @@
 # make train    trains the bundled scene on whatever this machine has     make train ARGS="dataset=lego"
-# make test     runs the tests                                            make test ARGS="tests/ops -x"
-# make clean    removes what these two made, except the runs in outputs/
+# make test     runs the tests of minutes                                 make test ARGS="tests/ops -x"
+# make test-all runs all tests: these, and those that train for longer, start every script or try each page of docs/
+# make docs     builds the site of docs/ into build/docs; a broken link fails it
+# make clean    removes what these made, except the runs in outputs/
 #
-# Both install everything into .venv first, once. pip is used as it is configured on this machine: where its index
+# All of them install everything into .venv first, once. pip is used as it is configured on this machine: where its index
 # offers PyTorch's CPU build too, a machine without a GPU saves gigabytes.
 
 TORCH = torch==2.13.0
 PYTHON = python3
 ARGS =
+# Processes of one thread each: as most tensors of the tests are tiny, two such processes take half the time of one
+# with two threads. A file's tests stay together and share what they trained.
+WORKERS = 2
 
 VENV_PYTHON = .venv/bin/python
 PIP_INSTALL = $(VENV_PYTHON) -m pip --disable-pip-version-check install
+PYTEST = OMP_NUM_THREADS=1 $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: train test clean
+.PHONY: train test test-all docs clean
 
 train: .venv/.installed
 	@$(VENV_PYTHON) scripts/train.py $(ARGS)
 
 test: .venv/.installed
-	@$(VENV_PYTHON) -m pytest $(ARGS)
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: .venv/.installed
+	@$(PYTEST) $(ARGS)
+
+docs: .venv/.docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
+
+.venv/.docs: .venv/.installed
+	$(PIP_INSTALL) --no-build-isolation -e ".[docs]"
+	@touch $@
 
 # Installing the package compiles the library, against the PyTorch that is there by then: so no build isolation.
 .venv/.installed: Makefile pyproject.toml setup.py | $(VENV_PYTHON)

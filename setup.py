@@ -5,6 +5,7 @@
 """
 
 import importlib.util
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -26,7 +27,7 @@ def _load_builder() -> ModuleType:
 
 
 class BuildWithLibrary(build_py):
-    """Makes nerf/ops/libnerf.so before the package's files are gathered."""
+    """Makes nerf/ops/libnerf.so before the package's files are gathered, and packs configs/ with them."""
 
     def run(self) -> None:
         builder = _load_builder()
@@ -36,6 +37,8 @@ class BuildWithLibrary(build_py):
             # Not an Exception: an editable install would turn that into a warning and go on without the library.
             raise SystemExit(f"error: {error}") from None
         super().run()
+        if not self.editable_mode:  # in place, a checkout has them at its top: nerf/cli/help_text.py
+            shutil.copytree("configs", Path(self.build_lib) / "nerf" / "configs", dirs_exist_ok=True)
 
 
 class PlatformWheel(bdist_wheel):

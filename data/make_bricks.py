@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run from a checkout, installed or not
 
-from nerf.datasets.bricks import write_scene
+from _bricks import write_scene
 
 
 def positive(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The error for mistakes that the user of a script can mend."""
+"""The errors that a user of the scripts meets, each with what can be done about it."""
 
 
 class UserError(ValueError):
@@ -7,3 +7,9 @@ class UserError(ValueError):
     The message is one or two sentences: the file or setting at fault, what was found there, what was expected
     and the remedy. Scripts print it to stderr without a traceback and exit with status 2.
     """
+
+
+class TrainingStopped(RuntimeError):
+    """Training cannot go on; the message says after which step and why."""
+
+    remedy: str  # what to change

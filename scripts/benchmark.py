@@ -1,102 +1,10 @@
-"""Measure every operation on its own, a training step by its stages, or the quality of training against the clock.
+"""The door to nerf/cli/benchmark.py from a checkout."""
 
-    python scripts/benchmark.py                                      on the GPU if there is one, else on the CPU
-    python scripts/benchmark.py benchmark.ops=[interpolate_trilinear,composite_rays]
-    python scripts/benchmark.py benchmark.variants=mine.py           functions named like operations become rows
-    python scripts/benchmark.py mode=step train.max_seconds=60       a step near the end of such a run, on lego
-    python scripts/benchmark.py mode=curve                           lego in 2, 5, 15, 60 and 300 seconds, three seeds
-    python scripts/benchmark.py mode=curve curve.budgets=[5,15] curve.seeds=[0] evaluation.every=4
-
-mode=ops: error, time from cold and warm caches, floor, and PyTorch beside it. The run folder gets benchmark.json. The
-exit status is 1 if a row does not compute what float64 does; such rows are marked WRONG and count for nothing.
-Meanings, shapes and names of the operations: nerf/ops/reference.py.
-
-mode=step: trains to nine tenths of a run and takes its steps apart: milliseconds of each stage, over what its bytes and
-products take at least, and how long the GPU waits. The run folder gets step.json.
-
-mode=curve: trains with the recipe of each budget (nerf/recipes.py), scores the test views at the end and some of them
-on the way with the clock stopped. The run folder gets curve.json, curve.png and the models. Settings of training hold
-for every run; without a dataset it is lego, as with mode=step.
-"""
-
-import dataclasses
-import json
 import sys
-import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from _hydra import run  # before torch
-from _curve import compact, run_curve
-from _report import provenance
-from _step import run_step
-from _tables import benchmark_rows_table, benchmark_table
-
-from nerf.benchmark import BenchmarkConfig, benchmark, wrong_rows
-from nerf.config import Config, setting
-from nerf.curve import CurveConfig
-from nerf.errors import UserError
-from nerf.ops.backend import device_name, select
-
-STARTED = time.perf_counter()
-MODES = ("ops", "step", "curve")
-OF_ALL = ("mode", "device", "hydra.", "-")  # settings that every mode reads; those of training are not for ops
-
-
-@dataclass
-class BenchmarkScriptConfig(Config):
-    mode: str = setting(
-        "ops", "operations on their own, a step by its stages, or training against the clock", choices=MODES
-    )
-    benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
-    curve: CurveConfig = dataclasses.field(default_factory=CurveConfig)
-
-
-def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> None:
-    modes = {given: mode_that_reads(given.lstrip("+~"), config.mode) for given in overrides}
-    idle = [given for given, mode in modes.items() if mode != config.mode]
-    if idle:
-        given, other = ", ".join(idle), modes[idle[0]]
-        raise UserError(f"{given} would change nothing with mode={config.mode}; leave it out, or give mode={other}.")
-    training = Config(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Config)})
-    if config.mode == "curve":
-        run_curve(training, config.curve, folder, _say)
-    elif config.mode == "step":
-        run_step(training, folder, _say)
-    else:
-        _measure_operations(config, folder)
-
-
-def mode_that_reads(name: str, mode: str) -> str:
-    """The mode for a setting: the one at hand if it reads it, else one that does."""
-    if name.startswith(OF_ALL):
-        return mode
-    if name.startswith("benchmark."):
-        return "ops"
-    return "curve" if name.startswith("curve.") or mode == "ops" else mode
-
-
-def _measure_operations(config: BenchmarkScriptConfig, folder: Path) -> None:
-    device = select("native", config.device).device
-    result = benchmark(config.benchmark, device, _say) | {
-        "device": device_name(device),
-        "seconds": time.perf_counter() - STARTED,
-        "settings": asdict(config.benchmark),
-        **provenance(),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "benchmark.json"
-    path.write_text(compact(json.dumps(result, indent=1)) + "\n")
-    print(f"\n{benchmark_rows_table(result)}\n\n{benchmark_table(result)}\n\n{path}")
-    wrong = wrong_rows(result)
-    if wrong:
-        print(f"error: these differ from float64: {'; '.join(wrong)}.", file=sys.stderr)
-        sys.exit(1)
-
-
-def _say(what: str) -> None:
-    print(f"{time.perf_counter() - STARTED:4.0f} s  {what}", file=sys.stderr, flush=True)
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout runs without being installed
+from nerf.cli.main import command
 
 if __name__ == "__main__":
-    run("benchmark", BenchmarkScriptConfig, main, __doc__)
+    sys.exit(command("benchmark"))

@@ -1,48 +1,10 @@
-"""Make a mesh of a trained run: the surface of its scene as coloured triangles.
+"""The door to nerf/cli/mesh.py from a checkout."""
 
-    python scripts/mesh.py                                   mesh.glb of the newest run, for a browser
-    python scripts/mesh.py run=outputs/RUN file=scene.ply    for modelling programs
-    python scripts/mesh.py smallest=0.01                     large parts alone
-
-The last line printed is the file. GLB (glTF 2.0) stands upright and has the scene's colours: any glTF viewer shows it,
-in a browser, on a phone or inside of another program. PLY has the same triangles in world coordinates. Of a scene with
-surroundings the mesh has what is inside of the inner box, of a forward-facing one what is not far away.
-"""
-
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
-from _hydra import run  # before torch
-from _runs import RunConfig, open_run
-
-from nerf.camera_paths import estimate_up
-from nerf.config import setting
-from nerf.errors import UserError
-from nerf.mesh import extract_mesh
-from nerf.mesh_files import write_glb, write_ply
-
-FORMATS = (".glb", ".ply")
-
-
-@dataclass
-class MeshConfig(RunConfig):
-    file: str = setting("mesh.glb", f"name of the file, in the folder of the result; ends with {' or '.join(FORMATS)}")
-    smallest: float = setting(0.001, "parts with a smaller share of all triangles are left out", low=0, high=1)
-
-
-def main(config: MeshConfig, folder: Path, overrides: list[str]) -> None:
-    path = folder / config.file
-    if path.suffix not in FORMATS:
-        raise UserError(f"file={config.file} is of no format that is known here; name one with {' or '.join(FORMATS)}.")
-    opened = open_run(config)
-    mesh = extract_mesh(opened, config.smallest)
-    if path.suffix == ".glb":
-        write_glb(path, mesh, estimate_up(opened.cameras.c2w.double().cpu()))
-    else:
-        write_ply(path, mesh)
-    numbers = f"{len(mesh.faces)} triangles, {len(mesh.vertices)} vertices, {path.stat().st_size / 1e6:.1f} MB"
-    print(f"{numbers} of {opened.folder}:", path, sep="\n")
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout runs without being installed
+from nerf.cli.main import command
 
 if __name__ == "__main__":
-    run("mesh", MeshConfig, main, __doc__)
+    sys.exit(command("mesh"))

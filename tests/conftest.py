@@ -1,7 +1,13 @@
-"""Fixtures of all tests: devices, with the one marker and skip condition of GPU tests, and the seed."""
+"""Fixtures of all tests: devices, with the one marker and skip condition of GPU tests, and the seed.
+
+Here also stands which folders `make test` leaves out.
+"""
+
+from pathlib import Path
 
 import pytest
 import torch
+from fake_time import FakeTime
 
 CUDA = pytest.param(
     "cuda",
@@ -10,6 +16,17 @@ CUDA = pytest.param(
         pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here"),
     ),
 )
+
+# Their tests train for longer, start scripts as processes, or try whole pages of docs/ in copies of the sources.
+SLOW_FOLDERS = ("data", "docs", "integration", "quality")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks every test of SLOW_FOLDERS as slow."""
+    folders = [Path(__file__).parent / name for name in SLOW_FOLDERS]
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in folders):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(params=["cpu", CUDA])
@@ -22,6 +39,12 @@ def device(request: pytest.FixtureRequest) -> str:
 def cuda(request: pytest.FixtureRequest) -> str:
     """For tests that mean something on a GPU only."""
     return request.param
+
+
+@pytest.fixture
+def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    """Run clocks that the test moves."""
+    return FakeTime(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

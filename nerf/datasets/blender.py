@@ -1,8 +1,8 @@
 """Scenes in the Blender format (transforms_<split>.json), which Synthetic-NeRF uses: find, check and load.
 
 Poses map camera to world in OpenGL axes, as Cameras does, so they are checked but not converted.
-Optional keys beyond Synthetic-NeRF's: fl_x, fl_y, cx, cy, w, h (pixels), k1 to k4, p1, p2 (a lens, see nerf/lenses.py)
-and, for depth maps, depth_scale with a depth_file_path in every frame.
+Optional keys beyond Synthetic-NeRF's: fl_x, fl_y, cx, cy, w, h (pixels), k1 to k4, p1, p2 (a lens, see
+nerf/cameras/distortion.py) and, for depth maps, depth_scale with a depth_file_path in every frame.
 """
 
 import math
@@ -14,19 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from nerf.cameras import Cameras, corner_radii, focal_from_fov
+from nerf.cameras.cameras import Cameras, corner_radii, focal_from_fov
+from nerf.cameras.distortion import PERSPECTIVE, Lenses
+from nerf.config.commands import program
 from nerf.datasets.decoding import image_info, read_all, read_depth, read_images, read_pixels
 from nerf.datasets.posed_images import PosedImages
-from nerf.datasets.transforms_file import (
-    IMAGE_EXTENSIONS,
-    frames_of,
-    read_json,
-    rigid_pose,
-    shown,
-    with_extension,
-)
+from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, rigid_pose, with_extension
 from nerf.errors import UserError
-from nerf.lenses import PERSPECTIVE, Lenses
+from nerf.files import read_json, shown
 
 SYNTHETIC_NERF = ("chair", "drums", "ficus", "hotdog", "lego", "materials", "mic", "ship")
 
@@ -47,7 +42,7 @@ def find_scene(root: str | None, scene: str, data_dir: Path) -> Path:
     for place in places:
         if (place / "transforms_train.json").is_file():
             return place
-    fetched = f"Fetch it with: python {data_dir / 'download.py'} {scene}; or set" if scene in SYNTHETIC_NERF else "Set"
+    fetched = f"Fetch it with: {program('data/download.py', scene)}; or set" if scene in SYNTHETIC_NERF else "Set"
     raise UserError(
         f"Scene '{scene}' not found: no transforms_train.json in {', '.join(map(str, places))}. {fetched} "
         f"dataset.root=PATH, or export NERF_DATA=PATH with PATH/{scene} in it, or put the scene into {unpacked}."
@@ -129,7 +124,7 @@ class _Transforms:
         return [fx, fy, self.positive("cx", width / 2), self.positive("cy", height / 2)]
 
     def distortion(self) -> list[float]:
-        """The coefficients of the lens as nerf.lenses.PERSPECTIVE lists them, 0 where the file is silent."""
+        """The coefficients of the lens, as cameras.distortion.PERSPECTIVE lists them, 0 where the file is silent."""
         values = [self.header.get(key, 0.0) for key in PERSPECTIVE]
         for key, value in zip(PERSPECTIVE, values):
             if not isinstance(value, float) or not math.isfinite(value):

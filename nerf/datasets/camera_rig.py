@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nerf.camera_paths import estimate_target
+from nerf.cameras.poses import estimate_target
 from nerf.datasets.capture import Frame
 
 # A fisheye sees past a right angle, where a pinhole's slope ends; steeper rays do not widen a box.

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+FEWEST_POINTS = 30  # fewer tell nothing of where a scene is
+POINT_QUANTILES = (0.01, 0.99)  # sparse points have outliers
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -24,6 +27,8 @@ class Frame:
     distortion: tuple[float, ...] = ()  # perspective: k1, k2, p1, p2, k3, k4; fisheye: k1 to k4; empty: none
     mask: Path | None = None  # image whose black pixels do not count
     split: str | None = None  # train, val or test where the format says so
+    mask_inverted: bool = False  # its other pixels do not count
+    name: str | None = None  # of the photo in the format's own list, where its file may be called otherwise
 
 
 @dataclass(frozen=True)
@@ -36,3 +41,19 @@ class Capture:
     points: np.ndarray | None = None  # [P,3] float64 world: sparse points that the poses came with
     bounds: np.ndarray | None = None  # [I,2] float64: nearest and farthest depth (camera z) of each frame
     aabb: np.ndarray | None = None  # [2,3] float64 world, where the format gives one
+
+    def __repr__(self) -> str:
+        """One line, however many frames there are."""
+        return f"Capture({self.root}: {self.format})"
+
+    @property
+    def has_points(self) -> bool:
+        """Whether there are enough sparse points, and not all in one place, to tell where the scene is."""
+        if self.points is None or len(self.points) < FEWEST_POINTS:
+            return False
+        return bool(np.ptp(np.quantile(self.points, POINT_QUANTILES, axis=0), axis=0).any())
+
+    @property
+    def has_depths(self) -> bool:
+        """Whether points or bounds tell how far away things are; bounds beside points were taken from these."""
+        return self.has_points or (self.points is None and self.bounds is not None)

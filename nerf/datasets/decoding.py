@@ -20,7 +20,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from tqdm import tqdm
 
-from nerf.cameras import Cameras
+from nerf.cameras.cameras import Cameras
 from nerf.errors import UserError
 
 FORMATS = ("PNG", "JPEG", "WEBP")
@@ -50,18 +50,23 @@ def image_info(path: Path) -> ImageInfo:
         return ImageInfo(*image.size, image.has_transparency_data, turns)
 
 
-def read_pixels(path: Path, channels: int, downscale: int = 1, upright: bool = False) -> np.ndarray:
+def read_pixels(
+    path: Path, channels: int, downscale: int = 1, upright: bool = False, alpha: np.ndarray | None = None
+) -> np.ndarray:
     """One image, [H // downscale, W // downscale, channels] uint8: RGB or RGBA with straight alpha.
 
     Grey, palette and 16-bit files are converted; 16-bit values keep their high byte. downscale: averages over blocks of
     so many pixels squared; what is left over at the right and at the bottom is cut off. upright: turned as its EXIF
-    orientation says. Raises UserError, naming the file, where it is damaged.
+    orientation says. alpha [H,W] uint8: in place of the file's own. Raises UserError, naming the file, where it is
+    damaged.
     """
     image = _decode(path, upright)
     if image.mode in GREY_16_BIT:  # convert() would clip it at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     mode = {3: "RGB", 4: "RGBA"}[channels]
     image = image if image.mode == mode else image.convert(mode)
+    if alpha is not None:
+        image.putalpha(Image.fromarray(alpha))
     if downscale == 1:
         return np.asarray(image)
     width, height = image.width // downscale, image.height // downscale
@@ -70,30 +75,41 @@ def read_pixels(path: Path, channels: int, downscale: int = 1, upright: bool = F
     return _average_rgba(np.asarray(image)[: height * downscale, : width * downscale], downscale)
 
 
-def read_mask(path: Path, size: tuple[int, int], downscale: int = 1) -> np.ndarray:
+def read_mask(path: Path, size: tuple[int, int], downscale: int = 1, inverted: bool = False) -> np.ndarray:
     """Where a mask is not black, [H // downscale, W // downscale] bool; a block counts where all of it does.
 
-    Black: red, green and blue are all below half; or transparent, where the mask stores transparency. size: width and
-    height of its image; a mask of another size is stretched to it. Raises UserError where the proportions differ.
+    Black: below half of white, see read_whiteness; inverted: the other pixels count.
+    """
+    white = read_whiteness(path, size, inverted) >= 128
+    height, width = (size // downscale for size in white.shape)
+    white = white[: height * downscale, : width * downscale]
+    return white.reshape(height, downscale, width, downscale).all((1, 3))
+
+
+def read_whiteness(path: Path, size: tuple[int, int], inverted: bool = False) -> np.ndarray:
+    """How white a mask is, [H,W] uint8: the largest of red, green and blue; 0 where it is mostly transparent.
+
+    A mask of zeros and ones alone is taken times 255. size: width and height of its image; a mask of another size is
+    stretched to it. inverted: 255 less that. Raises UserError where the proportions differ.
     """
     image = _decode(path)
     if image.size != size:
         if abs(image.width * size[1] - image.height * size[0]) > max(image.width, image.height, *size):
             raise UserError(
                 f"{path}: the mask is {image.width}x{image.height}, but its image is {size[0]}x{size[1]}, which has "
-                "other proportions; make it again for this image."
+                "other proportions; make it again for this image, or go on without masks: dataset.masks=none."
             )
         image = image.resize(size, Image.Resampling.NEAREST)
     if image.mode in GREY_16_BIT:
-        counts = np.asarray(image) >= 1 << 15
+        white = (np.asarray(image) >> 8).astype(np.uint8)
     elif image.mode in ("1", "L"):
-        counts = np.asarray(image.convert("L")) >= 128
+        white = np.asarray(image.convert("L"))
     else:
         pixels = np.asarray(image.convert("RGBA"))
-        counts = (pixels[..., :3].max(-1) >= 128) & (pixels[..., 3] >= 128)
-    height, width = (size // downscale for size in counts.shape)
-    counts = counts[: height * downscale, : width * downscale]
-    return counts.reshape(height, downscale, width, downscale).all((1, 3))
+        white = np.where(pixels[..., 3] >= 128, pixels[..., :3].max(-1), 0).astype(np.uint8)
+    if white.max() == 1:
+        white = white * np.uint8(255)
+    return 255 - white if inverted else white
 
 
 def read_depth(path: Path, scale: float, size: tuple[int, int], downscale: int = 1) -> np.ndarray:

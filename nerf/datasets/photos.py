@@ -8,29 +8,38 @@ picture, it is turned. Lenses stay as they are: pixels are averaged where a smal
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from nerf.cameras import Cameras, corner_radii
+from nerf.cameras.cameras import Cameras, corner_radii
+from nerf.cameras.distortion import Lenses
 from nerf.datasets.capture import Capture, Frame
-from nerf.datasets.decoding import ImageInfo, image_info, read_all, read_images, read_mask, read_pixels
-from nerf.datasets.pixel_runs import PixelRuns
+from nerf.datasets.decoding import (
+    ImageInfo,
+    image_info,
+    read_all,
+    read_images,
+    read_mask,
+    read_pixels,
+    read_whiteness,
+)
+from nerf.datasets.mask_use import LOOKED_AT, MaskUse, decide
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.readers import missing_images
-from nerf.datasets.scene_bounds import describe
-from nerf.datasets.scene_description import SceneDescription
+from nerf.datasets.scene_bounds import TRANSPARENT, describe
+from nerf.datasets.swept_depths import sweep_depths
 from nerf.datasets.transforms_file import rigid_pose
 from nerf.errors import UserError
-from nerf.lenses import Lenses
+from nerf.images.pixel_runs import PixelRuns
+from nerf.scene.description import SceneDescription
 
 SIZE_TOLERANCE = 1.0  # pixels by which rounding may change the proportions of a scaled copy
 NAMED = 5  # files that a message names before it only counts
 
 
-KINDS = {"box": "box", "forward_facing": "forward", "unbounded": "unbounded"}  # scene_bounds' names
 
 
 @dataclass(frozen=True)
@@ -49,17 +58,24 @@ class _Photo:
 
 
 def load_photos(
-    capture: Capture, split: str, downscale: int = 1, hold_out: int = 8, skip_missing: bool = False
+    capture: Capture,
+    split: str,
+    downscale: int = 1,
+    hold_out: int = 8,
+    skip_missing: bool = False,
+    masks: str = "auto",
 ) -> PosedImages:
     """The photos of one split (see split_frames), at 1/downscale of the stored size; on the CPU.
 
     Blocks of downscale x downscale pixels are averaged; up to downscale - 1 columns at the right and rows at the bottom
     are cut off. hold_out: every so-manieth photo is a test view where the format names none. skip_missing: goes on
-    without the files that are not there.
+    without the files that are not there. masks: what they mean, object (they are alpha), leave_out (black pixels do
+    not count), or auto (see mask_use).
 
     At any time only a few photos are decoded; beyond the pixels that are returned, memory does not grow with their
     number. Raises UserError, naming the file, for poses and intrinsics that are none, frames that are there twice,
-    missing and damaged files, photos and masks that do not fit their intrinsics, and a split without a view.
+    missing and damaged files, photos and masks that do not fit their intrinsics, masks=object where photos have none,
+    and a split without a view.
     """
     missing = _missing(capture, skip_missing)
     frames = split_frames(capture, split, hold_out)
@@ -67,25 +83,37 @@ def load_photos(
     infos = read_all(lambda index: image_info(frames[index].image), len(frames), "photos found")
     photos = [_photo(frame, info) for frame, info in zip(frames, infos)]
     cameras = _cameras(photos, downscale)
-    channels = 4 if any(info.has_alpha for info in infos) else 3
-    pixels = read_images(
-        cameras, channels, lambda i: read_pixels(photos[i].frame.image, channels, downscale, photos[i].upright)
-    )
+    use = _mask_use(capture, masks)
+    outlined = use is not None and use.use == "object"
+    channels = 4 if outlined or any(info.has_alpha for info in infos) else 3
+
+    def read(index: int) -> np.ndarray:
+        photo = photos[index]
+        alpha = _outline(photo) if outlined else None
+        return read_pixels(photo.frame.image, channels, downscale, photo.upright, alpha)
+
+    pixels = read_images(cameras, channels, read)
     names = _names([frame.image for frame in frames])
-    counted = _counted(photos, cameras, downscale)
-    notes = _notes(capture, photos, missing, split)
+    counted = None if outlined else _counted(photos, cameras, downscale)
+    notes = _notes(capture, photos, missing, split, use)
+    images = PosedImages(pixels, cameras, names, counted=counted, notes=notes)
     try:
-        scene = _scene(capture, channels == 4)
+        scene = _scene(capture, images if split == "train" else None, channels == 4)
+        if outlined:  # the masks are why there is alpha
+            said = f"The masks are {use.why}: it is alone in a box."
+            scene = replace(scene, reasons=tuple(said if why == TRANSPARENT else why for why in scene.reasons))
+        return replace(images, scene=scene)
     except UserError as error:  # settings may tell; whoever trains on the images hears of it
-        scene, notes = None, (f"kind and extent of the scene are not known: {error}", *notes)
-    return PosedImages(pixels, cameras, names, counted=counted, notes=notes, scene=scene)
+        return replace(images, notes=(f"kind and extent of the scene are not known: {error}", *notes))
 
 
-def _scene(capture: Capture, has_alpha: bool) -> SceneDescription:
-    """Kind and extent of the scene, as cameras, points and depths tell; alpha shows a box better than they do."""
-    found = describe(capture, has_alpha)
-    aabb = None if has_alpha and found.kind == "box" else torch.from_numpy(found.aabb).float()
-    return SceneDescription(KINDS[found.kind], aabb, found.near, found.far, tuple(found.reasons))
+def _scene(capture: Capture, images: PosedImages | None, has_alpha: bool) -> SceneDescription:
+    """Kind and extent of the scene, as cameras, points and depths tell; alpha shows a box better than they do.
+
+    images: of training, which are looked at where no depth is known; None: do without.
+    """
+    found = describe(capture, has_alpha, None if images is None else lambda: sweep_depths(images))
+    return replace(found, aabb=None if has_alpha and found.kind == "box" else found.aabb.float())
 
 
 def split_frames(capture: Capture, split: str, hold_out: int = 8) -> list[Frame]:
@@ -181,6 +209,40 @@ def _cameras(photos: Sequence[_Photo], downscale: int) -> Cameras:
     return Cameras.of_sizes(c2w, intrinsics, sizes, lenses)
 
 
+def _mask_use(capture: Capture, wanted: str) -> MaskUse | None:
+    """What the masks of a capture mean, the same for all of its splits; None where there are none.
+
+    wanted: auto, object or leave_out. Raises UserError for object where a photo has no mask.
+    """
+    missing = set(missing_images(capture))
+    there = [frame for frame in capture.frames if frame.image not in missing]
+    masked = [frame for frame in there if frame.mask is not None]
+    if wanted == "object" and len(masked) < len(there):
+        bare = _some({frame.image for frame in there if frame.mask is None})
+        raise UserError(
+            f"{capture.root}: dataset.masks=object takes masks for the outline of an object, but {bare} of "
+            f"{len(there)} photos have none, so nothing would be known of what is empty there. Add these masks (docs/"
+            "data.md says how they are named), drop the photos, or set dataset.masks=leave_out."
+        )
+    if not masked:
+        return None
+    if wanted != "auto":
+        return MaskUse(wanted, f"taken so as dataset.masks={wanted} says")
+    if len(masked) < len(there):
+        return MaskUse("leave_out", f"there for {len(masked)} of {len(there)} photos alone")
+    chosen = [masked[i] for i in np.linspace(0, len(masked) - 1, min(len(masked), LOOKED_AT)).round().astype(int)]
+    photos = [_photo(frame, info) for frame, info in zip(chosen, [image_info(frame.image) for frame in chosen])]
+    if any(photo.info.has_alpha for photo in photos):
+        return MaskUse("leave_out", "beside alpha of the photos' own")
+    white = read_all(lambda i: _outline(photos[i]) >= 128, len(photos), "masks looked at")
+    return decide(white, _cameras(photos, 1))
+
+
+def _outline(photo: _Photo) -> np.ndarray:
+    """A photo's mask as alpha, [H,W] uint8. Raises UserError where its proportions differ from the photo's."""
+    return read_whiteness(photo.frame.mask, photo.size, photo.frame.mask_inverted)
+
+
 def _counted(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> PixelRuns | None:
     """The pixels that no mask excludes, or None where there are no masks."""
     if all(photo.frame.mask is None for photo in photos):
@@ -188,12 +250,14 @@ def _counted(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> Pixe
 
     def read(index: int) -> PixelRuns:
         first, end = cameras.first_pixel(index), cameras.first_pixel(index + 1)
-        path = photos[index].frame.mask
+        path, inverted = photos[index].frame.mask, photos[index].frame.mask_inverted
         if path is None:
             return PixelRuns.of_bounds(torch.tensor([[first, end]]))
-        runs = PixelRuns.of_mask(torch.from_numpy(read_mask(path, photos[index].size, downscale)).reshape(-1), first)
+        white = read_mask(path, photos[index].size, downscale, inverted)
+        runs = PixelRuns.of_mask(torch.from_numpy(white).reshape(-1), first)
         if len(runs) == 0:
-            raise UserError(f"{path}: the mask excludes every pixel; white counts. Invert it, or drop the frame.")
+            counts = "black" if inverted else "white"
+            raise UserError(f"{path}: the mask excludes every pixel; {counts} counts. Invert it, or drop the frame.")
         return runs
 
     return PixelRuns.join(read_all(read, len(photos), "masks"))
@@ -208,9 +272,17 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [str(path.relative_to(folder)).replace(os.sep, "_") for path in paths]
 
 
-def _notes(capture: Capture, photos: Sequence[_Photo], missing: set[Path], split: str) -> tuple[str, ...]:
+def _notes(
+    capture: Capture, photos: Sequence[_Photo], missing: set[Path], split: str, masks: MaskUse | None
+) -> tuple[str, ...]:
     """What to tell about how the photos were read, a sentence each."""
     notes = [f"{capture.root}: {capture.format}; {len(photos)} photos for {split}."]
+    if masks is not None:
+        does = {
+            "object": "they are alpha, and all around it is empty (dataset.masks=leave_out: nothing is known of it)",
+            "leave_out": "what is black is neither trained on nor scored (dataset.masks=object: it is empty)",
+        }
+        notes.append(f"The masks are {masks.why}: {does[masks.use]}.")
     if missing:
         notes.append(f"{len(missing)} photos are missing and left out.")
     scaled = [photo for photo in photos if photo.size != (photo.frame.width, photo.frame.height)]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from nerf.cameras import Cameras
-from nerf.datasets.pixel_runs import PixelRuns
-from nerf.datasets.scene_description import SceneDescription
+from nerf.cameras.cameras import Cameras
+from nerf.images.pixel_runs import PixelRuns
+from nerf.scene.description import SceneDescription
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,15 @@ class PosedImages:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __repr__(self) -> str:
+        """One line, however many images there are."""
+        parts = {"alpha": self.has_alpha, "depths": self.depths is not None, "masks": self.counted is not None}
+        extra = [name for name, there in parts.items() if there]
+        named = self.names if len(self) <= 2 else [self.names[0], "...", self.names[-1]]
+        kind = f", {self.scene.kind}" if self.scene is not None else ""
+        with_ = f" with {' and '.join(extra)}" if extra else ""
+        return f"PosedImages({len(self)} images {self.cameras.described_size}{with_}{kind}: {' '.join(named)})"
 
     @property
     def has_alpha(self) -> bool:

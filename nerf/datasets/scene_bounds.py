@@ -1,20 +1,24 @@
 """What kind of scene a capture shows, and its box, near and far, from cameras, sparse points and depth bounds.
 
-box: an object within a box and cameras around it, nothing else is seen. forward_facing: cameras on about one plane that
-look one way. unbounded: everything else; its box is the inner part, which cameras look at, and the rest lies around it.
+Where a format tells no depth, a plane sweep over the photos does (nerf/datasets/swept_depths.py).
+
+box: an object within a box and cameras around it, nothing else is seen. forward: cameras on about one plane that look
+one way. unbounded: everything else; its box is the inner part, which cameras look at, and the rest lies around it.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from nerf.datasets.camera_rig import CameraRig, camera_rig
-from nerf.datasets.capture import Capture, Frame
+from nerf.datasets.capture import FEWEST_POINTS, POINT_QUANTILES, Capture, Frame
+from nerf.datasets.swept_depths import SweptDepths
 from nerf.errors import UserError
+from nerf.scene.description import SceneDescription
 
-KINDS = ("box", "forward_facing", "unbounded")
 # Forward-facing: 90% of the cameras look this close to one direction (fern: 9 degrees; fox, on one side of it: 48),
 FORWARD_ANGLE = math.radians(30)
 # and along it they stand within this share of the nearest depth, so that one plane lies in front of all of them.
@@ -24,30 +28,28 @@ FORWARD_DEPTH_SHARE = 0.5
 EXACT_AXES = 5e-3
 # What lies this share of the camera distance from the target or nearer is the object.
 OBJECT_SHARE = 0.6
-POINT_QUANTILES = (0.01, 0.99)  # sparse points have outliers
 DEPTH_QUANTILES = (0.001, 0.999)
+SWEPT_QUANTILES = (0.01, 0.99)  # of a few hundred points
 BOX_MARGIN = 0.05  # of the edge, on each side: sparse points stop short of the surfaces' ends
+THINNEST = 0.02  # of the box's longest edge: points on one plane make no grid
 NEAR_MARGIN = (
     0.75  # of the nearest depth that is known: sparse points miss what lies nearer; as NeRF has it for LLFF
 )
 NEAR_SHARE = 0.05  # of the median camera distance, where no depth is known
 
-
-@dataclass(frozen=True)
-class SceneBounds:
-    """The kind of a scene and where it is, in world units."""
-
-    kind: str  # one of KINDS
-    aabb: np.ndarray  # [2,3] float64: the whole scene, or for unbounded its inner part
-    near: float  # where rays may begin and end: distances along them, for forward_facing depths (camera z)
-    far: float
-    reasons: list[str]  # sentences: why this kind, this box, this near and far
+TRANSPARENT = "The photos are transparent around the object, so it is alone in a box."
 
 
-def describe(capture: Capture, has_alpha: bool | None = None) -> SceneBounds:
-    """The kind of the scene that a capture shows, its box, near and far, each with its reason.
+def describe(
+    capture: Capture, has_alpha: bool | None = None, sweep: Callable[[], SweptDepths] | None = None
+) -> SceneDescription:
+    """The kind of the scene that a capture shows, its box [2,3] float64, near and far, each with its reason.
+
+    The box is the whole scene, of an unbounded one its inner part. Near and far are where rays may begin and end:
+    distances along them, of a forward-facing scene depths (camera z).
 
     has_alpha: whether the photos store transparency, which says that the background was removed; None: not known.
+    sweep: looks for depths in the photos; asked where the capture tells none and the scene is not in a box.
     Training frames decide where there are splits. Raises UserError for frames from which no depth follows: cameras in
     one place without points and bounds.
     """
@@ -55,13 +57,35 @@ def describe(capture: Capture, has_alpha: bool | None = None) -> SceneBounds:
     rows = rows or list(range(len(capture.frames)))
     frames = [capture.frames[index] for index in rows]
     bounds = None if capture.bounds is None else capture.bounds[rows]
+    capture, bounds, why_not = _telling(capture, bounds)
     rig = camera_rig(frames)
     depths = _known_depths(capture.points, bounds, rig)
     kind, why = _kind(capture, rig, bounds, depths, has_alpha)
-    aabb, near, far, how = {"box": _box, "forward_facing": _forward_facing, "unbounded": _unbounded}[kind](
+    if depths is None and sweep is not None and kind != "box":
+        depths, said = _swept_depths(sweep(), rig)
+        why_not += said
+        kind, why = _kind(capture, rig, bounds, depths, has_alpha)
+    aabb, near, far, how = {"box": _box, "forward": _forward_facing, "unbounded": _unbounded}[kind](
         capture, rig, frames, depths
     )
-    return SceneBounds(kind, aabb, near, far, [*why, *how])
+    return SceneDescription(kind, torch.from_numpy(aabb), near, far, (*why_not, *why, *how))
+
+
+def _telling(
+    capture: Capture, bounds: np.ndarray | None
+) -> tuple[Capture, np.ndarray | None, list[str]]:
+    """Capture and depth bounds without points that are too few to tell anything, and what is said about it.
+
+    Bounds beside points were taken from them. A model for known poses often has no points at all.
+    """
+    points = capture.points
+    if points is None or capture.has_points:
+        return capture, bounds, []
+    if len(points) < FEWEST_POINTS:
+        said = f"Too few sparse points to tell where the scene is: {len(points)}, expected at least {FEWEST_POINTS}."
+    else:
+        said = f"The {len(points)} sparse points are all in one place, which does not tell where the scene is."
+    return replace(capture, points=None), None, [said]
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,15 @@ def _known_depths(points: np.ndarray | None, bounds: np.ndarray | None, rig: Cam
     return None
 
 
+def _swept_depths(swept: SweptDepths, rig: CameraRig) -> tuple[_Depths | None, list[str]]:
+    """The depths that a plane sweep found, rounded, so that every machine finds the same; else why there are none."""
+    seen = rig.depths(swept.points) if swept.points is not None else np.empty(0)
+    if not len(seen):
+        return None, [f"No depth is known: not by the format, nor by {swept.said}."]
+    near, far = (float(f"{depth:.3g}") for depth in np.quantile(seen, SWEPT_QUANTILES))
+    return _Depths(near, far, swept.said), []
+
+
 def _kind(
     capture: Capture,
     rig: CameraRig,
@@ -94,7 +127,7 @@ def _kind(
     if capture.aabb is not None:
         return "box", ["The format gives the scene's box."]
     if has_alpha:
-        return "box", ["The photos are transparent around the object, so it is alone in a box."]
+        return "box", [TRANSPARENT]
     turn = float(np.quantile(rig.turns, 0.9))
     looks = (
         f"90% of the {len(rig.centers)} cameras look within {math.degrees(turn):.0f} degrees of one direction"
@@ -105,7 +138,7 @@ def _kind(
         nearest = depths.near if depths else _reach(rig)
         stand = f"stand within {along:.3g} along it, with the nearest depth at {nearest:.3g}"
         if along <= FORWARD_DEPTH_SHARE * nearest:
-            return "forward_facing", [
+            return "forward", [
                 f"{looks} (forward-facing: at most {limit}) and {stand}: one plane is before them all."
             ]
         return "unbounded", [f"{looks}, but they {stand}: they move on through the scene, so it has no end."]
@@ -113,7 +146,7 @@ def _kind(
     if rig.target is None:
         return "unbounded", [f"{around}, and they look at nothing in common: the scene lies around them."]
     distance = float(np.median(rig.distances))
-    if capture.points is not None and len(capture.points):
+    if capture.points is not None:
         reach = float(np.quantile(np.linalg.norm(capture.points - rig.target, axis=1), 0.99)) / distance
         said = f"99% of the sparse points lie within {reach:.2f} of the camera distance from what the cameras look at"
     elif bounds is not None:
@@ -144,7 +177,7 @@ def _box(
 ) -> tuple[np.ndarray, float, float, list[str]]:
     if capture.aabb is not None:
         aabb, how = capture.aabb, "Box: as the format gives it."
-    elif capture.points is not None and len(capture.points):
+    elif capture.points is not None:
         aabb = _around(capture.points)
         how = f"Box: around {_share()} of {len(capture.points)} sparse points along each axis, {BOX_MARGIN:.0%} wider."
     elif rig.target is not None:
@@ -253,9 +286,10 @@ def _parallax_far(rig: CameraRig, frames: Sequence[Frame], least: float) -> tupl
 
 
 def _around(points: np.ndarray) -> np.ndarray:
-    """The box [2,3] of the points' quantiles with a margin."""
+    """The box [2,3] of the points' quantiles with a margin, in no direction thinner than THINNEST."""
     low, high = np.quantile(points, POINT_QUANTILES, axis=0)
-    margin = BOX_MARGIN * (high - low)
+    edges = high - low
+    margin = np.maximum(BOX_MARGIN * edges, 0.5 * (THINNEST * edges.max() - edges))
     return np.stack([low - margin, high + margin])
 
 

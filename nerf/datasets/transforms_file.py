@@ -1,35 +1,20 @@
-"""Parsing and checks that all loaders of transforms*.json share: JSON, poses, the files that frames name.
+"""Checks that all loaders of transforms*.json share: frames, poses, the files that frames name.
 
 Used by the loader of Blender scenes and by the readers of captures.
 """
 
 import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nerf.cameras.se3 import RIGID_TOLERANCE
 from nerf.errors import UserError
+from nerf.files import shown
 
 IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path
-RIGID_TOLERANCE = 1e-3  # largest entry of |R^T R - I|
-
-
-def read_json(path: Path) -> Any:
-    """The parsed file, in which every number is a float. Raises UserError, naming the file, where it does not parse."""
-    try:
-        # parse_int: so that one test for float covers every number.
-        return json.loads(path.read_text(encoding="utf-8"), parse_int=float)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}: not valid JSON at line {error.lineno}, column {error.colno} ({error.msg}). "
-            "Correct it there or export the file again."
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read ({reason}), expected JSON in UTF-8; replace it.") from error
 
 
 def frames_of(header: Any, path: Path) -> list[dict[str, Any]]:
@@ -92,11 +77,3 @@ def with_extension(stem: Path) -> Path:
     existing = [path for path in candidates if path.exists()]
     # Files first: a folder r_0 beside r_0.png is not the image.
     return min(existing, key=Path.is_dir, default=stem)
-
-
-def shown(value: object) -> str:
-    """What was found, short enough for an error message."""
-    if value is None:  # an absent key, or null
-        return "missing"
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

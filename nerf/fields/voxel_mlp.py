@@ -1,18 +1,49 @@
 """The hybrid field: a grid of raw density, a grid of features, and a small MLP that turns features and view direction
 into colour (as DirectVoxGO, Sun et al. 2022)."""
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from nerf.config import VoxelMlpConfig
-from nerf.fields.field import Field, ParameterGroup
-from nerf.fields.half_mlp import HalfMlp, half_mlp_without_gradient, is_fast, padded
+from nerf.config.fields import FieldConfig, FieldSettings, Recipe
+from nerf.config.settings import setting
+from nerf.fields.bf16_mlp import Bf16Mlp, bf16_mlp_without_gradient, has_bf16_tensor_cores, padded
+from nerf.fields.view_encoding import encode_view, encoding_width
+from nerf.fields.voxel_field import VoxelField
 from nerf.ops.backend import Backend
-from nerf.scene_box import Resolution, SceneBox
-from nerf.view_encoding import encode_view, encoding_width
+from nerf.optim.adam import ParameterGroup
+from nerf.scene.box import Resolution, SceneBox
 
 
-class VoxelMlp(Field):
+@dataclass
+class VoxelMlpConfig(FieldConfig):
+    name: str = setting("voxel_mlp", "which field")
+    feature_channels: int = setting(12, "features per vertex; a multiple of 4 is fastest", low=1, high=64)
+    hidden_width: int = setting(128, "neurons per hidden layer of the colour MLP", low=1, high=1024)
+    hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
+    view_frequencies: int = setting(4, "frequencies of the view direction's sines and cosines", low=0, high=8)
+    lr_features: float | None = setting(
+        None, "learning rate of the features", low=0
+    )
+    lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
+
+
+_SETTINGS = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
+SETTINGS = FieldSettings(
+    VoxelMlpConfig,
+    (
+        Recipe(
+            "cuda", "voxel_mlp", math.inf, {**_SETTINGS, "field.num_voxels": 256**3, "train.rays_per_step": 8192}
+        ),
+        Recipe("cpu", "voxel_mlp", math.inf, {**_SETTINGS, "field.num_voxels": 80**3, "train.rays_per_step": 4096}),
+    ),
+    {"unbounded": {"field.lr_features": 0.1}},  # features that are decoded sample by sample keep their rate
+)
+
+
+class VoxelMlp(VoxelField):
     """Voxel grids of density and features, colour by an MLP."""
 
     color_grid_name = "feature_grid"
@@ -32,7 +63,7 @@ class VoxelMlp(Field):
         self.mlp = nn.Sequential(*layers, nn.Linear(widths[-1], 3))
         nn.init.zeros_(self.mlp[-1].bias)
         self.mlp.to(backend.device)
-        self.half = is_fast(backend.device)
+        self.half = has_bf16_tensor_cores(backend.device)
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = self.encode_view(ray_directions).index_select(0, ray_indices)
@@ -47,7 +78,7 @@ class VoxelMlp(Field):
     def network(self, inputs: Tensor) -> Tensor:
         """The MLP's three outputs [N,3] for its inputs [N,I]."""
         if self.half:
-            compute = HalfMlp.apply if torch.is_grad_enabled() else half_mlp_without_gradient
+            compute = Bf16Mlp.apply if torch.is_grad_enabled() else bf16_mlp_without_gradient
             return compute(inputs, *self.mlp.parameters())
         if torch.is_grad_enabled():
             return self.mlp(inputs)

@@ -4,17 +4,50 @@ The colour grid holds (sh_degree + 1)^2 coefficients of red, of green, of blue, 
 that one vertex is one aligned record. Density has a grid of its own: it is looked at far more often.
 """
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from nerf.config import VoxelShConfig
-from nerf.fields.field import Field, ParameterGroup
+from nerf.config.fields import FieldConfig, FieldSettings, Recipe
+from nerf.config.settings import setting
+from nerf.fields.spherical_harmonics import num_coefficients, sh_basis
+from nerf.fields.voxel_field import VoxelField
 from nerf.ops.backend import Backend
-from nerf.scene_box import Resolution, SceneBox
-from nerf.spherical_harmonics import num_coefficients, sh_basis
+from nerf.optim.adam import ParameterGroup
+from nerf.scene.box import Resolution, SceneBox
 
 
-class VoxelSh(Field):
+@dataclass
+class VoxelShConfig(FieldConfig):
+    name: str = setting("voxel_sh", "which field")
+    sh_degree: int = setting(2, "degree of the spherical harmonics of the colour", low=0, high=3)
+    lr_color: float = setting(0.1, "learning rate of the colour coefficients", low=0)
+
+
+_SETTINGS = {
+    "train.rays_per_step": 16384,
+    "loss.opacity_entropy": 0.0,
+    "loss.distortion": 0.01,
+    # Harmonics that are smooth to the end overfit the training views less.
+    "loss.tv_color": 1e-6,
+    "loss.tv_until": 1.0,
+}
+_CUDA = {**_SETTINGS, "field.num_voxels": 256**3}
+SETTINGS = FieldSettings(
+    VoxelShConfig,
+    (
+        Recipe("cuda", "voxel_sh", 20.0, _CUDA),
+        Recipe("cuda", "voxel_sh", math.inf, {**_CUDA, "train.lr_decay": 0.02}),
+        Recipe("cpu", "voxel_sh", math.inf, {**_SETTINGS, "field.num_voxels": 80**3, "train.rays_per_step": 4096}),
+    ),
+    # Coefficients of harmonics are color, and smoothed as features are they lose three decibels.
+    {"forward": {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.distortion": 0.0}},
+)
+
+
+class VoxelSh(VoxelField):
     """Voxel grid with spherical harmonics up to degree 3."""
 
     color_grid_name = "sh_grid"

@@ -8,6 +8,7 @@ asked for by name and cannot run raises UserError with the remedy.
 import ctypes
 import functools
 import importlib
+import os
 import platform
 from dataclasses import dataclass
 from types import ModuleType
@@ -80,15 +81,23 @@ def select(backend: str = "auto", device: str = "auto") -> Backend:
             if problem is None:
                 return Backend("native", chosen, reason, native)
         else:
-            problem = (
-                "the native library was built without CUDA code, because no nvcc was found; get it with "
-                "pip install 'cuda-toolkit[nvcc]' (it holds nvidia-cuda-nvcc), or set CUDA_HOME, and start again"
-            )
+            problem = f"the native library was built without CUDA code, {_why_without_cuda()}"
     except NativeUnavailable as error:
         problem = str(error)
     if backend == "native":
-        raise UserError(f"backend=native cannot run here: {problem}. backend=torch needs no compiler.")
-    return Backend("torch", chosen, f"native is missing: {problem}", _reference())
+        first, *more = problem.splitlines()
+        remedy = f"backend=native cannot run here: {first}. backend=torch needs no compiler."
+        raise UserError("\n".join([remedy, *more]))
+    return Backend("torch", chosen, f"native is missing: {problem.splitlines()[0]}", _reference())
+
+
+def _why_without_cuda() -> str:
+    if os.environ.get("NERF_CUDA") == "0":
+        return "because NERF_CUDA=0 switches it off; unset NERF_CUDA and start again"
+    return (
+        "because no nvcc was found; get it with pip install 'cuda-toolkit[nvcc]' (it holds nvidia-cuda-nvcc), or set "
+        "CUDA_HOME, and start again"
+    )
 
 
 def _gpu_problem(native: ModuleType, device: torch.device) -> str | None:

@@ -1,5 +1,5 @@
 // The loops of cuda_ext/cpu without PyTorch: every array has its exact size on the heap, so that a step beyond it is seen.
-// tests/test_math_cpp.py compiles it with the sanitizers. Prints what failed and returns 1, or nothing and 0.
+// tests/cpp/test_math_cpp.py compiles it with the sanitizers. Prints what failed and returns 1, or nothing and 0.
 #include <torch/csrc/stable/ops.h>
 
 #include <memory>

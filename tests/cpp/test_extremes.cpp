@@ -1,5 +1,5 @@
 // The mathematics of cuda_ext/math where numbers are huge, infinite or none: no step beyond an array, no cast that does not
-// fit, no endless loop. tests/test_math_cpp.py compiles it with the sanitizers. Prints what failed and returns 1, else 0.
+// fit, no endless loop. tests/cpp/test_math_cpp.py compiles it with the sanitizers. Prints what failed and returns 1, else 0.
 #include <iterator>
 #include <vector>
 

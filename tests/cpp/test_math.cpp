@@ -1,4 +1,4 @@
-// The mathematics of cuda_ext/math under g++ alone: no torch, no CUDA. tests/test_math_cpp.py compiles it with
+// The mathematics of cuda_ext/math under g++ alone: no torch, no CUDA. tests/cpp/test_math_cpp.py compiles it with
 // the sanitizers for addresses and undefined behaviour. Prints what failed and returns 1, or nothing and 0.
 #include <limits>
 #include <numeric>

@@ -15,6 +15,7 @@ import pytest
 import torch
 from cases import CASES
 from proofs import DIFFERENTIABLE, outcome
+from script_runs import TIMEOUT
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -74,13 +75,19 @@ def test_unknown_names_are_refused_with_the_choices():
         backend.select(device="tpu")
 
 
-def test_a_missing_library_is_refused_by_name_and_told_by_auto(monkeypatch):
+def without_native(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    """As where the library cannot be had."""
+
     def import_module(name: str) -> ModuleType:
         if name == "nerf.ops.native":
-            raise library.NativeUnavailable("no C++ compiler")
+            raise library.NativeUnavailable(reason)
         return importlib.import_module(name)
 
     monkeypatch.setattr(backend, "importlib", type("importlib", (), {"import_module": import_module}))
+
+
+def test_a_missing_library_is_refused_by_name_and_told_by_auto(monkeypatch):
+    without_native(monkeypatch, "no C++ compiler")
     with pytest.raises(UserError, match="backend=native cannot run here: no C.. compiler. backend=torch"):
         backend.select("native", "cpu")
     chosen = backend.select("auto", "cpu")
@@ -91,17 +98,19 @@ def test_a_missing_library_is_refused_by_name_and_told_by_auto(monkeypatch):
 def test_a_library_without_cuda_code_is_refused_by_name_and_told_by_auto(monkeypatch):
     monkeypatch.setattr(backend, "_choose_device", lambda device: (torch.device("cuda"), "as asked"))
     monkeypatch.setattr(backend, "has_cuda_code", lambda: False)
+    monkeypatch.delenv("NERF_CUDA", raising=False)
     with pytest.raises(UserError, match="built without CUDA code.* pip install .*nvcc"):
         backend.select("native", "cuda")
-    assert "without CUDA code" in backend.select("auto", "cuda").reason
+    for value, said in (("0", "NERF_CUDA=0 switches it off; unset NERF_CUDA"), ("1", "no nvcc was found")):
+        monkeypatch.setenv("NERF_CUDA", value)
+        assert f"without CUDA code, because {said}" in backend.select("auto", "cuda").reason
 
 
 # The two backends.
 
 
 def public_functions(module: ModuleType) -> dict[str, inspect.Signature]:
-    own = inspect.getmembers(module, lambda x: inspect.isfunction(x) and x.__module__ == module.__name__)
-    return {name: inspect.signature(function) for name, function in own if not name.startswith("_")}
+    return {name: inspect.signature(function) for name, function in inspect.getmembers(module, inspect.isfunction)}
 
 
 def test_both_backends_have_the_same_functions():
@@ -218,6 +227,14 @@ def test_a_failing_compiler_is_quoted(copied_builder, tmp_path, monkeypatch):
     assert not copied_builder.LIBRARY.exists()
 
 
+def test_a_library_that_does_not_compile_is_one_line_to_auto_and_its_errors_where_it_is_asked_for(monkeypatch):
+    without_native(monkeypatch, "not compiled: a.cpp:7: error: x (the log is build.log)\n  b.cpp:9: error: y")
+    chosen = backend.select("auto", "cpu")
+    assert chosen.name == "torch" and "a.cpp:7: error" in chosen.reason and "\n" not in chosen.reason
+    with pytest.raises(UserError, match="backend=native cannot run here: .*a.cpp:7: error(.|\n)*b.cpp:9: error"):
+        backend.select("native", "cpu")
+
+
 def test_nvcc_is_taken_from_cuda_home_first(tmp_path, monkeypatch):
     builder = library.build_module()
     nvcc = tmp_path / "bin" / "nvcc"
@@ -249,7 +266,7 @@ def test_a_lock_whose_holder_was_killed_stops_nobody(copied_builder, monkeypatch
             subprocess.run(build, capture_output=True, timeout=2)  # while its holder lives, a builder waits
         holder.kill()
     assert lock.exists()
-    found = subprocess.run(build, capture_output=True, timeout=60, text=True)
+    found = subprocess.run(build, capture_output=True, timeout=TIMEOUT, text=True)
     assert found.returncode == 1 and "error: no C++ compiler" in found.stderr
 
 

@@ -15,7 +15,7 @@ from proofs import (
 )
 from torch import Tensor
 
-from nerf.cameras import SUBPIXELS, Cameras, posed_rays
+from nerf.cameras.cameras import SUBPIXELS, Cameras, posed_rays
 from nerf.ops import native, reference
 
 NAME = "camera_rays"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from nerf.datasets.capture import Capture
 from nerf.datasets.readers.transforms import SPLITS, read_frames
-from nerf.datasets.transforms_file import read_json
 from nerf.errors import UserError
+from nerf.files import read_json
 
 
 def recognise(root: Path) -> str | None:

@@ -1,5 +1,6 @@
 """COLMAP: sparse/0 with cameras, images and points3D, binary or text, and the photos in images or images_N."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers import colmap_binary, colmap_text
 from nerf.datasets.readers.colmap_model import NO_POINT, ColmapModel
 from nerf.datasets.readers.frames import FLIP_YZ, make_frame
-from nerf.datasets.readers.photos import choose_folder, find_photo, list_photos, match_photos
+from nerf.datasets.readers.photos import choose_folder, list_photos, match_photos
 from nerf.errors import UserError
 
 READERS = {".bin": colmap_binary, ".txt": colmap_text}  # in this order where a folder has both
@@ -61,8 +62,7 @@ def read(root: Path, images: str | None = None) -> Capture:
     photos, said = choose_folder(root, images)
     paths = match_photos(photos, names, root / "images")
     order = sorted(range(len(names)), key=names.__getitem__)  # COLMAP's own order is that of registration
-    masks = root / "masks"
-    frames = [_frame(model, index, paths[index], masks) for index in order]
+    frames = [_frame(model, index, paths[index]) for index in order]
     points = (
         None if model.points is None else np.array(list(model.points.values()), np.float64).reshape(-1, 3)
     )
@@ -74,8 +74,6 @@ def read(root: Path, images: str | None = None) -> Capture:
     if photos != root and unregistered > 0:
         notes.append(f"{unregistered} of its photos are not in the model")
     notes.append("no points3D file, so no sparse points" if points is None else f"{len(points)} points")
-    if masks.is_dir():
-        notes.append(f"{sum(frame.mask is not None for frame in frames)} masks in masks")
     bounds = None if model.points is None else _depth_bounds(model, order)
     return Capture("; ".join(notes), root, frames, points, bounds)
 
@@ -92,7 +90,7 @@ def read_model(folder: Path) -> ColmapModel:
     )
 
 
-def _frame(model: ColmapModel, index: int, path: Path, masks: Path) -> Frame:
+def _frame(model: ColmapModel, index: int, path: Path) -> Frame:
     image = model.images[index]
     source = _file(model.folder, "images")
     if image.camera_id not in model.cameras:
@@ -101,13 +99,8 @@ def _frame(model: ColmapModel, index: int, path: Path, masks: Path) -> Frame:
             f"lacks; it has {', '.join(map(str, sorted(model.cameras))) or 'none'}. Export both files together again."
         )
     pose = np.linalg.inv(image.world_to_camera(str(source))) @ FLIP_YZ
-    mask = find_photo(masks, f"{image.name}.png")  # COLMAP's own naming
-    if not mask.is_file():
-        mask = find_photo(masks, image.name)
     where = f"{source}: pose of {image.name}"
-    return make_frame(
-        path, pose.tolist(), model.cameras[image.camera_id], where, mask if mask.is_file() else None
-    )
+    return replace(make_frame(path, pose.tolist(), model.cameras[image.camera_id], where), name=image.name)
 
 
 def _depth_bounds(model: ColmapModel, order: list[int]) -> np.ndarray | None:

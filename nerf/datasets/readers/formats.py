@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nerf.config.commands import assignment, program
 from nerf.datasets.capture import Capture
-from nerf.datasets.readers import blender, colmap, llff, nsvf, transforms
+from nerf.datasets.readers import blender, colmap, llff, neus, nsvf, transforms
+from nerf.datasets.readers.beside import same_poses, with_depths_of
 from nerf.datasets.readers.frames import check_frames
+from nerf.datasets.readers.masks import with_masks, without_masks
 from nerf.datasets.readers.photos import list_photos
 from nerf.errors import UserError
 
@@ -30,48 +33,105 @@ FORMATS = {
     ),
     "blender": Format("Blender", "transforms_train.json", blender.recognise, blender.read),
     "nsvf": Format("NSVF", "intrinsics.txt and pose/", nsvf.recognise, nsvf.read),
+    "neus": Format("NeuS or IDR", "cameras_sphere.npz or cameras.npz", neus.recognise, neus.read),
     "llff": Format("LLFF", "poses_bounds.npy", llff.recognise, llff.read),
 }
 
 
-def read_capture(root: Path, format: str = "auto", images: str | None = None) -> Capture:
+def read_capture(
+    root: Path,
+    format: str = "auto",
+    images: str | None = None,
+    masks: bool = True,
+    mask_folder: str | None = None,
+) -> Capture:
     """The scene in a folder: frames, cameras and what else the format knows. No pixel is decoded.
 
     format: one of FORMATS, or auto, which recognises it; Capture.format says what it found and why. images: the folder
     of the photos where there are several sizes, relative to root. Images that are missing stay in the list, see
-    missing_images. Raises UserError for a folder in no format or in several, and for whatever its reader cannot take.
+    missing_images. Where it is in several formats that have the same poses, the one that knows more is taken, and
+    depths that it lacks are another one's. masks: whether they are looked for, in mask_folder or wherever they usually
+    are (readers/masks.py). Raises UserError for a folder in no format or in several with other poses,
+    and for whatever its reader cannot take.
     """
     if format != "auto" and format not in FORMATS:
         raise UserError(f"dataset.format={format}: expected auto or one of {', '.join(FORMATS)}; choose one.")
     if not root.is_dir():
         found = "a file" if root.exists() else "no such folder"
         raise UserError(f"{root}: {found}, expected the folder of a capture; correct dataset.root.")
-    why = f"as dataset.format={format} says"
     if format == "auto":
-        format, why = _recognise(root)
-    capture = FORMATS[format].read(root, images)
-    said = f"{FORMATS[format].title}, {why}: {capture.format}"
-    return check_frames(replace(capture, format=said))
+        capture = _read_recognised(root, images)
+    else:
+        capture = FORMATS[format].read(root, images)
+        said = f"{FORMATS[format].title}, as dataset.format={format} says: {capture.format}"
+        capture = replace(capture, format=said)
+    capture = check_frames(capture)
+    return with_masks(capture, mask_folder) if masks else without_masks(capture)
 
 
-def _recognise(root: Path) -> tuple[str, str]:
-    """The name of the folder's format, and why it is that one."""
+def _read_recognised(root: Path, images: str | None) -> Capture:
+    """The capture in the format that the folder shows, and why it is that one."""
     found = {name: evidence for name, form in FORMATS.items() if (evidence := form.recognise(root))}
     if not found:
         raise UserError(_unknown(root))
-    aside = ""
+    name, aside = _choose(root, images, found)
+    capture = FORMATS[name].read(root, images)
+    for other in found:
+        if other != name and not capture.has_depths and capture.aabb is None:
+            capture, said = _with_depths_beside(capture, other, found[other], root, images)
+            aside = said or aside
+    said = f"{FORMATS[name].title}, since there is {found[name]}{aside}: {capture.format}"
+    return replace(capture, format=said)
+
+
+def _choose(root: Path, images: str | None, found: dict[str, str]) -> tuple[str, str]:
+    """The name of the format to take among those found, and what is said about the others."""
+    if len(found) == 1:
+        return next(iter(found)), ""
     if set(found) == {"colmap", "llff"}:  # LLFF's poses are COLMAP's, without lens and points
-        aside = f"; {found.pop('llff')} of LLFF is there too, but COLMAP's model carries points and lenses"
+        return "colmap", f"; {found['llff']} of LLFF is there too, but COLMAP's model carries points and lenses"
     if set(found) == {"colmap", "transforms"} and found["colmap"].startswith("colmap/"):
-        aside = f"; {found.pop('colmap')} is there too, from which nerfstudio made it"
-    if len(found) > 1:
-        listed = "; ".join(f"{FORMATS[name].title} ({evidence})" for name, evidence in found.items())
-        raise UserError(
-            f"{root}: found {len(found)} formats: {listed}. They may hold different poses, so choose one with "
-            f"{' or '.join(f'dataset.format={name}' for name in found)}, or remove the other files."
-        )
-    ((name, evidence),) = found.items()
-    return name, f"since there is {evidence}{aside}"
+        return "transforms", f"; {found['colmap']} is there too, from which nerfstudio made it"
+    name = _knows_most(root, images, found)
+    if name is not None:
+        others = ", ".join(evidence for other, evidence in found.items() if other != name)
+        return name, f"; {others} is there too, with the same poses, but knows less"
+    listed = "; ".join(f"{FORMATS[name].title} ({evidence})" for name, evidence in found.items())
+    raise UserError(
+        f"{root}: found {len(found)} formats: {listed}. They may hold different poses, so choose one with "
+        f"{' or '.join(f'dataset.format={name}' for name in found)}, or remove the other files."
+    )
+
+
+def _knows_most(root: Path, images: str | None, found: dict[str, str]) -> str | None:
+    """The format that has splits or masks, else depths, if it is the only one and all have the same poses."""
+    try:
+        captures = {name: FORMATS[name].read(root, images) for name in found}
+    except UserError:  # whoever chooses one is told about it
+        return None
+    parts = [name for name, c in captures.items() if any(f.split or f.mask for f in c.frames)]
+    chosen = parts or [name for name, capture in captures.items() if capture.has_depths]
+    if len(chosen) != 1:
+        return None
+    alike = all(same_poses(captures[chosen[0]], capture) for capture in captures.values())
+    return chosen[0] if alike else None
+
+
+def _with_depths_beside(
+    capture: Capture, other: str, evidence: str, root: Path, images: str | None
+) -> tuple[Capture, str]:
+    """The capture with the depths of another format in its folder, if that has some, and what is said about it."""
+    title = FORMATS[other].title
+    try:
+        beside = FORMATS[other].read(root, images)
+    except UserError as error:
+        return capture, f"; {evidence} of {title} is there too, but cannot be read ({str(error).rstrip('.')})"
+    if not beside.has_depths:
+        return capture, ""
+    known = with_depths_of(capture, beside)
+    if known is None:
+        return capture, f"; {evidence} of {title} is there too, but with other poses, so its depths are not taken"
+    return known, f"; {evidence} of {title} is there too, with the same poses, and its depths are taken"
 
 
 def _unknown(root: Path) -> str:
@@ -83,13 +143,14 @@ def _unknown(root: Path) -> str:
     below = [path for path in sorted(root.iterdir()) if path.is_dir()]
     scenes = [path for path in below if any(form.recognise(path) for form in FORMATS.values())]
     if scenes:
-        return f"{begin}Scenes lie one folder deeper: set dataset.root={scenes[0]}" + (
+        return f"{begin}Scenes lie one folder deeper: set {assignment('dataset.root', scenes[0])}" + (
             f" or another of {', '.join(path.name for path in scenes)}." if len(scenes) > 1 else "."
         )
     photos = len(list_photos(root))
     if photos:
         return (
-            f"{begin}It has {photos} photos but no poses: make them with python data/prepare.py {root} OUT, "
+            f"{begin}It has {photos} photos but no poses: make them with "
+            f"{program('data/prepare.py', root, 'OUT')}, "
             "then set dataset.root=OUT."
         )
     return f"{begin}Set dataset.root to the folder with one of these files."

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -14,14 +14,26 @@ PHOTO_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
 # images_2 indoors, which is what the published figures are for.
 LONGEST_SIDE = 1600
 # Where photos lie that have no folder images or images_N; the last is the scene's folder itself.
-OTHER_FOLDERS = ("input", "rgb", "color", "frames", ".")
+OTHER_FOLDERS = ("image", "input", "rgb", "color", "frames", ".")
+MASK_BESIDE = re.compile(r"^(?:dynamic_)?mask_|[_.]mask$")
 IMAGES_FOLDER = re.compile(r"images(_\d+(x\d+)?)?")
 
 
 def list_photos(folder: Path) -> list[Path]:
-    """The photos in a folder and the folders in it, sorted by path; none where it does not exist."""
+    """The photos in a folder and the folders in it, sorted by path; none where it does not exist.
+
+    Masks that lie beside their photos are no photos.
+    """
     found = (path for path in folder.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES)
-    return sorted(path for path in found if not path.name.startswith(".") and path.is_file())
+    photos = sorted(path for path in found if not path.name.startswith(".") and path.is_file())
+    known = {path.with_suffix("") for path in photos}
+    return [path for path in photos if not is_mask_beside(path, known)]
+
+
+def is_mask_beside(path: Path, known: Collection[Path]) -> bool:
+    """Whether a file is named as the mask of another one of these photos, paths without their suffixes."""
+    photo = MASK_BESIDE.sub("", path.stem)
+    return photo != path.stem and path.with_name(photo) in known
 
 
 def find_photo(folder: Path, name: str) -> Path:

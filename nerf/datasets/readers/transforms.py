@@ -14,8 +14,9 @@ from nerf.datasets.readers.frames import make_frame
 from nerf.datasets.readers.lenses import COLMAP_MODELS, Lens, make_lens
 from nerf.datasets.readers.photos import find_photo, first_size, photo_size
 from nerf.datasets.readers.ply import read_points
-from nerf.datasets.transforms_file import frames_of, read_json, shown
+from nerf.datasets.transforms_file import frames_of
 from nerf.errors import UserError
+from nerf.files import read_json, shown
 
 FILE = "transforms.json"
 SPLITS = ("train", "val", "test")
@@ -52,8 +53,6 @@ def read(root: Path, images: str | None = None) -> Capture:
         notes.append(
             f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points"
         )
-    if any(frame.mask for frame in frames):
-        notes.append(f"{sum(frame.mask is not None for frame in frames)} masks")
     if "aabb_scale" in header:
         notes.append(f"aabb_scale {shown(header['aabb_scale'])} is not used, the box is found from the data")
     applied = [key for key in ("applied_transform", "applied_scale") if key in header]

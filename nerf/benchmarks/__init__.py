@@ -1,0 +1,1 @@
+"""The measuring programs: ablation, operations, quality against seconds, the stages of a step."""

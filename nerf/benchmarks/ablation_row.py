@@ -1,0 +1,256 @@
+"""One row of the ablation: a state on one backend, its step with a mark behind each stage, and its figures.
+
+Its step is training's (nerf/training/step.py), but for samples that are marched and selected one after the other, as
+PyTorch has to. Legend: R rays.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nerf.benchmarks.figures import STAGES, Figures
+from nerf.benchmarks.gpu_idle import idle_share
+from nerf.benchmarks.stage_clock import GraphClock, StageClock, timed_ops
+from nerf.cameras.rays import Rays
+from nerf.config.schema import Config
+from nerf.ops.backend import Backend
+from nerf.optim.clock import RunClock
+from nerf.rendering.render import select_visible
+from nerf.rendering.samples import RaySamples
+from nerf.runs.checkpoint import restore_field
+from nerf.training import losses
+from nerf.training.batches import RayBatch, RayBatches
+from nerf.training.cuda_graph import StepRunner
+from nerf.training.state import assemble, make_sampler
+from nerf.training.step import add_regularization, forward, update
+
+OPERATIONS = ("march", "interpolate", "composite", "backward")  # what the native library was written for
+WARM_UP_STEPS = {"cuda": 10, "cpu": 2}
+IDLE_STEPS = 30
+
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of rays with its background, drawn before any clock starts."""
+
+    rays: RayBatch
+    background: Tensor  # [R,3]
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (
+            self.rays.rays.origins,
+            self.rays.rays.directions,
+            self.rays.rgba,
+            self.rays.jitter,
+            self.rays.pixels,
+            self.background,
+        )
+
+    def to(self, device: torch.device, num_rays: int) -> "Batch":
+        """A copy on that device of so many of its rays: the first of both halves, which may be pairs."""
+        second, pairs = len(self.rays.pixels) - len(self.rays.pixels) // 2, num_rays // 2
+        origins, directions, rgba, jitter, pixels, background = (
+            torch.cat([x[: num_rays - pairs], x[second : second + pairs]]).to(device) for x in self.tensors()
+        )
+        return Batch(RayBatch(Rays(origins, directions), rgba, jitter, pixels), background)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What all rows start from: the state at the end of a training run, its tensors in host memory."""
+
+    config: Config  # resolved on the device that trained
+    field: dict[str, object]  # what checkpoint.restore_field reads
+    optimizer: dict[str, Tensor]
+    clock: RunClock
+    source: RayBatches  # where the batches were drawn; its images stay on the device, as in training
+    batches: list[Batch]
+    marched_capacity: int  # on a GPU: samples of a step, all that are marched
+    visible_capacity: int  # and those that weigh something
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What the first step computes, in host memory."""
+
+    loss: float
+    gradients: dict[str, Tensor]  # by parameter; empty where they cannot be seen
+    num_samples: int
+    num_visible: int
+
+    def difference(self, other: "FirstStep") -> tuple[float, float | None]:
+        """Relative differences from another: of the loss, and of the gradient that differs most, by norms."""
+        norms = [
+            float((g - other.gradients[n]).norm() / other.gradients[n].norm())
+            for n, g in self.gradients.items()
+        ]
+        return abs(self.loss - other.loss) / abs(other.loss), max(norms, default=None)
+
+
+class Row:
+    """The start on one backend, and steps from there."""
+
+    def __init__(self, start: Start, backend: Backend, num_rays: int, channels_first: bool = False) -> None:
+        self.start, self.device = start, backend.device
+        self.clock = self.make_clock()
+        timed = replace(backend, ops=timed_ops(backend.ops, self.clock))
+        field, occupancy = restore_field(start.field, start.config, timed)
+        if channels_first:
+            for grid in field.grids:
+                grid.data = grid.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
+        finest_voxel = float(start.field["finest_voxel"])
+        self.state = assemble(start.config, field, occupancy, start.source, start.clock, finest_voxel)
+        self.state.optimizer.decay.fill_(start.config.train.lr_decay)  # the start is the end of a schedule
+        self.capacities = (0, 0)
+        if self.device.type == "cuda":
+            self.capacities = start.marched_capacity, start.visible_capacity
+        self.batches = [batch.to(self.device, num_rays) for batch in start.batches]
+        self.reset()
+
+    def make_clock(self) -> StageClock:
+        return StageClock(self.device)
+
+    def reset(self) -> None:
+        """Back to the start, in the same memory."""
+        self.state.field.load_state_dict(self.start.field["field"])
+        self.state.optimizer.load_state_dict(self.start.optimizer)
+        self.state.optimizer.visit(self.state.optimizer.vertex_rows)
+
+    def backward(self, batch: Batch) -> tuple[Tensor, RaySamples, RaySamples]:
+        """The first part of a step: loss (detached), samples, visible ones. The field has its gradients."""
+        config, state, clock = self.start.config, self.state, self.clock
+        sampler = make_sampler(config, state)
+        samples = sampler.sample(batch.rays.rays, batch.rays.jitter, self.capacities[0])
+        clock.mark("rest")
+        with clock.as_one("look"):
+            visible = select_visible(state.field, sampler, samples, self.capacities[1])
+        loss = losses.total(forward(config, state, sampler, batch.rays, batch.background, visible))
+        clock.mark("rest")
+        loss.backward()
+        clock.mark("backward")
+        return loss.detach(), samples, visible
+
+    def update(self, loss: Tensor) -> None:
+        """The second part: total variation, as the schedule has it, and Adam, if all is finite."""
+        add_regularization(self.start.config, self.state)
+        update(self.state, loss, before_adam=lambda: self.clock.mark("rest"))
+        self.clock.mark("adam")
+
+    def step(self, index: int) -> None:
+        """One step with the batch whose turn it is."""
+        self.clock.start()
+        loss, _, _ = self.backward(self.batches[index % len(self.batches)])
+        self.update(loss)
+
+    def run(self, num_steps: int) -> None:
+        """So many steps, one batch after the other, from where the state is."""
+        for index in range(num_steps):
+            self.step(index)
+
+    def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
+        """Milliseconds of every step, whole and by stage. On a CPU fewer once max_seconds have passed, but three."""
+        self.clock.running = True
+        began = time.perf_counter()
+        for index in range(num_steps):
+            self.step(index)
+            if self.device.type == "cpu" and index >= 2 and time.perf_counter() - began > max_seconds:
+                break
+        self.clock.running = False
+        stages = self.clock.steps()
+        return [sum(step.values()) for step in stages], stages
+
+    def first_step(self) -> FirstStep:
+        """Loss and gradients at the start. Waits for the device."""
+        loss, samples, visible = self.backward(self.batches[0])
+        gradients = {name: p.grad.to("cpu", copy=True) for name, p in self.state.field.named_parameters()}
+        self.reset()
+        return FirstStep(loss.item(), gradients, int(samples.ray_offsets[-1]), int(visible.ray_offsets[-1]))
+
+
+class GraphRow(Row):
+    """A row whose step is recorded once and replayed as one CUDA graph, as training does it."""
+
+    clock: GraphClock
+
+    def __init__(self, start: Start, backend: Backend, num_rays: int) -> None:
+        super().__init__(start, backend, num_rays)
+        self._batch = self.batches[0].to(self.device, num_rays)  # the recording reads from here
+        self._loss = torch.zeros((), device=self.device)
+        drawn_from = [self.state.batches.generator, self.state.field.noise_generator]
+        self._runner = StepRunner(self._recorded, drawn_from, graphed=True)
+        self._whole = StageClock(self.device)
+
+    def make_clock(self) -> StageClock:
+        return GraphClock(self.device)
+
+    def _recorded(self) -> None:
+        self.clock.start()
+        self._loss.copy_(self.backward(self._batch)[0])
+        self.update(self._loss)
+
+    def step(self, index: int) -> None:
+        for target, source in zip(
+            self._batch.tensors(), self.batches[index % len(self.batches)].tensors(), strict=True
+        ):
+            target.copy_(source)
+        self._whole.start()
+        self._runner.step()
+        self._whole.mark("step")
+
+    def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
+        """As a row's; the stages in a second round, which waits after each step to read them."""
+        self._whole.running = True
+        self.run(num_steps)
+        self._whole.running = False
+        wholes, stages = [step["step"] for step in self._whole.steps()], []
+        self.reset()
+        for index in range(num_steps):
+            self.step(index)
+            stages += self.clock.steps()
+        return wholes, stages
+
+    def first_step(self) -> FirstStep:
+        """The first step as the recording computes it; it leaves no gradients to be seen."""
+        plain = super().first_step()
+        warm_up(self)
+        self.step(0)
+        return replace(plain, loss=self._loss.item(), gradients={})
+
+
+def warm_up(row: Row) -> None:
+    """Some steps that nobody times, then back to the start."""
+    row.run(WARM_UP_STEPS[row.device.type])
+    row.reset()
+
+
+def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
+    """Times num_steps steps from the start, on a CPU fewer once max_seconds have passed, but three if it can.
+
+    Returns steps, stages_ms, operations_ms and step_ms (mean and median, milliseconds), and on a GPU peak_memory_bytes
+    and idle_share (nerf/benchmarks/gpu_idle.py), of some steps more.
+    """
+    warm_up(row)
+    on_gpu = row.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.synchronize(row.device)
+        torch.cuda.reset_peak_memory_stats(row.device)
+    wholes, steps = row.timed(num_steps, max_seconds)
+    by_stage = {stage: _summary([step[stage] for step in steps]) for stage in STAGES if stage in steps[0]}
+    whole = set(OPERATIONS) <= by_stage.keys()
+    peak = torch.cuda.max_memory_allocated(row.device) if on_gpu else None
+    return {
+        "steps": len(wholes),
+        "stages_ms": by_stage,
+        "operations_ms": _summary([sum(step[s] for s in OPERATIONS) for step in steps]) if whole else None,
+        "step_ms": _summary(wholes),
+        "peak_memory_bytes": peak,
+        "idle_share": idle_share(lambda: row.run(IDLE_STEPS), row.device) if on_gpu else None,
+    }
+
+
+def _summary(values: list[float]) -> dict[str, float]:
+    return {"mean": statistics.fmean(values), "median": statistics.median(values)}

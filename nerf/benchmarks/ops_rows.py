@@ -1,0 +1,207 @@
+"""Who takes part in scripts/benchmark.py: our plain and fast code, PyTorch's best, other libraries, users' variants."""
+
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from nerf.benchmarks.ops_cases import OPS, Problem
+from nerf.benchmarks.torch_variants import EAGER, GATHER_ONCE, compiled, composite_packed
+from nerf.errors import UserError
+from nerf.ops import reference
+
+Arguments = dict[str, object]
+Outputs = tuple[Tensor, ...]
+
+# What torch.compile gains much from: many small kernels that become one.
+COMPILED = ("camera_rays", "contract_basis", "sample_images", "adam_step", "interpolate_cells")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to run an operation."""
+
+    label: str
+    kind: str  # plain, fast, torch, peer or variant
+    forward: Callable[..., object]  # takes the arguments of the function in reference.py
+    backward: Callable[[Problem, Outputs, Outputs], Outputs] | None = None  # None: autograd's
+    accumulate: Callable[[Tensor, Problem, Outputs], object] | None = (
+        None  # None: backward less the zero-fill
+    )
+    adapt: Callable[[Arguments], Arguments] | None = None  # of the arguments, before any clock runs
+    comparable: bool = True  # False: it computes something near, which cannot be checked
+    compiles: bool = False  # its first call may fail where a compiler is missing
+
+
+def rows_of(op: str, device: torch.device, with_compile: bool, variants: ModuleType | None) -> list[Row]:
+    """Everyone who can run the operation on the device."""
+    rows = [_own("fast", "nerf", op)]
+    if device.type == "cuda":  # on a CPU both are the same code
+        rows.insert(0, _own("plain", "nerf_plain", op))
+    rows += _eager(op)
+    if with_compile:
+        rows += _compiled(op, device)
+    rows += _nerfacc(op, device)
+    function = getattr(variants, op, None)
+    if function is not None:
+        rows.append(Row(f"variant: {Path(variants.__file__).stem}", "variant", function))
+    return rows
+
+
+def load_variants(path: str) -> ModuleType:
+    """A Python file with functions named like operations, with their arguments; derivatives come from autograd.
+
+    Raises UserError where there is no such file or no such function in it.
+    """
+    if not Path(path).is_file():
+        raise UserError(
+            f"benchmark.variants={path} is no file, expected Python with functions named like operations."
+        )
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"benchmark.variants={path} is no Python file, expected a name that ends with .py.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not any(inspect.isroutine(getattr(module, op, None)) for op in OPS):
+        raise UserError(
+            f"benchmark.variants={path} has no function named like an operation: {', '.join(OPS)}."
+        )
+    return module
+
+
+def _own(kind: str, namespace: str, op: str) -> Row:
+    ops = getattr(torch.ops, namespace)
+    backward = OWN_BACKWARD.get(op)
+    accumulate = OWN_ACCUMULATE.get(op)
+    return Row(
+        f"ours, {kind}",
+        kind,
+        getattr(ops, op),
+        backward and partial(backward, ops),
+        accumulate and partial(accumulate, ops),
+    )
+
+
+def _trilinear_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    grid, coords = problem.arguments.values()
+    return ops.interpolate_trilinear_backward(*grads, grid, coords, True, False)[:1]
+
+
+def _trilinear_accumulate(ops: ModuleType, grad: Tensor, problem: Problem, grads: Outputs) -> None:
+    ops.interpolate_trilinear_grad(grad, *grads, problem.arguments["coords"])
+
+
+def _composite_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    *tensors, min_transmittance = problem.arguments.values()
+    return ops.composite_rays_backward(*grads, *tensors, outputs[3], min_transmittance)
+
+
+def _basis_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    values, basis, ray_indices = problem.arguments.values()
+    return (ops.contract_basis_backward(*grads, basis, ray_indices, values.shape[1]),)
+
+
+def _cells_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    with_points = "points" in problem.leaves
+    found = ops.interpolate_cells_backward(*grads, *problem.arguments.values(), True, with_points)
+    return found if with_points else found[:1]
+
+
+def _distortion_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    return (ops.distortion_loss_backward(*grads, *problem.arguments.values()),)
+
+
+OWN_BACKWARD = {
+    "interpolate_trilinear": _trilinear_backward,
+    "composite_rays": _composite_backward,
+    "contract_basis": _basis_backward,
+    "distortion_loss": _distortion_backward,
+    "interpolate_cells": _cells_backward,
+}
+OWN_ACCUMULATE = {"interpolate_trilinear": _trilinear_accumulate}
+
+
+def _channels_first(arguments: Arguments) -> Arguments:
+    """The grid as [C,X,Y,Z] in memory; its shape stays."""
+    grid = arguments["grid"].permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
+    return arguments | {"grid": grid}
+
+
+def _eager(op: str) -> list[Row]:
+    if op == "interpolate_trilinear":
+        return [
+            Row(
+                f"torch: {variant.label}",
+                "torch",
+                variant.ops.interpolate_trilinear,
+                adapt=_channels_first if variant.channels_first else None,
+            )
+            for variant in EAGER
+        ]
+    rows = [
+        Row("torch: index_add_" if op == "index_add" else "torch: eager", "torch", getattr(reference, op))
+    ]
+    if op == "composite_rays":
+        rows.append(Row("torch: packed, one cumsum", "torch", composite_packed))
+    return rows
+
+
+def _compiled(op: str, device: torch.device) -> list[Row]:
+    if op in ("interpolate_trilinear", "composite_rays"):
+        variant = compiled(GATHER_ONCE, device)
+        label = variant.label if op == "interpolate_trilinear" else "compile of packed, one cumsum"
+        return [Row(f"torch: {label}", "torch", getattr(variant.ops, op), compiles=True)]
+    if op not in COMPILED:
+        return []
+    torch.compiler.reset()
+    function = torch.compile(getattr(reference, op), dynamic=False)
+    return [Row("torch: compile of eager", "torch", function, compiles=True)]
+
+
+def _nerfacc(op: str, device: torch.device) -> list[Row]:
+    """nerfacc 0.5 (Li et al. 2023), where it is installed; it runs on CUDA alone."""
+    if device.type != "cuda" or importlib.util.find_spec("nerfacc") is None:
+        return []
+    nerfacc = importlib.import_module("nerfacc")
+
+    def with_ray_indices(arguments: Arguments) -> Arguments:
+        counts = arguments["ray_offsets"].diff()
+        return arguments | {
+            "ray_indices": torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
+        }
+
+    def composite(density, values, t_starts, t_ends, ray_offsets, min_transmittance, ray_indices):
+        rays = len(ray_offsets) - 1
+        weights = nerfacc.render_weight_from_density(
+            t_starts, t_ends, density, ray_indices=ray_indices, n_rays=rays
+        )[0]
+
+        def per_ray(x: Tensor | None) -> Tensor:
+            return nerfacc.accumulate_along_rays(weights, x, ray_indices, rays)
+
+        t_mid = 0.5 * (t_starts + t_ends)
+        return per_ray(values), per_ray(None)[:, 0], per_ray(t_mid[:, None])[:, 0], weights
+
+    def march(origins, directions, jitter, occupied, near, far, step_size, capacity, aabb):
+        return nerfacc.traverse_grids(
+            origins, directions, occupied[None], aabb, near_planes=near, far_planes=far, step_size=step_size
+        )[1].vals
+
+    def with_aabb(arguments: Arguments) -> Arguments:
+        box = [0, 0, 0, *arguments["occupied"].shape]
+        return arguments | {"aabb": torch.tensor([box], device=device, dtype=torch.float32)}
+
+    rows = {
+        "composite_rays": Row("nerfacc", "peer", composite, adapt=with_ray_indices, compiles=True),
+        "march_rays": Row(
+            "nerfacc, its own lattice", "peer", march, adapt=with_aabb, comparable=False, compiles=True
+        ),
+    }
+    return [rows[op]] if op in rows else []

@@ -1,0 +1,221 @@
+"""Where the time of a training step goes: each stage over what it cannot do without, and what the GPU waits for.
+
+A real run is left near its end. The step is timed as it trains, on a GPU as one CUDA graph; its stages are told apart
+in plain steps, whose kernels are the same ones: what an operation launches is its stage's. Legend: P pixels, R rays,
+M samples, V vertices of their cells, L vertices visited, C channels of the grids.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile
+
+from nerf.benchmarks.figures import Figures
+from nerf.benchmarks.gpu_idle import idle_share
+from nerf.benchmarks.ops_cases import FLOAT, LONG, SIZES, touched_vertices
+from nerf.benchmarks.timing import Stopwatch, matmul_rate, measure_ceilings
+from nerf.rendering.render import visible_samples
+from nerf.runs.run import TrainingRun
+from nerf.training.cuda_graph import WARM_UP_STEPS, StepRunner
+from nerf.training.loop import step_runner
+from nerf.training.state import make_sampler
+from nerf.training.step import TrainStep
+from nerf.training.total_variation import TV_SUBSETS
+
+LEAVE_AT = 0.9  # of the run: all of its settings are what they will be, and nothing has ended yet
+STEPS = {"cuda": 200, "cpu": 5}  # timed
+PROFILED_STEPS = {"cuda": 20, "cpu": 5}
+OTHERS = "other kernels of PyTorch"
+STAGES = {
+    "pixels and rays": ("nerf::sample_images", "nerf::camera_rays"),
+    "march": ("nerf::march_visible",),
+    "interpolate": ("nerf::interpolate_trilinear",),
+    "basis": ("nerf::contract_basis",),
+    "composite": ("nerf::composite_rays",),
+    "MLP": ("Bf16Mlp", "aten::linear"),
+    "distortion": ("nerf::distortion_loss", "nerf::distortion_loss_backward"),
+    "MLP backward": ("HalfMlpBackward", "AddmmBackward0", "ReluBackward0"),
+    "composite backward": ("nerf::composite_rays_backward",),
+    "basis backward": ("nerf::contract_basis_backward",),
+    "interpolate backward": ("nerf::interpolate_trilinear_grad", "nerf::interpolate_trilinear_backward"),
+    "total variation": ("nerf::total_variation_grad",),
+    "adam": ("nerf::adam_step",),
+}
+STAGE_OF = {operation: stage for stage, operations in STAGES.items() for operation in operations}
+OF_BACKWARD = "autograd::engine::evaluate_function: "
+
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a stage cannot do without."""
+
+    num_bytes: int  # that cross memory, each once: inputs, vertices that are touched, outputs
+    operations: int = 0  # additions and multiplications of matrices
+    reductions: int = 0  # floats added to memory that others may add to as well
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How much there is in one step: P, R, M, V, L and C."""
+
+    pixels: int
+    rays: int
+    samples: int
+    vertices: int
+    visited: int
+    channels: int
+
+
+def measure_step(run: TrainingRun) -> Figures:
+    """Trains the run to LEAVE_AT of its schedule, then times its steps and takes them apart.
+
+    Returns what the step is of (field, resolution and the numbers of Batch), step_ms, idle_share (on a GPU), ceilings
+    and stages: stage, launches, ms, work, floor_ms (None for other kernels of PyTorch).
+    Raises nerf.training.TrainingStopped as training does.
+    """
+    for look in run.train():
+        if look.progress >= LEAVE_AT:
+            break
+    config, state, device = run.config, run.state, run.state.field.backend.device
+    on_gpu, count = device.type == "cuda", STEPS[device.type]
+    batch = draw_batch(run)
+    step = TrainStep(config, state)
+    recorded, plain = step_runner(config, state, step), StepRunner(step)
+
+    def steps(count: int, runner: StepRunner = recorded) -> None:
+        for _ in range(count):
+            state.batches.advance(config.train.rays_per_step, state.background)
+            runner.step()
+
+    steps(WARM_UP_STEPS + 2)
+    step_ms = _wall_ms(lambda: steps(count), device) / count
+    idle = idle_share(lambda: steps(count), device) if on_gpu else None
+    watch = Stopwatch(device, repeats=10, seconds=0.5)
+    copy_bytes = measure_ceilings(watch, SIZES["full" if on_gpu else "small"].ceiling_bytes).copy_bytes["median"]
+    products = matmul_rate(watch)["median"]
+    spent = time_by_stage(lambda count: steps(count, plain), device)
+    state.batches.stop_prefetch()
+    stages = []
+    for stage, work in (work_of_step(run, batch) | {OTHERS: None}).items():
+        if stage in spent:
+            launches, ms = spent[stage]
+            floor = work and 1e3 * max(work.num_bytes / copy_bytes, work.operations / products)
+            needs = {"work": work and asdict(work), "floor_ms": floor}
+            stages.append({"stage": stage, "launches": launches, "ms": ms, **needs})
+    return {
+        "field": config.field.name,
+        "resolution": list(state.field.resolution),
+        **asdict(batch),
+        "step_ms": step_ms,
+        "idle_share": idle,
+        "ceilings": {"copy_bytes": copy_bytes, "matmul_operations": products},
+        "stages": stages,
+    }
+
+
+def draw_batch(run: TrainingRun) -> Batch:
+    """Counts what a batch of the run as it is now has to do with. Waits for the device."""
+    state, field, pixels = run.state, run.state.field, run.config.train.rays_per_step
+    sampler = make_sampler(run.config, state)
+    rays, jitter = state.batches.draw_rays(pixels, state.rays_per_pixel)
+    samples = visible_samples(field, sampler, rays, jitter)
+    visited = state.optimizer.vertex_rows
+    return Batch(
+        pixels=pixels,
+        rays=len(rays),
+        samples=len(samples.t_starts),
+        vertices=touched_vertices(samples.coords(sampler.grid_map), field.resolution),
+        visited=math.prod(field.resolution) if visited is None else len(visited),
+        channels=sum(grid.shape[-1] for grid in _grids(run)),
+    )
+
+
+def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
+    """What each stage needs for the batch at least, in the order of STAGES."""
+    config, state = run.config, run.state
+    p, r, m, v, c = batch.pixels, batch.rays, batch.samples, batch.vertices, batch.channels
+    grids, composited = _grids(run), state.field.composited_grid
+    of_samples, of_rays, points = FLOAT * m, LONG * (r + 1), 3 * FLOAT * m
+    shown = 3 if composited is None else composited.shape[-1]  # channels of what is composited
+    functions = grids[1].shape[-1] // 3  # of the harmonics
+    # The MLP sees pixels where what is composited is shaded, else samples.
+    seen = m if composited is None else p
+    layers = [group.parameter for group in state.optimizer.groups if group.parameter.dim() == 2]
+    weights = sum(layer.numel() for layer in layers)
+    ends = seen * (layers[0].shape[1] + layers[-1].shape[0]) if layers else 0
+    loss = config.loss
+    smooth = state.clock.progress < loss.tv_until
+    smoothed = sum(
+        g.shape[-1] for g, weight in zip(grids, (loss.tv_density, loss.tv_color), strict=True) if smooth and weight > 0
+    )
+    turn = 0 if smooth or loss.tv_everywhere == 0 else batch.visited // TV_SUBSETS  # vertices
+    # Gradients are looked at on all vertices that are visited; the rest is read and written where there is one.
+    dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
+    listed = 0 if state.optimizer.vertex_rows is None else LONG * batch.visited * len(grids)
+    cells = math.prod(n - 1 for n in state.field.resolution)
+    composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
+    work = {
+        "pixels and rays": Work(p * (2 * LONG + 4 + 4 * FLOAT) + r * 6 * FLOAT),
+        "march": Work(9 * FLOAT * r + cells + FLOAT * v + of_rays + m * (LONG + 5 * FLOAT)),
+        "interpolate": Work(points * len(grids) + FLOAT * c * (v + m)),
+        "basis": Work(LONG * m + FLOAT * (r * functions + m * (grids[1].shape[-1] + 3))),
+        "composite": Work(composite),
+        "MLP": Work(FLOAT * (weights + ends), 2 * seen * weights),
+        "distortion": Work(2 * (3 * of_samples + FLOAT * r + of_rays) + of_samples),
+        "MLP backward": Work(FLOAT * (2 * weights + ends), 4 * seen * weights),
+        "composite backward": Work(composite + of_samples * (2 + shown)),
+        "interpolate backward": Work(points * len(grids) + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
+        "total variation": Work(FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn),
+        "adam": Work(FLOAT * (batch.visited * c + 7 * (v + turn) * c + 8 * dense) + listed),
+    }
+    work["basis backward"] = work["basis"]
+    return {stage: work[stage] for stage in STAGES}
+
+
+def _grids(run: TrainingRun) -> list[torch.nn.Parameter]:
+    return [group.parameter for group in run.state.optimizer.groups if group.on_vertices]
+
+
+def time_by_stage(steps: Callable[[int], None], device: torch.device) -> dict[str, tuple[float, float]]:
+    """Launches (calls on a CPU) and milliseconds of each stage, means over steps. steps(count) queues so many."""
+    on_gpu, count = device.type == "cuda", PROFILED_STEPS[device.type]
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu
+    steps(2)
+    with profile(activities=activities) as recorded:
+        steps(count)
+        if on_gpu:
+            torch.cuda.synchronize(device)
+    spent: dict[str, list[float]] = {}
+    for event in recorded.events():
+        if event.device_type != DeviceType.CPU:
+            continue
+        taken = [kernel.duration for kernel in event.kernels] if on_gpu else [event.self_cpu_time_total]
+        spent.setdefault(stage_of(names_up(event)), []).extend(taken)
+    return {stage: (len(taken) / count, sum(taken) / 1e3 / count) for stage, taken in spent.items() if taken}
+
+
+def stage_of(names: Iterable[str]) -> str:
+    """The stage of an event by its name and those of what it is part of, the innermost first."""
+    known = (STAGE_OF.get(name.removeprefix(OF_BACKWARD)) for name in names)
+    return next((stage for stage in known if stage is not None), OTHERS)
+
+
+def names_up(event: FunctionEvent | None) -> Iterable[str]:
+    """The name of an event and of those that it is part of."""
+    while event is not None:
+        yield event.name
+        event = event.cpu_parent
+
+
+def _wall_ms(work: Callable[[], None], device: torch.device) -> float:
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return 1e3 * (time.perf_counter() - began)

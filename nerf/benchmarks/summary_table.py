@@ -1,0 +1,84 @@
+"""The one table of README.md: the newest figures of each scene beside two other systems in the same time."""
+
+import statistics
+
+from nerf.benchmarks.baselines import comparable_psnr, merged, psnr_after
+from nerf.benchmarks.capture_table import by_settings, median, settings
+from nerf.benchmarks.figures import GIB
+from nerf.benchmarks.tables import markdown_table
+
+BESIDE = ("instant-ngp", "SVRaster")
+
+
+def summary_table(results: list[dict]) -> str:
+    """A line for each budget of the curve, for each capture on a GPU, and for the bundled scene."""
+    curves = [result for result in results if "budgets" in result]
+    baselines = next(result for result in results if "systems" in result)
+    others = [result for result in results if "system" in result]
+    runs = [result for result in results if "psnr" in result]
+    header = ["scene", "size", "training s", "PSNR dB", "SSIM", *BESIDE, "GiB", "ms/frame", "device", "commit"]
+    lines = [_bundled(run) for run in runs if run["scene"] == "bricks"]
+    commits = {budget["seconds"]: curve["commit"] for curve in curves for budget in curve["budgets"]}
+    systems = {system["name"]: system for system in baselines["systems"]}
+    for budget in merged(curves):
+        beside = [psnr_after(systems[name], budget["seconds"]) for name in BESIDE]
+        lines.append(
+            [
+                curves[0]["scene"],
+                "x".join(map(str, curves[0]["image_size"])),
+                f"{budget['seconds']:g}",
+                f"{comparable_psnr(budget)['median']:.2f}",
+                f"{budget['ssim']['median']:.3f}",
+                *("-" if psnr is None else f"{psnr:.2f}" for psnr in beside),
+                f"{budget['peak_memory_bytes']['high'] / GIB:.1f}",
+                f"{1e3 * budget['render_seconds_per_view']['median']:.1f}",
+                curves[0]["device"],
+                commits[budget["seconds"]][:7],
+            ]
+        )
+    lines += [_capture(seeds, others) for seeds in _defaults(runs)]
+    return markdown_table(header, lines)
+
+
+def _bundled(run: dict) -> list[str]:
+    return [*_ends([run], f"{run['train_seconds']:.0f}", ["-", "-"])]
+
+
+def _defaults(runs: list[dict]) -> list[list[list[dict]]]:
+    """Of each capture's runs on a GPU those with the fewest settings."""
+    groups = [seeds for seeds in by_settings(runs) if seeds[0]["scene"] != "bricks" and "CPU" not in seeds[0]["device"]]
+    first: dict[str, list[dict]] = {}
+    for seeds in sorted(groups, key=lambda seeds: len(settings(seeds[0]))):
+        first.setdefault(seeds[0]["scene"], seeds)
+    return [first[scene] for scene in sorted(first)]
+
+
+def _capture(seeds: list[dict], others: list[dict]) -> list[str]:
+    seconds = median(seeds, lambda run: run["train_seconds"])
+    beside = []
+    for name in BESIDE:
+        found = [
+            look["psnr"]["mean"]
+            for file in others
+            for run in file["runs"]
+            for look in run["looks"]
+            if file["system"] == name and run["scene"] == seeds[0]["scene"] and look["seconds"] <= seconds
+        ]
+        beside.append(f"{max(found):.2f}" if found else "-")
+    return _ends(seeds, f"{seconds:.0f}", beside)
+
+
+def _ends(seeds: list[dict], seconds: str, beside: list[str]) -> list[str]:
+    run = seeds[0]
+    return [
+        run["scene"],
+        "x".join(map(str, run["image_size"])),
+        seconds,
+        f"{statistics.median(one['psnr']['mean'] for one in seeds):.2f}",
+        f"{median(seeds, lambda one: one['ssim']['mean']):.3f}",
+        *beside,
+        f"{max(one['peak_memory_bytes'] for one in seeds) / GIB:.1f}",
+        f"{1e3 * median(seeds, lambda one: one['render_seconds_per_view']):.1f}",
+        run["device"],
+        run["commit"][:7],
+    ]

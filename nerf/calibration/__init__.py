@@ -1,0 +1,1 @@
+"""What is learned of the cameras beside the scene: poses and exposure."""

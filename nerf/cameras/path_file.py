@@ -1,0 +1,172 @@
+"""Camera paths as JSON files in nerfstudio's format: written, and read with every mistake answered.
+
+    {"camera_type": "perspective", "render_width": 800, "render_height": 600, "fps": 30, "seconds": 2,
+     "camera_path": [{"camera_to_world": [16 numbers, row by row], "fov": 50, "aspect": 1.333}, ...]}
+
+camera_to_world has OpenGL axes (x right, y up, looking along -z), as ours do. Its world is taken to be the data set's:
+nerfstudio moves and scales a scene before it trains, so a path made in its viewer fits only where that was switched
+off. fov is the vertical angle of view in degrees, pixels are square, the principal point is the middle.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nerf.cameras.cameras import Cameras, focal_from_fov
+from nerf.cameras.se3 import RIGID_TOLERANCE
+from nerf.errors import UserError
+from nerf.files import read_json, replacing, shown
+
+MAX_SIZE = 16384  # pixels along an edge; what H.264 can store
+ASPECT_TOLERANCE = 0.02  # rounding to whole pixels and to a few digits
+
+
+@dataclass(frozen=True)
+class CameraPath:
+    """The cameras of a path file and its frames per second, None where it names none."""
+
+    cameras: Cameras
+    fps: float | None
+
+
+def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
+    """Writes cameras as a path file; missing folders are created.
+
+    Of the intrinsics, the format holds the vertical angle of view alone: where pixels are not square or the principal
+    point is not the middle, fx, cx and cy are lost. fps: frames per second. Raises UserError where path cannot be
+    written.
+    """
+    last_row = [0.0, 0.0, 0.0, 1.0]
+    entries = [
+        {
+            "camera_to_world": [*pose.flatten().tolist(), *last_row],
+            "fov": math.degrees(2 * math.atan(0.5 * cameras.height / fy)),
+            "aspect": cameras.width / cameras.height,
+        }
+        for pose, fy in zip(cameras.c2w.cpu(), cameras.intrinsics[:, 1].tolist())
+    ]
+    content = {
+        "camera_type": "perspective",
+        "render_width": cameras.width,
+        "render_height": cameras.height,
+        "fps": fps,
+        "seconds": len(cameras) / fps,
+        "camera_path": entries,
+    }
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def read_camera_path(path: Path) -> CameraPath:
+    """Reads a path file: float32 cameras on the CPU, and the frame rate.
+
+    The frame rate is fps, or else the number of frames by seconds. A scale in camera_to_world is taken out. Raises
+    UserError, naming file and entry, for a file that is missing or not JSON, for missing keys, wrong counts, numbers
+    that are not finite, matrices that are no poses, angles out of range, and cameras other than perspective ones.
+    """
+    content = _read_object(path)
+    kind = content.get("camera_type", "perspective")
+    if not isinstance(kind, str) or kind.lower() != "perspective":
+        raise UserError(
+            f"{path}: camera_type is {shown(kind)}, but only pinhole cameras can be rendered; "
+            "export the path again with camera_type 'perspective'."
+        )
+    width, height = (_size(path, content, key) for key in ("render_width", "render_height"))
+    entries = content.get("camera_path")
+    if not isinstance(entries, list) or not entries:
+        raise UserError(
+            f"{path}: key 'camera_path' is {shown(entries)}, expected a list of at least one camera; "
+            "add cameras to the path and export it again."
+        )
+    poses, intrinsics = [], []
+    for index, entry in enumerate(entries):
+        where = f"{path}: camera_path[{index}]"
+        if not isinstance(entry, dict):
+            raise UserError(f"{where} is {shown(entry)}, expected an object with camera_to_world and fov; correct it.")
+        poses.append(_pose(where, entry))
+        fov = _number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
+        focal = focal_from_fov(height, math.radians(fov))
+        _check_aspect(where, entry, width, height)
+        intrinsics.append([focal, focal, width / 2, height / 2])
+    cameras = Cameras(torch.stack(poses).float(), torch.tensor(intrinsics), width, height)
+    return CameraPath(cameras, _frame_rate(path, content, len(poses)))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise UserError(f"{path}: no such file, expected a camera path in nerfstudio's JSON format; correct path=.")
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(
+            f"{path}: holds {shown(content)}, expected an object with the key 'camera_path'; export the path again."
+        )
+    return content
+
+
+def _number(where: str, holder: dict[str, Any], key: str, low: float, high: float, meaning: str) -> float:
+    """The number under a key, between low and high, neither included."""
+    value = holder.get(key)
+    if value is None:
+        raise UserError(f"{where}: key '{key}' is missing, expected {meaning}; add it.")
+    if not isinstance(value, float) or not low < value < high:  # NaN is in no range
+        limits = "above 0" if math.isinf(high) else f"between {low:g} and {high:g}"
+        raise UserError(f"{where}: {key} is {shown(value)}, expected {meaning}, a number {limits}; correct it.")
+    return value
+
+
+def _size(path: Path, content: dict[str, Any], key: str) -> int:
+    size = _number(str(path), content, key, 0, MAX_SIZE + 1, "the size of the frames in pixels")
+    if size != round(size):
+        raise UserError(f"{path}: {key} is {size:g}, expected a whole number of pixels; correct it.")
+    return round(size)
+
+
+def _frame_rate(path: Path, content: dict[str, Any], frames: int) -> float | None:
+    if content.get("fps") is not None:
+        return _number(str(path), content, "fps", 0, math.inf, "the frames per second")
+    if content.get("seconds"):  # 0 is what viewers write for a path without a length
+        return frames / _number(str(path), content, "seconds", 0, math.inf, "the length of the video")
+    return None
+
+
+def _check_aspect(where: str, entry: dict[str, Any], width: int, height: int) -> None:
+    """aspect says again what the picture's size says; 1 beside another size is how several programs leave it out."""
+    if entry.get("aspect") is None:
+        return
+    aspect = _number(where, entry, "aspect", 0, math.inf, "width by height")
+    if aspect != 1 and abs(aspect * height / width - 1) > ASPECT_TOLERANCE:
+        raise UserError(
+            f"{where}: aspect is {aspect:g}, but render_width x render_height is {width}x{height}, which is "
+            f"{width / height:g}; correct one of them (width= and height= still choose another size)."
+        )
+
+
+def _pose(where: str, entry: dict[str, Any]) -> torch.Tensor:
+    """camera_to_world as a pose [3,4] float64."""
+    values = entry.get("camera_to_world")
+    if not isinstance(values, list) or len(values) != 16:
+        found = f"a list of {len(values)}" if isinstance(values, list) else shown(values)
+        raise UserError(
+            f"{where}: camera_to_world is {found}, expected 16 numbers, a 4x4 matrix row by row; correct it."
+        )
+    for value in values:
+        if not isinstance(value, float) or not math.isfinite(value):
+            raise UserError(f"{where}: camera_to_world holds {shown(value)}, expected finite numbers; correct it.")
+    matrix = torch.tensor(values, dtype=torch.float64).view(4, 4)
+    last_row = matrix.new_tensor([0.0, 0.0, 0.0, 1.0])
+    if not torch.allclose(matrix[3], last_row, rtol=0, atol=1e-6):
+        transposed = torch.allclose(matrix[:, 3], last_row, rtol=0, atol=1e-6)
+        hint = "; it is written column by column, transpose it." if transposed else "; correct it."
+        raise UserError(f"{where}: camera_to_world ends with {matrix[3].tolist()}, expected the row 0, 0, 0, 1{hint}")
+    volume = torch.linalg.det(matrix[:3, :3])
+    rotation = matrix[:3, :3] / volume.clamp(min=1e-30) ** (1 / 3)  # huge where it mirrors
+    if (rotation.T @ rotation - torch.eye(3)).abs().max() > RIGID_TOLERANCE:
+        raise UserError(
+            f"{where}: camera_to_world is not a rotation, a scale and a shift (it mirrors or shears, determinant "
+            f"{volume.item():.3g}); expected a camera's pose; export it again."
+        )
+    return torch.cat([rotation, matrix[:3, 3:]], dim=1)

@@ -1,0 +1,146 @@
+"""Camera paths for videos: an orbit and a spiral that are read off the training cameras.
+
+A scene carries no note of where its middle is or which way is up, but the person or script that took the
+pictures knew both, so the poses tell. All estimates are made in float64 on the CPU.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.linalg import cross
+from torch.nn.functional import normalize
+
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.poses import estimate_target, estimate_up, look_at
+
+MIN_ELEVATION = math.radians(10)
+MAX_ELEVATION = math.radians(60)
+
+
+# The spiral: turns before it closes, half the change of its distance to the scene, and how far it swings at most, both
+# as a share of that distance.
+SPIRAL_TURNS = 2
+SPIRAL_BREATH = 0.15
+SPIRAL_SWING = 0.35
+SPIRAL_MAX_ELEVATION = math.radians(75)
+
+# Cameras whose directions, seen along the up axis, have a mean at least this long (1 = all agree) stand on one side of
+# the scene.
+MIN_AGREEMENT = 0.5
+
+
+def orbit(cameras: Cameras, views: int) -> Cameras:
+    """A closed circle of views around what the training cameras look at, on their own level and distance.
+
+    The target is the point nearest to all optical axes, up comes from the cameras' horizons, and radius and
+    elevation are the medians over the cameras, the elevation clamped to 10..60 degrees. The views are evenly
+    spaced and counterclockwise seen from above; view 0 follows the last without a jump or a repeated frame.
+
+    views: number of views. Returns views cameras of the dtype and device of cameras with the size and the
+    intrinsics of camera 0, without its lens. Raises ValueError for views below 1, and if the cameras do not surround a
+    target: only one camera, parallel optical axes, or cameras that look outwards.
+    """
+    ring = _viewpoints(cameras, views)
+    elevation = ring.elevations.quantile(0.5).clamp(MIN_ELEVATION, MAX_ELEVATION)
+    # Start in the direction of the camera farthest from the up axis, the one whose azimuth is best defined.
+    start = normalize(ring.horizontal[ring.horizontal.norm(dim=1).argmax()], dim=0)
+    azimuth = torch.arange(views, dtype=torch.float64)[:, None] * (2 * math.pi / views)
+    around = torch.cos(azimuth) * start + torch.sin(azimuth) * cross(ring.up, start)
+    offsets = ring.radius * (torch.cos(elevation) * around + torch.sin(elevation) * ring.up)
+    return _looking_inwards(cameras, ring, offsets)
+
+
+def spiral(cameras: Cameras, views: int) -> Cameras:
+    """A closed spiral of views around the mean training camera, all looking at what the training cameras look at.
+
+    The camera swings on an ellipse across the mean viewing direction, as wide as 90 percent of the training cameras
+    spread there but not beyond SPIRAL_SWING of the distance, for SPIRAL_TURNS turns, while that distance grows and
+    shrinks once by SPIRAL_BREATH (as the paths of Mildenhall et al. 2019, Local Light Field Fusion). Cameras all around
+    the scene have no mean direction worth the name: then it is that of the one farthest from the up axis, at their
+    median elevation.
+
+    views, result and errors: see orbit.
+    """
+    ring = _viewpoints(cameras, views)
+    middle = _mean_direction(ring)
+    right = normalize(cross(ring.up, middle), dim=0)
+    upward = cross(middle, right)
+    widest = SPIRAL_SWING * ring.radius
+    across, along = ((ring.offsets @ axis).abs().quantile(0.9).clamp(max=widest) for axis in (right, upward))
+    turn = torch.arange(views, dtype=torch.float64)[:, None] * (2 * math.pi / views)
+    swing = across * torch.cos(SPIRAL_TURNS * turn) * right + along * torch.sin(SPIRAL_TURNS * turn) * upward
+    distance = ring.radius * (1 + SPIRAL_BREATH * torch.sin(turn))
+    return _looking_inwards(cameras, ring, distance * normalize(ring.radius * middle + swing, dim=1))
+
+
+@dataclass(frozen=True)
+class _Viewpoints:
+    """The training cameras as seen from what they look at; float64, world units, on the CPU."""
+
+    target: Tensor  # [3]
+    up: Tensor  # [3] unit
+    offsets: Tensor  # [I,3] from the target to the cameras
+    horizontal: Tensor  # [I,3] the part of the offsets across up
+    elevations: Tensor  # [I] radians above the target's horizon
+    radius: Tensor  # [] median distance
+
+
+def _viewpoints(cameras: Cameras, views: int) -> _Viewpoints:
+    if views < 1:
+        raise ValueError(f"views: found {views}, expected at least 1")
+    c2w = cameras.c2w.double().cpu()
+    target, up = estimate_target(c2w), estimate_up(c2w)
+    offsets = c2w[:, :, 3] - target
+    altitude = offsets @ up
+    horizontal = offsets - altitude[:, None] * up
+    elevations = torch.atan2(altitude, horizontal.norm(dim=1))
+    return _Viewpoints(target, up, offsets, horizontal, elevations, offsets.norm(dim=1).quantile(0.5))
+
+
+def _mean_direction(ring: _Viewpoints) -> Tensor:
+    """Unit direction [3] from the target to the mean camera, kept off the up axis so that it fixes what is upright."""
+    mean = normalize(ring.offsets, dim=1).mean(dim=0)
+    across = mean - (mean @ ring.up) * ring.up
+    elevation = torch.atan2(mean @ ring.up, across.norm())
+    if across.norm() < MIN_AGREEMENT:
+        across = ring.horizontal[ring.horizontal.norm(dim=1).argmax()]
+        elevation = ring.elevations.quantile(0.5)
+    elevation = elevation.clamp(-SPIRAL_MAX_ELEVATION, SPIRAL_MAX_ELEVATION)
+    return torch.cos(elevation) * normalize(across, dim=0) + torch.sin(elevation) * ring.up
+
+
+def _looking_inwards(cameras: Cameras, ring: _Viewpoints, offsets: Tensor) -> Cameras:
+    """Upright pinholes at offsets [views,3] from the target that look at it, otherwise as the first of cameras."""
+    poses = torch.stack([look_at(ring.target + offset, ring.target, ring.up) for offset in offsets])
+    intrinsics = cameras.intrinsics[:1].repeat(len(offsets), 1)
+    return Cameras(poses.to(cameras.c2w), intrinsics, *cameras.size(0))
+
+
+def tour(cameras: Cameras, count: int) -> list[int]:
+    """Up to count of the cameras, by their index, for a path around the scene without long ways across it.
+
+    They are spread evenly over all cameras in the order of their azimuth around what they look at, and begin after the
+    widest gap. Cameras that look at nothing together, as those of a walk, keep the order of the list.
+    count: at least 1.
+    """
+    order = torch.arange(len(cameras))
+    if looks_at_something(cameras):
+        ring = _viewpoints(cameras, views=1)
+        east = normalize(ring.horizontal[ring.horizontal.norm(dim=1).argmax()], dim=0)
+        azimuth = torch.atan2(ring.horizontal @ cross(ring.up, east), ring.horizontal @ east)
+        azimuth, order = azimuth.sort()
+        gaps = torch.remainder(azimuth - azimuth.roll(1), 2 * math.pi)  # in front of each camera
+        order = order.roll(-int(gaps.argmax()))
+    steps = torch.linspace(0, len(order) - 1, min(count, len(order))).round().long()
+    return order[steps].tolist()
+
+
+def looks_at_something(cameras: Cameras) -> bool:
+    """Whether the cameras surround a target that they look at, as orbit and spiral need it."""
+    try:
+        estimate_target(cameras.c2w.double().cpu())
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""A smooth path through given cameras: positions on a Catmull-Rom spline, rotations on a quaternion spline.
+
+Legend: K key cameras, N points of the path. A parameter u runs from 0 to K - 1 and is whole at the key cameras. All
+arithmetic is in float64 on the CPU. Quaternions are [..., 4], real part first, unit.
+"""
+
+import torch
+from torch import Tensor
+
+from nerf.cameras.cameras import Cameras
+
+# Speed is measured on this many pieces of the way between two key cameras.
+PIECES = 256
+
+# A turn on the spot takes as long as a walk of this share of the path's mean radius of turning: far less than a camera
+# moves that turns because it goes around something, so that only true turns on the spot are slowed by it.
+TURNING_SHARE = 0.25
+
+
+def interpolate(cameras: Cameras, views: int) -> Cameras:
+    """A path of views cameras through all given ones, in their order, at an even speed; it ends on the first and last.
+
+    Intrinsics change in proportion between the key cameras. Returns views pinholes of the dtype and device of cameras,
+    of the size of the first, without lenses. Raises ValueError for views below 2 and fewer than 2 cameras.
+    """
+    for name, count in (("views", views), ("cameras", len(cameras))):
+        if count < 2:
+            raise ValueError(f"{name}: found {count}, expected at least 2")
+    cameras = cameras.resized(*cameras.size(0))
+    c2w = cameras.c2w.double().cpu()
+    u = even_speed(c2w, views)
+    first, share = _segment(u, len(cameras))
+    keys = cameras.intrinsics.double().cpu()
+    intrinsics = torch.lerp(keys[first], keys[first + 1], share)
+    return Cameras(
+        interpolate_poses(c2w, u).to(cameras.c2w), intrinsics.to(cameras.intrinsics), cameras.width, cameras.height
+    )
+
+
+def even_speed(c2w: Tensor, views: int) -> Tensor:
+    """Parameters [views] of points at equal distances along the path through c2w [K,3,4], from 0 to K - 1."""
+    segments = len(c2w) - 1
+    u = torch.linspace(0, segments, PIECES * segments + 1, dtype=torch.float64)
+    poses = interpolate_poses(c2w, u)
+    moved = poses[:, :, 3].diff(dim=0).norm(dim=1)
+    turned = _angle_between(poses[:-1, :, :3], poses[1:, :, :3])
+    turning_radius = moved.sum() / turned.sum() if moved.sum() > 0 and turned.sum() > 0 else moved.new_tensor(1.0)
+    length = torch.maximum(moved, TURNING_SHARE * turning_radius * turned)
+    length = length + 1e-9 * length.sum() / len(length) + 1e-30  # cameras that all are the same still have an order
+    travelled = torch.nn.functional.pad(length.cumsum(0), (1, 0))
+    wanted = torch.linspace(0, 1, views, dtype=torch.float64) * travelled[-1]
+    piece = torch.searchsorted(travelled, wanted, right=True).clamp(1, len(u) - 1) - 1
+    share = (wanted - travelled[piece]) / length[piece]
+    return torch.lerp(u[piece], u[piece + 1], share.clamp(0, 1))
+
+
+def interpolate_poses(c2w: Tensor, u: Tensor) -> Tensor:
+    """Poses [N,3,4] float64 at parameters u [N] of the path through c2w [K,3,4]; K >= 2."""
+    positions = _catmull_rom(c2w[:, :, 3], u)
+    rotations = rotation_from_quaternion(_squad(quaternion_from_rotation(c2w[:, :, :3]), u))
+    return torch.cat([rotations, positions[:, :, None]], dim=-1)
+
+
+def _segment(u: Tensor, keys: int) -> tuple[Tensor, Tensor]:
+    """Index [N] of the key camera before each parameter, and the share [N,1] of the way to the next."""
+    first = u.floor().long().clamp(0, keys - 2)
+    return first, (u - first)[:, None]
+
+
+def _catmull_rom(points: Tensor, u: Tensor) -> Tensor:
+    """Centripetal Catmull-Rom spline [N,3] through points [K,3] (Catmull and Rom 1974; Yuksel et al. 2011).
+
+    The time between two points is the square root of their distance: no loops and no overshoot where one pair is close
+    and the next far apart. At the ends the neighbour that is missing is the last but one, mirrored.
+    """
+    points = torch.cat([2 * points[:1] - points[1:2], points, 2 * points[-1:] - points[-2:-1]])
+    times = points.diff(dim=0).norm(dim=1).sqrt()
+    times = times.clamp(min=1e-6 * times.max().item() or 1.0)[:, None]
+    speeds = points.diff(dim=0) / times
+    around = (points[2:] - points[:-2]) / (times[1:] + times[:-1])
+    tangents = speeds[:-1] - around + speeds[1:]  # of the quadratic through a point and its two neighbours
+
+    first, x = _segment(u, len(points) - 2)
+    start, end, time = points[first + 1], points[first + 2], times[first + 1]
+    from_start = (1 + 2 * x) * start + x * time * tangents[first]
+    from_end = (3 - 2 * x) * end - (1 - x) * time * tangents[first + 1]
+    return (1 - x).square() * from_start + x.square() * from_end
+
+
+def _squad(keys: Tensor, u: Tensor) -> Tensor:
+    """Quaternion spline [N,4] through keys [K,4]: spherical quadrangle interpolation (Shoemake 1987).
+
+    q and -q are one rotation; slerp goes the shorter way whichever is given.
+    """
+    conjugate = _conjugate(keys)
+    inner = keys.clone()
+    to_next = _log(_multiply(conjugate[1:-1], keys[2:]))
+    to_previous = _log(_multiply(conjugate[1:-1], keys[:-2]))
+    inner[1:-1] = _multiply(keys[1:-1], _exp(-0.25 * (to_next + to_previous)))
+    first, x = _segment(u, len(keys))
+    outer_arc = slerp(keys[first], keys[first + 1], x)
+    inner_arc = slerp(inner[first], inner[first + 1], x)
+    return slerp(outer_arc, inner_arc, 2 * x * (1 - x))
+
+
+def slerp(start: Tensor, end: Tensor, share: Tensor) -> Tensor:
+    """Quaternion [N,4] at a share [N,1] of the great arc from start to end [N,4] (Shoemake 1985)."""
+    return _multiply(start, _exp(share * _log(_multiply(_conjugate(start), end))))
+
+
+def quaternion_from_rotation(rotations: Tensor) -> Tensor:
+    """Quaternions [N,4] of rotation matrices [N,3,3].
+
+    The quaternion is the eigenvector of the largest eigenvalue of a symmetric matrix (Bar-Itzhack 2000): matrices that
+    are rotations only up to rounding give the nearest one, with no special case for half turns.
+    """
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in rotations.unbind(-2))
+    rows = [
+        [xx + yy + zz, zy - yz, xz - zx, yx - xy],
+        [zy - yz, xx - yy - zz, xy + yx, xz + zx],
+        [xz - zx, xy + yx, yy - xx - zz, yz + zy],
+        [yx - xy, xz + zx, yz + zy, zz - xx - yy],
+    ]
+    symmetric = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+    return torch.linalg.eigh(symmetric).eigenvectors[..., -1]
+
+
+def rotation_from_quaternion(quaternions: Tensor) -> Tensor:
+    """Rotation matrices [N,3,3] of quaternions [N,4], which are made unit."""
+    w, x, y, z = torch.nn.functional.normalize(quaternions, dim=-1).unbind(-1)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+
+
+def _angle_between(one: Tensor, other: Tensor) -> Tensor:
+    """Angle [N] in radians of the rotation that takes one [N,3,3] to other; exact for small angles too."""
+    chord = (one - other).flatten(1).norm(dim=1)  # 2 sqrt(2) sin(angle / 2)
+    return 2 * torch.asin((chord / 8**0.5).clamp(max=1))
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Hamilton product of quaternions [N,4]."""
+    aw, av, bw, bv = a[:, :1], a[:, 1:], b[:, :1], b[:, 1:]
+    real = aw * bw - (av * bv).sum(-1, keepdim=True)
+    return torch.cat([real, aw * bv + bw * av + torch.linalg.cross(av, bv)], dim=-1)
+
+
+def _conjugate(q: Tensor) -> Tensor:
+    return torch.cat([q[:, :1], -q[:, 1:]], dim=-1)
+
+
+def _log(q: Tensor) -> Tensor:
+    """Half the rotation vector [N,3] of unit quaternions [N,4], by the shorter way around."""
+    q = torch.where(q[:, :1] < 0, -q, q)
+    sine = q[:, 1:].norm(dim=-1, keepdim=True)
+    return q[:, 1:] * torch.where(sine > 1e-12, torch.atan2(sine, q[:, :1]) / sine.clamp(min=1e-12), 1.0)
+
+
+def _exp(half: Tensor) -> Tensor:
+    """Unit quaternions [N,4] of half rotation vectors [N,3]."""
+    angle = half.norm(dim=-1, keepdim=True)
+    return torch.cat([torch.cos(angle), half * torch.sinc(angle / torch.pi)], dim=-1)

@@ -1,0 +1,1 @@
+"""The commands, one file each, and what they share. Nothing else imports Hydra."""

@@ -1,0 +1,112 @@
+"""Compare the native operations with PyTorch: time per stage, memory and PSNR, on the GPU and on the CPU.
+
+    python scripts/ablate.py dataset=lego                     every device that is here
+    python scripts/ablate.py dataset=lego device=cpu ablation.equal_steps=0
+
+A short training makes one state. From it every row, a backend on a device, takes the same rays, samples and
+Adam. The run folder gets ablation.json, and ablation.png where matplotlib is installed. The exit status is 1
+if loss or gradients of a row differ from the native ones. Without further settings the grid has 160^3 voxels
+of voxel_sh, and every fifth test view is scored.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nerf.benchmarks.ablation import AblationConfig, equal_trainings, make_start, measure_rows, speedups
+from nerf.benchmarks.ablation_plot import plot_ablation
+from nerf.benchmarks.tables import ablation_table
+from nerf.cli.hydra_app import run
+from nerf.cli.report import provenance
+from nerf.config.fields import FieldConfig
+from nerf.config.schema import Config
+from nerf.datasets.load import load_split
+from nerf.errors import UserError
+from nerf.fields.voxel_sh import VoxelShConfig
+from nerf.ops.backend import device_name, select
+
+STARTED = time.perf_counter()
+
+
+@dataclass
+class AblateScriptConfig(Config):
+    field: FieldConfig = dataclasses.field(default_factory=VoxelShConfig)
+    ablation: AblationConfig = dataclasses.field(default_factory=AblationConfig)
+
+
+def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
+    if given.backend != "auto":
+        raise UserError(
+            f"backend={given.backend} has no meaning here: an ablation measures them all; leave it out."
+        )
+    if given.poses.mode != "fixed" or given.poses.from_run is not None or given.exposure.learn:
+        raise UserError(
+            "poses=refine, poses.from_run and exposure.learn=true have no meaning here: rows take steps of a field "
+            "alone."
+        )
+    config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+    settings = given.ablation
+    native = select("native", config.device)
+    natives = [native]
+    if native.device.type == "cuda" and config.device == "auto":
+        natives.append(select("native", "cpu"))
+    images = load_split(config.dataset, "train")
+    _say(
+        f"{len(images)} views {images.cameras.described_size}; training the start of all rows"
+    )
+    start = make_start(config, settings, images, native)
+    rows = []
+    for backend in natives:
+        rows += measure_rows(start, settings, backend, config.train.rays_per_step, _say)
+    result = {
+        "scene": config.dataset.scene,
+        "field": start.config.field.name,
+        "resolution": list(start.field["resolution"]),
+        "devices": {backend.device.type: device_name(backend.device) for backend in natives},
+        "rows": rows,
+        "speedups": speedups(rows),
+        "trainings": [],
+        "settings": asdict(start.config) | {"ablation": asdict(settings)},
+        **provenance(),
+    }
+    path = _write(folder, result)  # what has been measured is safe before the long trainings
+    equal_steps = (
+        {"cuda": 3000, "cpu": 200}[native.device.type]
+        if settings.equal_steps is None
+        else settings.equal_steps
+    )
+    if equal_steps:
+        views = load_split(config.dataset, config.evaluation.split)
+        result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, _say)
+        _write(folder, result)
+    print(f"\n{ablation_table(result)}\n\n{path}")
+    picture = folder / "ablation.png"
+    print(
+        picture
+        if plot_ablation(result, picture)
+        else "no plot: matplotlib is missing; pip install matplotlib"
+    )
+    wrong = [
+        f"{row['label']} on {row['device']}" for row in rows if row["missing"] is None and not row["agrees"]
+    ]
+    if wrong:
+        print(f"error: loss or gradients differ from the native ones: {', '.join(wrong)}.", file=sys.stderr)
+        sys.exit(1)
+
+
+def _write(folder: Path, result: dict) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "ablation.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    return path
+
+
+def _say(what: str) -> None:
+    print(f"{time.perf_counter() - STARTED:4.0f} s  {what}", file=sys.stderr, flush=True)
+
+
+def command() -> None:
+    run("ablate", AblateScriptConfig, main, __doc__)

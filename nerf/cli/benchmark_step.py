@@ -1,0 +1,42 @@
+"""mode=step of benchmark.py: takes a training step apart and writes step.json."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from nerf.benchmarks.step_profile import measure_step
+from nerf.benchmarks.step_table import step_table
+from nerf.cli.benchmark_curve import compact
+from nerf.cli.report import provenance
+from nerf.config.schema import Config
+from nerf.datasets.load import load_split
+from nerf.errors import TrainingStopped, UserError
+from nerf.ops.backend import device_name, select
+from nerf.runs.run import start_on
+
+
+def run_step(config: Config, folder: Path, say: Callable[[str], None]) -> None:
+    """Trains as config says, to nine tenths of the run, and measures its steps."""
+    backend = select(config.backend, config.device)
+    if backend.name != "native":
+        raise UserError(f"backend={backend.name} has no operations to be told apart; leave it out, or see ablate.py.")
+    run = start_on(config, load_split(config.dataset, "train"), backend)
+    train = run.config.train
+    budget = f"{train.steps} steps" if train.steps else f"{train.max_seconds:g} s"
+    say(f"training {run.config.field.name} for {budget}")
+    try:
+        figures = measure_step(run)
+    except TrainingStopped as error:
+        raise UserError(f"the run stopped: {error}. {error.remedy}.") from error
+    result = {
+        "scene": config.dataset.scene,
+        "image_size": [run.images.cameras.width, run.images.cameras.height],
+        "device": device_name(backend.device),
+        "budget": {"steps": train.steps, "seconds": train.max_seconds},
+        **provenance(),
+        **figures,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "step.json"
+    path.write_text(compact(json.dumps(result, indent=1)) + "\n")
+    print(f"\n{step_table(result)}\n\n{path}")

@@ -1,0 +1,15 @@
+"""Says what this machine offers, what `auto` chooses from it and why, and checks every operation.
+
+    python -m nerf doctor
+"""
+
+import sys
+
+from nerf.diagnostics import doctor
+
+
+def command() -> int:
+    if sys.argv[1:]:
+        print(f"error: doctor takes no arguments, found {' '.join(sys.argv[1:])}.", file=sys.stderr)
+        return 2
+    return doctor.main()

@@ -1,0 +1,74 @@
+"""Score a trained run again, on any split.
+
+    python scripts/evaluate.py                      the newest run, its test views
+    python scripts/evaluate.py run=outputs/RUN split=train every=10
+    python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
+"""
+
+import datetime
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from nerf.cli.hydra_app import run
+from nerf.cli.open_run import PicturesConfig, open_run
+from nerf.cli.report import commit, print_table, score_views
+from nerf.config.commands import as_typed
+from nerf.config.settings import setting
+from nerf.evaluation.held_out_poses import pose_facts
+from nerf.evaluation.scores import SCORES
+from nerf.ops.backend import device_name
+
+
+@dataclass
+class EvaluateConfig(PicturesConfig):
+    split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
+    every: int = setting(1, "score every k-th view", low=1)
+    view_poses: str | None = setting(
+        None, "evaluation.view_poses; none = as the run had it", choices=("given", "aligned", "refined")
+    )
+    exposure: str | None = setting(
+        None, "evaluation.exposure; none = as the run had it", choices=("none", "fit")
+    )
+
+
+def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
+    opened = open_run(config)
+    settings = opened.config
+    settings.evaluation.split, settings.evaluation.every = config.split, config.every
+    settings.evaluation.view_poses = config.view_poses or settings.evaluation.view_poses
+    settings.evaluation.exposure = config.exposure or settings.evaluation.exposure
+    views = opened.views(config.split, config.every)
+    scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
+    facts = pose_facts(settings, opened.cameras, opened.given_cameras)
+    metrics = _training_facts(opened.folder) | scores.summary() | facts | {
+        "scene": settings.dataset.scene,
+        "field": settings.field.name,
+        "image_size": [views.cameras.width, views.cameras.height],
+        "split": config.split,
+        "rays_per_pixel": opened.sampler.rays_per_pixel,
+        "scored_by": {
+            "command": as_typed(sys.argv),
+            "commit": commit(),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "backend": opened.sampler.backend.name,
+            "device": device_name(opened.sampler.backend.device),
+        },
+    }
+    path = folder / "metrics.json"
+    path.write_text(json.dumps(metrics, indent=2) + "\n")
+    print_table(metrics, scores, opened.field.voxel_size)
+    print(path)
+    print(sheet)
+
+
+def _training_facts(run_folder: Path) -> dict:
+    """What the run's own metrics.json says of its training; empty for a run that was stopped before its end."""
+    path = run_folder / "metrics.json"
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    return {name: fact for name, fact in facts.items() if name not in SCORES}  # those are of another split
+
+
+def command() -> None:
+    run("evaluate", EvaluateConfig, main, __doc__)

@@ -1,0 +1,58 @@
+"""The door of all commands: `nerf NAME`, `python -m nerf NAME` and, in a checkout, `python scripts/NAME.py`.
+
+It imports the standard library alone, so that a signal gets its line while the imports take their seconds.
+"""
+
+import difflib
+import importlib
+import sys
+
+from nerf.cli import signals
+
+# Each is nerf/cli/NAME.py, imported only when it is asked for. Its command() reads sys.argv and returns the exit
+# status, or None for 0.
+COMMANDS = {
+    "train": "trains a radiance field and scores it",
+    "render": "renders a trained run along a path of cameras",
+    "evaluate": "scores a trained run again, on any split",
+    "mesh": "writes the surface of a trained run as a mesh",
+    "ablate": "takes the optimizations of a training step away one by one",
+    "benchmark": "measures operations, the stages of a step, or quality against training seconds",
+    "prepare": "makes poses for photos or a video, with COLMAP",
+    "download": "fetches scenes of Synthetic-NeRF",
+    "tables": "writes the tables of README.md and docs/ anew from docs/results/data",
+    "doctor": "versions, what `auto` chooses and why, a check of every operation; fails where one is broken",
+}
+
+
+def main() -> int:
+    """`nerf NAME ...`: runs the command that sys.argv names; returns the exit status."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("--help", "-h"):
+        print("python -m nerf COMMAND\n")
+        for name, meaning in COMMANDS.items():
+            print(f"  {name:<10} {meaning}")
+        print("\nA command's own settings: python -m nerf COMMAND --help")
+        return 0
+    name = arguments[0]
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        print(f"error: there is no command '{name}'; choose one of {', '.join(COMMANDS)}.{hint}", file=sys.stderr)
+        return 2
+    sys.argv = [f"-m nerf {name}", *arguments[1:]]  # as results record it: "python", then this
+    return command(name)
+
+
+def command(name: str) -> int:
+    """Runs the command with the arguments in sys.argv; returns the exit status."""
+    with signals.ended_at_once():
+        try:
+            module = importlib.import_module(f"nerf.cli.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            remedy = "get it with: pip install 'torch>=2.10'"
+            print(f"error: PyTorch is not installed in {sys.prefix}; {remedy}", file=sys.stderr)
+            return 1
+        return module.command() or 0

@@ -1,0 +1,36 @@
+"""The settings that name a trained run: what render.py and evaluate.py share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nerf.config.settings import setting
+from nerf.errors import UserError
+from nerf.runs.open_run import OpenRun, load
+
+
+@dataclass
+class RunConfig:
+    run: str | None = setting(None, "folder of the trained run; none = the newest in outputs", path=True)
+    backend: str = setting("auto", "which code computes", choices=("auto", "native", "torch"))
+    device: str = setting("auto", "where", choices=("auto", "cuda", "cpu"))
+
+
+@dataclass
+class PicturesConfig(RunConfig):
+    rays_per_pixel: int | None = setting(
+        None, "rays whose mean a pixel shows; none = as the run had it, fewer are faster", choices=(1, 2, 4)
+    )
+    root: str | None = setting(
+        None, "folder of the scene, if it has moved since training; dataset.root is the same", path=True
+    )
+
+
+def open_run(config: RunConfig) -> OpenRun:
+    """Loads the run that the config names. Raises UserError where there is none or it is damaged."""
+    opened = load(config.run, config.backend, config.device, getattr(config, "rays_per_pixel", None))
+    root = getattr(config, "root", None)
+    if root is not None:
+        if not Path(root).expanduser().exists():
+            raise UserError(f"dataset.root={root} is not there; expected the folder of the scene.")
+        opened.config.dataset.root = root
+    return opened

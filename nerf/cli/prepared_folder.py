@@ -1,0 +1,81 @@
+"""The folder that prepare.py makes: whose it is, what it was made of, and what of it is finished."""
+
+import fcntl
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO
+
+from nerf.cli.prepare_poses import Found
+from nerf.errors import UserError
+
+NOTE = "prepare.json"
+LOCK = "lock"
+MADE = ("images", "images.part", "sparse", "sparse.part")  # beside colmap: what prepare.py makes in OUT, and may remove
+
+
+class Prepared:
+    """OUT, held by one process at a time. Its note says what was asked for; another question is refused.
+
+    Raises UserError where OUT holds something else, was made of other photos, or is being made by another process.
+    """
+
+    def __init__(self, out: Path, asked: dict, again: bool) -> None:
+        self.out, self.asked, self.again = out, asked, again
+        self.note = out / "colmap" / NOTE
+        self._lock: IO | None = None
+
+    def __enter__(self) -> "Prepared":
+        if not self.note.exists() and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise UserError(f"{self.out} is there already and was not made by this command; name a new folder OUT.")
+        self.note.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.note.parent / LOCK).open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"{self.out} is being made by another process; wait for it.") from error
+        content = None if self.again else self._read()
+        differing = [name for name, value in self.asked.items() if content and content["asked"].get(name) != value]
+        if self.again:
+            self._discard()
+        elif differing:
+            raise UserError(
+                f"{self.out} was made with another {', another '.join(differing)}; name a new folder OUT, or add "
+                "--again to throw away what is there."
+            )
+        if content is None:
+            self._write({"asked": self.asked, "results": {}})
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.close()
+
+    def result(self, how: str) -> Found | None:
+        """What an earlier call found by matching that way, None where it did not come to its end."""
+        found = self._read()["results"].get(how)
+        return Found(**found) if found and (self.out / "sparse" / "0").is_dir() else None
+
+    def finish(self, how: str, found: Found) -> None:
+        """Notes a finished scene; it replaces one by the other way of matching."""
+        self._write({"asked": self.asked, "results": {how: asdict(found)}})
+
+    def _discard(self) -> None:
+        for name in MADE:
+            shutil.rmtree(self.out / name, ignore_errors=True)
+        for path in self.note.parent.iterdir():
+            if path.name != LOCK:
+                path.unlink()
+
+    def _read(self) -> dict | None:
+        try:
+            return json.loads(self.note.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise UserError(f"{self.note} is damaged ({error}); add --again to make {self.out} anew.") from error
+
+    def _write(self, content: dict) -> None:
+        part = self.note.with_suffix(".part")
+        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        part.replace(self.note)

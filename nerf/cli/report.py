@@ -1,0 +1,289 @@
+"""What a training run shows and leaves behind: progress bar, events, metrics, pictures."""
+
+import contextlib
+import datetime
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+from tqdm import tqdm
+
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.paths import orbit, spiral
+from nerf.config.commands import as_typed
+from nerf.config.schema import Config
+from nerf.datasets.load import load_split
+from nerf.datasets.posed_images import PosedImages
+from nerf.evaluation import held_out_poses as held_out
+from nerf.evaluation.scores import Scores, evaluate
+from nerf.fields.field import Field
+from nerf.images import visualize
+from nerf.images import write as pictures
+from nerf.images.metrics import SSIM_WINDOW
+from nerf.ops.backend import Backend, device_name
+from nerf.optim.clock import RunClock
+from nerf.rendering.background import Background
+from nerf.rendering.render import Rendering, render_image
+from nerf.rendering.sampler import RaySampler, depth_range
+from nerf.training.loop import TrainMetrics
+from nerf.training.state import TrainState, make_sampler
+
+ROOT = Path(__file__).resolve().parents[2]
+SHEET_ROWS = 4
+ORBIT_VIEWS = 60
+# Longest sides in pixels: a sheet and a video are to be looked at, and a CPU would render for longer than it trained.
+SHEET_SIDE = 1024
+ORBIT_SIDE = {"cuda": 1920, "cpu": 400}
+
+
+def save_config(folder: Path, config: Config, sources: Mapping[str, str]) -> None:
+    """Writes config.yaml: every setting, and as a comment where its value comes from.
+
+    sources: by setting; where a run that was resumed has none, what the file said of values that stay is kept.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.yaml"
+    before = _commented(path.read_text()) if path.exists() and not sources else {}
+    lines = []
+    for name, line in _named_lines(OmegaConf.to_yaml(OmegaConf.create(asdict(config)))):
+        comment = sources.get(name) or before.get((name, line), "")
+        lines.append(f"{line}  # {comment}" if comment and comment != "default" else line)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _named_lines(text: str) -> list[tuple[str, str]]:
+    """The lines of a config as YAML, each with the name of the setting that begins there."""
+    found, group = [], ""
+    for line in text.splitlines():
+        name, colon, value = line.strip().partition(":")
+        if line and not line.startswith((" ", "-")) and colon:
+            group = "" if value.strip() else f"{name}."
+            found.append((name, line))
+        else:
+            found.append((f"{group}{name}" if colon else "", line))
+    return found
+
+
+def _commented(text: str) -> dict[tuple[str, str], str]:
+    """The comments of save_config by setting and line."""
+    lines = [line.partition("  # ") for line in text.splitlines()]
+    named = _named_lines("\n".join(line for line, _, _ in lines))
+    return {(name, line): comment for (name, line), (_, _, comment) in zip(named, lines, strict=True) if comment}
+
+
+def commit() -> str:
+    """The commit of the code that runs: of the checkout, else from NERF_COMMIT, else 'unknown'."""
+    elsewhere = os.environ.get("NERF_COMMIT", "unknown")
+    if not (ROOT / ".git").exists():  # a repository around the unpacked sources is not theirs
+        return elsewhere
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return elsewhere
+    return result.stdout.strip() if result.returncode == 0 else elsewhere
+
+
+def provenance() -> dict[str, str]:
+    """What a result has to say of where it comes from, beside its device."""
+    return {
+        "torch": torch.__version__,
+        "commit": commit(),
+        "command": as_typed(sys.argv),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+class progress_bar:  # noqa: N801 - used like a function
+    """Step, PSNR, rays per second and time left of a run."""
+
+    def __init__(self, clock: RunClock) -> None:
+        self._bar = tqdm(total=100, bar_format="{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {desc}")
+
+    def __enter__(self) -> "progress_bar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.suppress(OSError):
+            self._bar.close()
+
+    def show(self, look: TrainMetrics) -> None:
+        self._bar.n = round(100 * look.progress)
+        left = look.seconds * (1 - look.progress) / max(look.progress, 1e-6)
+        dropped = f" dropped {look.dropped_rays} rays" if look.dropped_rays else ""
+        left_out = f" left out {look.skipped_steps} steps" if look.skipped_steps else ""
+        self._bar.set_description_str(
+            f"step {look.step}/{look.total_steps} PSNR {look.psnr:.2f} dB "
+            f"{look.rays_per_second / 1e3:.0f}k rays/s {look.samples_per_ray:.1f} samples/ray "
+            f"{left:.0f} s left{dropped}{left_out}",
+            refresh=False,
+        )
+        with contextlib.suppress(OSError):  # the terminal was closed: no reason to end the run
+            self._bar.refresh()
+
+
+class RunReport:
+    """Collects what a run did and writes it into its folder."""
+
+    def __init__(self, folder: Path, config: Config, backend: Backend) -> None:
+        self.folder, self.config, self.backend = folder, config, backend
+        self._started = time.perf_counter()
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # optional
+        except ImportError:
+            self._events = None
+        else:
+            self._events = SummaryWriter(str(folder))
+
+    def add(self, look: TrainMetrics) -> None:
+        if self._events is None:
+            return
+        try:
+            self._events.add_scalar("train/psnr", look.psnr, look.step)
+            self._events.add_scalar("train/rays_per_second", look.rays_per_second, look.step)
+        except OSError as error:
+            self.say(f"No more TensorBoard events are written: {error}.")
+            self._events = None
+
+    def say(self, message: str) -> None:
+        """A sentence above the progress bar."""
+        with contextlib.suppress(OSError):  # the terminal was closed: no reason to end the run
+            tqdm.write(f"note: {message}", file=sys.stderr)
+
+    def peak_memory(self) -> int:
+        """Bytes: what PyTorch reserved on the GPU, or the process' largest resident size on a CPU."""
+        if self.backend.device.type == "cuda":
+            return torch.cuda.max_memory_reserved(self.backend.device)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> Scores:
+        """Scores the run, writes metrics.json and the pictures, prints the table and the paths. Returns the scores.
+
+        cameras: the training cameras as they were given.
+        """
+        config, clock = self.config, state.clock
+        sampler, learned = make_sampler(config, state), state.cameras.to("cpu")
+        split, every = config.evaluation.split, config.evaluation.every
+        views = load_split(config.dataset, split)
+        views = held_out.place(state.field, sampler, config, views, split, learned, cameras, every)
+        scores, sheet = score_views(state.field, sampler, views, config, self.folder)
+        device = self.backend.device
+        metrics = scores.summary() | {
+            "train_seconds": clock.elapsed,
+            "steps": clock.step,
+            "pixels_per_second": clock.step * config.train.rays_per_step / clock.elapsed,
+            "peak_memory_bytes": peak_memory,
+            "backend": self.backend.name,
+            "device": device_name(device),
+            "commit": commit(),
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            "seed": config.seed,
+            "field": config.field.name,
+            "resolution": list(state.field.resolution),
+            "voxel_size": state.field.voxel_size,
+            "scene": config.dataset.scene,
+            "split": config.evaluation.split,
+            "image_size": [views.cameras.width, views.cameras.height],
+            "command": as_typed(sys.argv),
+            "torch": torch.__version__,
+        }
+        metrics |= held_out.pose_facts(config, learned, cameras)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+        if self._events is not None:
+            self._events.add_scalar("test/psnr", metrics["psnr"]["mean"], clock.step)
+            self._events.close()
+        print_table(metrics, scores, state.field.voxel_size)
+        print(self.folder / "metrics.json", sheet, sep="\n")
+        try:
+            print(write_orbit(state.field, sampler, learned, config, self.folder / "orbit.mp4"))
+        except (OSError, RuntimeError, ValueError) as error:  # the result stands without its video
+            print(f"no orbit video: {error}", file=sys.stderr)
+        return scores
+
+
+def score_views(
+    field: Field, sampler: RaySampler, views: PosedImages, config: Config, folder: Path
+) -> tuple[Scores, Path]:
+    """Scores a split and writes its renders and a contact sheet (truth, render, depth, error) into the folder."""
+    rows: dict[str, list[Tensor]] = {}
+    count = len(range(0, len(views), config.evaluation.every))
+    shown = {round(i * (count - 1) / max(1, SHEET_ROWS - 1)) * config.evaluation.every for i in range(SHEET_ROWS)}
+
+    def keep(index: int, rendering: Rendering, truth: Tensor) -> None:
+        pictures.save_png(folder / config.evaluation.split / f"{views.names[index]}.png", rendering.rgb)
+        if index in shown:
+            depth = visualize.color_depth(rendering.depth, rendering.opacity, *depth_range(sampler, views.cameras))
+            row = [truth, rendering.rgb, depth, visualize.color_error(rendering.rgb, truth)]
+            rows[views.names[index]] = [visualize.shrunk(picture.cpu(), SHEET_SIDE) for picture in row]
+
+    scores = evaluate(
+        field,
+        sampler,
+        views,
+        Background.of(config.dataset, field.background).eval(sampler.backend.device),
+        config.evaluation.every,
+        keep,
+        with_lpips=True,
+        exposure=config.evaluation.exposure,
+    )
+    path = folder / "contact_sheet.png"
+    height, width = (max(row[0].shape[axis] for row in rows.values()) for axis in range(2))
+    framed = [[visualize.framed(picture, width, height) for picture in row] for row in rows.values()]
+    pictures.save_png(path, visualize.contact_sheet(framed, names=list(rows)))
+    return scores, path
+
+
+def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Config, path: Path) -> Path:
+    """Renders an orbit around the scene as a video; in front of a scene that was seen from there alone, a spiral."""
+    device = sampler.backend.device
+    way = spiral if config.dataset.kind == "forward" else orbit
+    path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).within(ORBIT_SIDE[device.type]).to(device)
+    color = Background.of(config.dataset, field.background).eval(sampler.backend.device)
+    frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))
+    pictures.write_video(path, frames)
+    return path
+
+
+def _of_window(scores: Scores) -> str:
+    if scores.ssim_window == SSIM_WINDOW:
+        return ""
+    return f" (a view is so small that the window has {scores.ssim_window} pixels, not {SSIM_WINDOW})"
+
+
+def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
+    """The result in a few lines."""
+    rows = [
+        ("PSNR", f"{metrics['psnr']['mean']:.2f} dB over {len(scores.psnr)} {metrics['split']} views"),
+        ("SSIM", f"{metrics['ssim']['mean']:.4f}{_of_window(scores)}"),
+    ]
+    if scores.lpips:
+        rows.append(("LPIPS", f"{metrics['lpips']['mean']:.4f} (VGG, inputs in [-1,1])"))
+    else:
+        rows.append(("LPIPS", f"not computed: {scores.no_lpips}"))
+    if scores.depth_error:
+        error = metrics["median_depth_error"]["mean"]
+        rows.append(("depth error", f"{error:.4f} world units, {error / voxel_size:.2f} voxels (median of hit pixels)"))
+    for name, words in (("pose_change", "mean change of a pose"), ("pose_error", "mean error of a pose")):
+        if name in metrics:
+            angle, distance = metrics[name]["rotation_degrees"], metrics[name]["translation"]
+            rows.append((name.replace("_", " "), f"{angle:.3f} degrees, {distance:.4f} world units ({words}, aligned)"))
+    if "train_seconds" in metrics:
+        rows.append(("training", f"{metrics['train_seconds']:.1f} s, {metrics['steps']} steps"))
+        rows.append(("memory", f"{metrics['peak_memory_bytes'] / 2**30:.2f} GiB"))
+    rows.append(("rendering", f"{1e3 * scores.seconds_per_view:.1f} ms per view"))
+    if "device" in metrics:
+        rows.append(("run by", f"backend {metrics['backend']} on {metrics['device']}"))
+    print()
+    for name, value in rows:
+        print(f"{name:<12} {value}")
+    print()

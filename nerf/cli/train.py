@@ -1,0 +1,186 @@
+"""Train a radiance field and score it.
+
+    python scripts/train.py                                   the bundled scene
+    python scripts/train.py dataset=lego                      Synthetic-NeRF lego
+    python scripts/train.py dataset=blender dataset.scene=NAME
+    python scripts/train.py dataset=capture dataset.root=DIR  photos with poses: COLMAP, nerfstudio, LLFF, NSVF, ...
+    python scripts/train.py dataset=lego train.max_seconds=60 in a minute
+    python scripts/train.py dataset=lego poses=refine         learns the cameras' poses with the scene
+    python scripts/train.py dataset=lego poses.from_run=RUN   trains with the poses that another run learned
+    python scripts/train.py resume=outputs/RUN                go on with a stopped run
+    python scripts/train.py resume=outputs/RUN train.steps=N  train a finished one further, to N steps in all
+    python scripts/train.py dataset=lego dry_run=true         look before: poses, box, memory, time, as one HTML page
+
+The run folder gets config.yaml, model.pt (renders), resume.pt (goes on; may be deleted after the end), metrics.json,
+test renders, a contact sheet, an orbit video, and TensorBoard events where tensorboard is installed. Ctrl-C saves and
+says how to go on; SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU do too. The exit status is 128 + the signal's number then, on
+which a scheduler can start the same run again with resume=.
+"""
+
+import dataclasses
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from nerf.cli.hydra_app import CONFIGS, own_root, run
+from nerf.cli.report import RunReport, progress_bar, save_config
+from nerf.cli.signals import STOPPING, Stopped
+from nerf.config.commands import assignment, program
+from nerf.config.schema import Config
+from nerf.config.settings import setting
+from nerf.datasets.load import check_split
+from nerf.diagnostics.dry_run_page import look_before
+from nerf.errors import TrainingStopped, UserError
+from nerf.runs import checkpoint
+from nerf.runs.autosave import AutoSave
+from nerf.runs.interrupts import StopOnInterrupt
+from nerf.runs.notes import run_notes
+from nerf.runs.run import TrainingRun, resume, start
+from nerf.runs.run_folder import RunLock, forget_run, refuse_to_write_over
+from nerf.training.loop import StopWhen, train
+
+# Overrides that leave the result of a resumed run as it is.
+BUDGET = ("steps", "max_seconds")  # a finished run may get a larger one
+RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.log_every", "train.save_")
+
+
+@dataclass
+class TrainScriptConfig(Config):
+    resume: str | None = setting(None, "folder of a stopped run to go on with", path=True)
+    dry_run: bool = setting(
+        False, "write dry_run.html, which looks at the scene and the plan, and train nothing"
+    )
+    overwrite: bool = setting(False, "write over the run in the folder that hydra.run.dir names")
+
+
+def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
+    if given.resume is not None and given.dry_run:
+        raise UserError(
+            "dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two."
+        )
+    if given.dry_run:
+        check_split(given.dataset, given.evaluation.split)
+        sys.exit(look_before(_run_config(given), folder))
+    if given.resume is not None:
+        folder = Path(given.resume)
+        if folder.is_file():
+            raise UserError(
+                f"resume={folder} is a file, expected the folder of a run; give "
+                f"{assignment('resume', folder.parent)} instead."
+            )
+    with RunLock(folder) as lock:
+        _train(given, folder, lock, overrides)
+
+
+def _begin(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> TrainingRun:
+    """The run that the settings ask for, a fresh one or a saved one."""
+    if given.resume is not None:
+        direct = {override.lstrip("+").partition("=")[0] for override in overrides}
+        budget = {name: getattr(given.train, name) for name in BUDGET if f"train.{name}" in direct}
+        return resume(folder, lambda saved: _resumed_config(given, saved, overrides), **budget)
+    if not given.overwrite:
+        refuse_to_write_over(folder)
+    check_split(given.dataset, given.evaluation.split)
+    begun = start(_run_config(given))
+    forget_run(folder)
+    return begun
+
+
+def _run_config(given: TrainScriptConfig) -> Config:
+    return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+
+
+def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: list[str]) -> None:
+    """Trains to the end of the run, or until a signal, and leaves in the folder what there is to show."""
+    begun = _begin(given, folder, overrides)
+    config, state, backend = begun.config, begun.state, begun.state.field.backend
+    images, cameras = begun.images, begun.images.cameras
+    sources = begun.sources
+    save_config(folder, config, sources)
+    for note in (*begun.notes, *images.notes):
+        print(note, file=sys.stderr)
+    size = images.cameras.described_size
+    print(f"{len(images)} training views {size} on the {config.train.images}; {backend}", file=sys.stderr)
+    print(f"scene kind {config.dataset.kind}: {'; '.join(begun.reasons)}", file=sys.stderr)
+    if backend.device.type == "cuda":
+        print(f"memory plan: {begun.memory_plan()}", file=sys.stderr)
+    del begun, images  # the state holds what training needs, and lets it go
+
+    report, looks = RunReport(folder, config, backend), []
+    saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.say)
+    with StopOnInterrupt(STOPPING) as interrupt, progress_bar(state.clock) as bar:
+        try:
+            for look in train(config, state, [StopWhen(lambda: interrupt.asked), saver]):
+                bar.show(look)
+                report.add(look)
+                looks.append(look)
+        except TrainingStopped as error:
+            saved = (folder / checkpoint.RESUME_FILE).exists()
+            kept = f"the last good checkpoint is kept in {folder}" if saved else "no checkpoint was saved yet"
+            raise UserError(f"{error}; {kept}. {error.remedy}.") from error
+        peak_memory = report.peak_memory()
+        report.folder = folder = saver.finish(state)
+    if interrupt.asked:
+        by = "" if interrupt.signal == signal.SIGINT else f" by {signal.Signals(interrupt.signal).name}"
+        print(f"\nStopped{by} at step {state.clock.step}, saved in {folder}.")
+        print(f"Go on with: {program('scripts/train.py', f'resume={folder}')}")
+        sys.exit(interrupt.exit_status)
+    state.batches.drop_images()
+    try:
+        scores = report.finish(state, cameras, peak_memory)
+    except Stopped as stopped:
+        score = program("scripts/evaluate.py", f"run={folder}")
+        saved = f"the trained run is saved in {folder}; score it with: {score}"
+        raise Stopped(stopped.number, saved) from stopped
+    for note in run_notes(config, state, looks, scores):
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _resumed_config(given: TrainScriptConfig, saved: Config, overrides: list[str]) -> Config:
+    """The saved config with the overrides that do not change the result. Raises UserError naming those that do."""
+    refused = []
+    for override in overrides:
+        if override.startswith("hydra.run.dir=") and override != f"hydra.run.dir={given.resume}":
+            refused.append(f"{override} (it goes on in {given.resume})")
+        for name in _names(override):
+            if name == override.lstrip("+").partition("=")[0] and name.removeprefix("train.") in BUDGET:
+                continue  # nerf.resume looks at it
+            if not name.startswith(RESUME_FREE) and _lookup(given, name) != _lookup(saved, name):
+                refused.append(f"{override} (of this run: {name}={_lookup(saved, name)})")
+            elif name.startswith(("evaluation.", "dataset.", "train.")):
+                _set(saved, name, _lookup(given, name))
+    if refused:
+        raise UserError(
+            f"a resumed run keeps its settings, so that it ends as if never stopped; drop {', '.join(refused)}."
+        )
+    return saved
+
+
+def _names(override: str) -> list[str]:
+    """The settings that an override sets: one, or those in the file of an experiment."""
+    name, _, value = own_root(TrainScriptConfig, override.lstrip("+")).partition("=")
+    if name != "experiment":
+        return [name]
+    content = OmegaConf.to_container(OmegaConf.load(CONFIGS / name / f"{value}.yaml"))
+    groups = {group: leaves for group, leaves in content.items() if isinstance(leaves, dict)}
+    return [f"{group}.{leaf}" for group in groups for leaf in groups[group]] + sorted(content.keys() - groups.keys())
+
+
+def _lookup(config: Config, name: str) -> object:
+    value: object = config
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    chosen = {"dataset": "scene", "field": "name", "poses": "mode"}  # what the name of a group's file means
+    return getattr(value, chosen[name]) if name in chosen else value
+
+
+def _set(config: Config, name: str, value: object) -> None:
+    group, leaf = name.split(".")
+    setattr(getattr(config, group), leaf, value)
+
+
+def command() -> None:
+    run("train", TrainScriptConfig, main, __doc__)

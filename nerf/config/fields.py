@@ -1,0 +1,73 @@
+"""What a field brings with it: its settings, and what those that nobody gives become.
+
+Both stand in the field's own file; nerf/fields/registry.py lists the fields.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nerf.config.settings import setting
+from nerf.errors import UserError
+
+
+@dataclass
+class FieldConfig:
+    name: str = setting("auto", "which field")
+    num_voxels: int | None = setting(
+        None,
+        "voxels of the finest grid; fewer where a GPU's memory is short",
+        low=8,
+    )
+    min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
+    min_level_steps: int = setting(100, "steps between two doublings at least", low=0)
+    upsample_at: list[float] = dataclasses.field(
+        default_factory=lambda: [0.04, 0.08, 0.13, 0.18],
+        metadata={"doc": "shares of the run at which the voxels double"},
+    )
+    initial_alpha: float = setting(0.003, "opacity of one voxel before training", low=1e-9, high=0.5)
+    lr_density: float | None = setting(
+        None, "learning rate of raw density", low=0
+    )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of a field on a device, for budgets of up to so many seconds."""
+
+    device: str
+    field: str
+    up_to: float  # training seconds
+    settings: Mapping[str, int | float]  # by their names on the command line
+
+
+@dataclass(frozen=True)
+class FieldSettings:
+    """A field's settings, their values on each device, and those that a kind of scene changes for this field alone."""
+
+    settings: type[FieldConfig]
+    recipes: tuple[Recipe, ...]  # of a device from the smallest budget on
+    of_kind: Mapping[str, Mapping[str, int | float]] = dataclasses.field(default_factory=dict)
+
+
+def known_fields() -> Mapping[str, FieldSettings]:
+    """All fields' settings by name, in the order in which field=auto prefers them.
+
+    Fields stand above the settings, which only learn here, at first use, what there is, as a program asks its plug-ins.
+    """
+    registry = importlib.import_module("nerf.fields.registry")
+    return {name: kind.settings for name, kind in registry.FIELDS.items()}
+
+
+def field_settings() -> dict[str, type[FieldConfig]]:
+    """The settings' class of each field by name, and of auto: what all fields share."""
+    return {"auto": FieldConfig} | {name: known.settings for name, known in known_fields().items()}
+
+
+def settings_of(name: object) -> type[FieldConfig]:
+    """The settings' class of a field, of auto too. Raises UserError where there is no such field."""
+    classes = field_settings()
+    if name not in classes:
+        raise UserError(f"field.name={name} is unknown; choose one of {', '.join(classes)}.")
+    return classes[name]

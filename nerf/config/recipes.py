@@ -1,0 +1,239 @@
+"""What settings become that nobody gives: by device, field, budget and kind of scene.
+
+A setting whose best value depends on these has the default None. Its value comes from the field's own file
+(config.fields.Recipe), and from here where the kind of scene decides; what a user gives is left alone. `auto` takes the
+first recipe of its device that reaches the budget, so the order of the fields says which one wins. The measurements
+behind a value stand in docs/log.md.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from nerf.config.fields import Recipe, known_fields, settings_of
+from nerf.config.schema import Config
+from nerf.errors import UserError
+
+DEFAULT_STEPS_CUDA = 30_000
+DEFAULT_SECONDS_CPU = 38.0
+BUDGET = ("train.steps", "train.max_seconds")  # of which one may be none
+SECONDS_OF_STEPS = 60.0  # what a run of so many steps, not seconds, is taken to last
+BUDGETS = (2.0, 5.0, 15.0, 60.0, 300.0)  # seconds: those of the curve, and of configs/experiment/seconds_*.yaml
+
+
+_PHOTOS = {
+    "loss.tv_density": 1e-5,
+    "loss.tv_color": 1e-5,
+    "loss.opacity_entropy": 0.0,
+    "field.diffuse": True,
+    "sampler.rays_per_pixel": 1,  # edges in photos are soft
+}
+# A dozen or two that differ little: colour and one feature more, smooth to the end, or they are learnt by heart.
+_FORWARD = {
+    "loss.tv_until": 1.0,
+    "loss.tv_color": 3e-4,
+    "field.feature_channels": 4,
+    "field.view_frequencies": 1,
+}
+# Poses of photos were found by matching them, another run's by learning: nearly right. Let go before the scene stands,
+# they wander off with it.
+_FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.view_from": 0.0}
+FOUND_POSES = {"cuda": {**_FOUND, "poses.coarsest": 2_000_000}, "cpu": {**_FOUND, "poses.coarsest": 100_000}}
+# Cameras among what they see: something on every ray, and some of it in few photos, whose noise total variation that
+# is everywhere outweighs. Features that learn slowly know less of it by heart.
+_UNBOUNDED = {
+    "loss.distortion": 0.01,
+    "loss.near_fade": 2.0,
+    "loss.tv_until": 0.5,
+    "loss.tv_everywhere": 1e-4,
+    "loss.opacity": 4e-4,
+    "field.lr_features": 0.015,
+}
+# Fewer, larger steps and a deeper network are for views all around one object.
+_FORWARD_CUDA = {"train.rays_per_step": 16384, "field.hidden_layers": 2}
+# What the last steps leave as noise in air and behind the scene costs structure (SSIM); to a crawl, it settles. And a
+# squared error forgives faint textures. A CPU sees each pixel too seldom for these.
+_UNBOUNDED_CUDA = {
+    "train.rays_per_step": 32768,
+    "field.hidden_layers": 2,
+    "train.lr_decay": 0.01,
+    "loss.structure": 0.004,
+}
+CHOSEN_GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")  # of settings
+DEFAULTS = {
+    "loss.tv_density": 0.0,
+    "loss.tv_color": 0.0,
+    "loss.tv_until": 0.5,
+    "loss.tv_everywhere": 0.0,
+    "loss.structure": 0.0,
+    "loss.opacity": 0.0,
+    "loss.distortion": 0.0,
+    "loss.near_fade": 0.0,
+    "field.lr_density": 0.2,
+    "occupancy.every": 0.06,
+    "train.lr_decay": 0.1,
+    "sampler.rays_per_pixel": 1,
+    "poses.lr": 3e-3,
+    "poses.start": 0.0,
+    "poses.coarsest": 1000,
+    "poses.finest_at": 0.25,
+    "poses.view_from": 0.25,
+}
+
+# What other kinds of scene need beside the recipe. Photos see something at the end of every ray, and have few views of
+# each place: smooth where nothing is known.
+KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
+    "box": {"cuda": {}, "cpu": {}},
+    "forward": {
+        "cuda": {
+            **_PHOTOS,
+            **_FORWARD,
+            **_FORWARD_CUDA,
+            **FOUND_POSES["cuda"],
+            "field.num_voxels": 640**3,
+            # On a CPU there are too few steps for these.
+            "field.lr_features": 0.01,
+            "train.lr_decay": 0.03,
+            "loss.tv_density": 1.5e-5,
+            "loss.tv_color": 1e-3,
+            "loss.structure": 0.003,
+        },
+        "cpu": {**_PHOTOS, **_FORWARD, **FOUND_POSES["cpu"], "field.num_voxels": 128**3},
+    },
+    "unbounded": {
+        "cuda": {**_PHOTOS, **_UNBOUNDED_CUDA, **_UNBOUNDED, **FOUND_POSES["cuda"], "field.num_voxels": 320**3},
+        "cpu": {**_PHOTOS, **_UNBOUNDED, **FOUND_POSES["cpu"], "field.num_voxels": 112**3},
+    },
+}
+
+# Poses in a box that are learned need the whole run, and a scene that follows them: with rates that fall to a fiftieth
+# a decibel is lost.
+LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0, "sampler.rays_per_pixel": 1}
+MOST_VOXELS_WITH_POSES = 256**3
+
+# Behind the scene of each kind: where photos are full to the edge, a random colour leaves no ray half transparent.
+BACKGROUNDS = {"box": "white", "forward": "random", "unbounded": "learned"}
+
+
+def choose(device: str, field: str, seconds: float | None) -> Recipe:
+    """The recipe for cuda or cpu, a field or auto, and a budget; None is a run of so many steps.
+
+    A field that is asked for beyond the budgets for which it is best keeps the settings of its longest one. Raises
+    UserError where a field has no recipe for the device.
+    """
+    known = known_fields()
+    named = known.values() if field == "auto" else [known[field]]
+    rows = [recipe for settings in named for recipe in settings.recipes if recipe.device == device]
+    if not rows:
+        raise UserError(
+            f"field={field} has no recipe for {device}; expected one in the FieldSettings of its file: "
+            f'Recipe("{device}", "{field}", math.inf, {{"field.num_voxels": 80**3, "train.rays_per_step": 4096}}).'
+        )
+    return next((recipe for recipe in rows if (seconds or SECONDS_OF_STEPS) <= recipe.up_to), rows[-1])
+
+
+def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple[str, Mapping[str, int | float]]]:
+    """What gives open settings their values, each with its name; a later layer goes before an earlier one."""
+    limit = f" up to {recipe.up_to:g} s" if math.isfinite(recipe.up_to) else ""
+    found = [
+        (f"recipe of {recipe.field} on {device}{limit}", recipe.settings),
+        (f"{kind} scenes on {device}", KINDS[kind][device]),
+        (f"{recipe.field} in {kind} scenes", known_fields()[recipe.field].of_kind.get(kind, {})),
+    ]
+    if kind == "box" and config.poses.mode == "refine":
+        own = recipe.settings.get("field.num_voxels", MOST_VOXELS_WITH_POSES)
+        found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))
+        if config.poses.from_run is not None:
+            found.append(("poses of another run", FOUND_POSES[device]))
+    return found
+
+
+def sources(given: Config, resolved: Config, device: str) -> dict[str, str]:
+    """Where each value of a resolved config comes from, by the setting's name on the command line."""
+    kind = resolved.dataset.kind
+    recipe = choose(device, given.field.name, given.train.max_seconds)
+    own, defaults = flat(asdict(given)), flat(asdict(type(given)(field=type(resolved.field)())))
+    found = {}
+    for name, value in flat(asdict(resolved)).items():
+        before = own.get(name)
+        if before not in (None, "auto") and before == value:
+            found[name] = "default" if before == defaults[name] else "given"
+        elif value == defaults[name]:
+            found[name] = "default"
+        else:
+            named = [label for label, settings in layers(given, recipe, device, kind) if name in settings]
+            found[name] = named[-1] if named else _other_source(name, kind, device)
+    return found
+
+
+def _other_source(name: str, kind: str, device: str) -> str:
+    """Of a value that no layer of recipes gives."""
+    if name in DEFAULTS:
+        return "default"
+    known = {
+        "train.steps": f"default budget on {device}",
+        "train.max_seconds": f"default budget on {device}",
+        "field.name": f"field=auto on {device}",
+        "field.upsample_at": "poses.coarsest and poses.finest_at",
+        "dataset.kind": "what the data say",
+        "dataset.background": f"{kind} scenes",
+        "train.images": f"room on the {device}",
+    }
+    return known.get(name, "what the data say")
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their names on the command line."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found
+
+
+def fill_in(config: Config, device: str, kind: str) -> Config:
+    """The config with the device's budget where none is given, and its recipe's value for each setting that is None.
+
+    kind: of the scene, box, forward or unbounded.
+    """
+    steps, seconds = config.train.steps, config.train.max_seconds
+    if steps is None and seconds is None:
+        steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
+    recipe = choose(device, config.field.name, seconds)
+    groups = {name: asdict(getattr(config, name)) for name in CHOSEN_GROUPS}
+    groups["train"] |= {"steps": steps, "max_seconds": seconds}
+    if config.field.name == "auto":  # which has what all fields share
+        groups["field"] = asdict(settings_of(recipe.field)()) | groups["field"]
+    groups["field"]["name"] = recipe.field
+    background = config.dataset.background
+    if background == "auto":
+        background = BACKGROUNDS[kind]
+    chosen = dict(DEFAULTS)
+    for _, settings in layers(config, recipe, device, kind):
+        chosen |= settings
+    for name, value in chosen.items():
+        group, leaf = name.split(".")
+        if leaf in groups[group] and groups[group][leaf] is None:  # what a kind needs is not in every field
+            groups[group][leaf] = value
+    missing = [f"{group}.{leaf}" for group, leaf in _left_open(groups)]
+    if missing:
+        raise UserError(
+            f"{', '.join(missing)} of field={recipe.field} is none, and its recipe for {device} gives no value; "
+            "expected one there (config.fields.Recipe), or a default."
+        )
+    return replace(
+        config,
+        dataset=replace(config.dataset, kind=kind, background=background),
+        field=settings_of(recipe.field)(**groups["field"]),
+        loss=replace(config.loss, **groups["loss"]),
+        occupancy=replace(config.occupancy, **groups["occupancy"]),
+        poses=replace(config.poses, **groups["poses"]),
+        sampler=replace(config.sampler, **groups["sampler"]),
+        train=replace(config.train, **groups["train"]),
+    )
+
+
+def _left_open(groups: Mapping[str, Mapping[str, object]]) -> list[tuple[str, str]]:
+    """The settings of the field, of its losses and of its batches that are still none."""
+    open_ones = [(group, leaf) for group in ("field", "loss", "train") for leaf in groups[group]]
+    return [(g, leaf) for g, leaf in open_ones if groups[g][leaf] is None and f"{g}.{leaf}" not in BUDGET]

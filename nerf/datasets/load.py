@@ -1,0 +1,100 @@
+"""From the settings of a data set to its images, and where a run's images are when it is opened again."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nerf.config.schema import DatasetConfig
+from nerf.datasets.blender import find_scene, load_blender
+from nerf.datasets.capture import Capture
+from nerf.datasets.photos import load_photos, split_frames
+from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.readers import read_capture
+from nerf.datasets.readers.masks import FOLDERS
+from nerf.errors import UserError
+from nerf.files import DATA
+
+
+def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
+    """The images of one split, as the config names them."""
+    if _is_blender(dataset):
+        folder = find_scene(dataset.root, dataset.scene, DATA)
+        if not _looks_masked(dataset, folder):
+            return load_blender(folder, split, dataset.downscale)
+        dataset = replace(dataset, root=str(folder), format="blender")
+    masks = dataset.masks
+    if masks == "auto" and dataset.kind in ("forward", "unbounded"):  # a scene that goes on behind any object
+        masks = "leave_out"
+    options = dataset.downscale, dataset.hold_out, dataset.skip_missing, masks
+    return load_photos(_capture(dataset), split, *options)
+
+
+def check_split(dataset: DatasetConfig, split: str) -> None:
+    """Raises UserError where a capture has no view in a split: better said before training than after it."""
+    if not _is_blender(dataset):
+        split_frames(_capture(dataset), split, dataset.hold_out)
+
+
+def sparse_points(dataset: DatasetConfig) -> Tensor | None:
+    """World points [P,3] float32 that the poses came with, None where the format has none."""
+    points = None if _is_blender(dataset) else _capture(dataset).points
+    return None if points is None else torch.from_numpy(points).float()
+
+
+def located(dataset: DatasetConfig) -> DatasetConfig:
+    """The settings with the absolute folder of the scene: what a run keeps, to find it from any other folder.
+
+    Raises UserError where there is no such scene.
+    """
+    if _is_blender(dataset):
+        root = find_scene(dataset.root, dataset.scene, DATA)
+    elif dataset.root is None:
+        return dataset
+    else:
+        root = Path(dataset.root).expanduser()
+    return replace(dataset, root=str(root.absolute()))
+
+
+def found_again(dataset: DatasetConfig) -> DatasetConfig:
+    """The settings that a run kept, with the folder where its scene is now.
+
+    A scene that is not where it was is looked for by its name, as `dataset.scene` is; where that finds it, stderr says
+    so. Raises UserError where it does not.
+    """
+    if dataset.root is None or Path(dataset.root).expanduser().exists():
+        return dataset
+    gone = f"the images of this run are not in {dataset.root} any more"
+    try:
+        if dataset.format not in ("auto", "blender"):
+            raise UserError("captures have no names")
+        root = find_scene(None, dataset.scene, DATA).absolute()
+    except UserError as error:
+        raise UserError(f"{gone}; give dataset.root=FOLDER, the folder where they are now.") from error
+    print(f"note: {gone}, those in {root} are taken.", file=sys.stderr)
+    return replace(dataset, root=str(root))
+
+
+def _is_blender(dataset: DatasetConfig) -> bool:
+    """Whether the scene is looked for by its name and loaded as Synthetic-NeRF's are, with depth where it has some."""
+    if dataset.format != "auto" or dataset.root is None:
+        return dataset.format in ("auto", "blender")
+    return (Path(dataset.root).expanduser() / "transforms_train.json").is_file()
+
+
+def _looks_masked(dataset: DatasetConfig, folder: Path) -> bool:
+    """Whether a scene in Blender's format has masks, which load_blender knows nothing of."""
+    if dataset.masks == "none":
+        return False
+    if dataset.mask_folder is not None or any((folder / name).is_dir() for name in FOLDERS):
+        return True
+    return "mask_path" in (folder / "transforms_train.json").read_text(encoding="utf-8", errors="replace")
+
+
+def _capture(dataset: DatasetConfig) -> Capture:
+    if dataset.root is None:
+        raise UserError(f"dataset.format={dataset.format} needs the folder of the capture; give dataset.root=FOLDER.")
+    root, masks = Path(dataset.root).expanduser(), dataset.masks != "none"
+    return read_capture(root, dataset.format, dataset.images, masks, dataset.mask_folder)

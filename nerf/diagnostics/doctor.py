@@ -1,0 +1,157 @@
+"""What this machine offers, what `auto` chooses from it and why, and whether every operation is right."""
+
+import importlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from nerf.diagnostics import self_check
+from nerf.ops import backend, library
+
+NEEDED = {
+    "numpy": "arrays",
+    "PIL": "reads and writes images",
+    "imageio": "writes videos",
+    "imageio_ffmpeg": "encodes videos",
+    "tqdm": "progress bars",
+    "hydra": "the scripts' command lines",
+}
+OPTIONAL = {
+    "tensorboard": "training curves beside the metrics: pip install tensorboard",
+    "matplotlib": "the ablation as a picture: pip install matplotlib",
+    "lpips": "the LPIPS score: pip install lpips",
+}
+TOOL_TIMEOUT = 20  # seconds; nvidia-smi hangs where the driver does
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    topic: str
+    text: str
+    problem: str | None = None  # a sentence where this is broken
+
+
+def main() -> int:
+    """Prints the report as it comes; returns the exit status: 1 where something is broken, with a sentence each."""
+    problems = []
+    for finding in examine():
+        print(f"{finding.topic:<36} {finding.text}", flush=True)
+        problems += [finding.problem] if finding.problem else []
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    if not problems:
+        print("\nNothing is broken.")
+    return 1 if problems else 0
+
+
+def examine() -> Iterator[Finding]:
+    """Everything that the report says, in its order."""
+    yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
+    yield Finding("torch", f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}")
+    yield from _gpus()
+    yield from _tools()
+    yield from _packages()
+    yield from _room()
+    yield from _operations()
+
+
+def _gpus() -> Iterator[Finding]:
+    table = _lines("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    if table is None:
+        yield Finding("driver", "none: nvidia-smi is absent or fails")
+    for line in table or ():
+        name, _, driver = line.partition(", ")
+        problem = None
+        if not torch.cuda.is_available():
+            problem = (
+                f"{name} is there with driver {driver}, but PyTorch {torch.__version__} cannot use it; install a "
+                "CUDA build of PyTorch that fits the driver (CUDA 13 needs driver 580 or newer, CUDA 12 needs 525)."
+            )
+        yield Finding("GPU", f"{name}, driver {driver}", problem)
+    for index in range(torch.cuda.device_count()):
+        try:
+            free, total = torch.cuda.mem_get_info(index)
+        except RuntimeError as error:  # the first call that needs the device itself
+            problem = f"cuda:{index} does not answer ({str(error).splitlines()[0]}); check nvidia-smi."
+            yield Finding(f"cuda:{index}", "BROKEN", problem)
+            continue
+        capability = "".join(map(str, torch.cuda.get_device_capability(index)))
+        memory = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
+        yield Finding(f"cuda:{index}", f"{torch.cuda.get_device_name(index)}, sm {capability}, {memory}")
+
+
+def _tools() -> Iterator[Finding]:
+    builder = library.build_module()
+    tools = {
+        "nvcc": [str(builder.find_nvcc() if builder else shutil.which("nvcc"))],
+        "g++": [os.environ.get("CXX", "g++")],
+        "ninja": [sys.executable, "-m", "ninja"] if importlib.util.find_spec("ninja") else ["ninja"],
+    }
+    for name, command in tools.items():
+        lines = _lines(*command, "--version")
+        told = [line for line in lines or () if "release" in line] or lines  # nvcc says its own name first
+        absent = "absent; only building the library needs it"
+        if name == "nvcc" and os.environ.get("NERF_CUDA") == "0":
+            absent = "not looked for: NERF_CUDA=0 switches CUDA off"
+        version = f"{told[0]} ({' '.join(command)})" if told else absent
+        yield Finding(name, version)
+
+
+def _packages() -> Iterator[Finding]:
+    for name, purpose in (NEEDED | OPTIONAL).items():
+        if importlib.util.find_spec(name) is not None:
+            yield Finding(name, f"present ({purpose.partition(':')[0]})")
+        elif name in NEEDED:
+            problem = f"the package {name} is missing ({purpose}); get it with pip install --no-build-isolation -e ."
+            yield Finding(name, "MISSING", problem)
+        else:
+            yield Finding(name, f"absent, optional ({purpose})")
+
+
+def _room() -> Iterator[Finding]:
+    disk = shutil.disk_usage(Path.cwd())
+    yield Finding("disk", f"{disk.free / GIB:.1f} of {disk.total / GIB:.1f} GiB free in {Path.cwd()}")
+    rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free, total = (int(rows[name].split()[0]) * 1024 / GIB for name in ("MemAvailable", "MemTotal"))
+    yield Finding("memory", f"{free:.1f} of {total:.1f} GiB free, {os.cpu_count()} cores")
+
+
+def _operations() -> Iterator[Finding]:
+    chosen = backend.select()
+    yield Finding("auto chooses", str(chosen))
+    try:
+        stamp = library.library_stamp()
+    except library.NativeUnavailable as error:
+        yield Finding("library", "MISSING", f"the native library cannot be had here: {error}.")
+        return
+    native = importlib.import_module("nerf.ops.native")
+    problem = None
+    if chosen.device.type == "cuda" and not library.has_cuda_code():
+        problem = f"a GPU is there, but {chosen.reason}."
+    yield Finding("library", f"sources {stamp} ({library.LIBRARY})", problem)
+    devices = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and library.has_cuda_code())
+    for device in devices:
+        for name in self_check.registered():
+            result = self_check.check(name, device, native)
+            text = f"right, {1e3 * result.seconds:.0f} ms" if result.checked else "not checked"
+            yield Finding(f"{name}, {device}", "WRONG" if result.problem else text, result.problem)
+
+
+def _lines(*command: str) -> list[str] | None:
+    """What a tool prints; None where it is absent or fails."""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.splitlines()

@@ -1,0 +1,127 @@
+"""A look at a scene before any training: does it fit together, and what will the run take?
+
+Every check says what it found in words, gives a verdict and, unless that is green, a remedy. The checks themselves are
+in dry_run_checks.py, those of poses in pose_checks.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nerf.config.schema import Config
+from nerf.datasets.capture import FEWEST_POINTS
+from nerf.datasets.plane_sweep import PlaneSweep
+from nerf.datasets.posed_images import PosedImages
+from nerf.diagnostics import dry_run_checks as checks
+from nerf.diagnostics.dry_run_checks import Check
+from nerf.diagnostics.pose_checks import ConventionScore, check_odd_images, check_poses
+from nerf.diagnostics.step_time import free_bytes, measure_step
+from nerf.errors import UserError
+from nerf.ops.backend import Backend, device_name
+from nerf.scene import bounds as scene_kinds
+from nerf.scene.box import SceneBox
+from nerf.scene.description import SceneDescription
+from nerf.training.initial_state import find_silhouettes, finest_voxels
+from nerf.training.memory import MemoryPlan, plan_memory
+
+MOST_IMAGES = 120  # are looked at one by one
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What the page shows."""
+
+    checks: list[Check]
+    conventions: list[ConventionScore]  # the poses as given first, then chance, then other ways to read them
+    image_scores: dict[int, float]  # of the images that were looked at
+    box: SceneBox | None  # None: there is none, and a check says why
+    points: Tensor  # [P,3] world: those that came with the poses, else where patches agree
+    point_colors: Tensor  # [P,3] in [0,1]
+    memory: MemoryPlan | None
+    device: str  # by its name
+    seconds: float | None  # of training; None: nothing can be trained
+    seconds_from: str  # how that is known
+
+
+def inspect(
+    config: Config,
+    images: PosedImages,
+    backend: Backend,
+    described: SceneDescription,
+    points: Tensor | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> DryRun:
+    """Looks at the images of a resolved config. described: where their scene is.
+
+    points [P,3] float world: sparse points that the poses came with, if any. say: is told what is being done.
+    """
+    say("comparing images with their neighbours")
+    sweep = PlaneSweep(images)
+    agreement = sweep.score(_spread(len(images), MOST_IMAGES))
+    poses, conventions, trusted = check_poses(sweep, agreement)
+    found = [poses]
+    if trusted:
+        found.append(check_odd_images(agreement, conventions, sweep, images.names))
+    found.append(checks.check_duplicates(sweep, images))
+    found.append(checks.check_blank(sweep, images.names))
+    surface = agreement.surface()
+    sparse = points is not None and len(points) >= FEWEST_POINTS
+    shown = points.float() if sparse else surface.points
+    colors = torch.full_like(shown, 0.5) if sparse else surface.colors
+    say("finding the box")
+    box = None
+    try:
+        silhouettes = find_silhouettes(config, images, images.pixels, backend.device)
+        box = scene_kinds.make_box(
+            described, images.cameras, silhouettes, config.sampler.near, backend.device
+        )
+        box = box.to("cpu")
+    except UserError as error:
+        remedy = "mend the poses first, if they are red, else set dataset.aabb"
+        found.append(Check("box", "red", str(error).rstrip("."), remedy))
+    if box is not None:
+        evidence = shown if sparse or trusted else shown[:0]
+        distances = checks.seen_distances(images.cameras, points.float()) if sparse else surface.distances
+        found.append(checks.check_box(box, images.cameras, evidence))
+        found.append(
+            checks.check_near_far(config.sampler, box, images.cameras, distances if len(evidence) else None)
+        )
+    device = device_name(backend.device)
+    memory, seconds, seconds_from = None, None, "nothing can be trained before the box is found"
+    if box is not None:
+        memory = plan_memory(config, box.resolution(finest_voxels(config, images, box)), images)
+        found.append(checks.check_memory(memory, free_bytes(backend.device, images), device))
+        seconds, seconds_from = _time(config, images, backend, described, say)
+    scores = {image: score.item() for image, score in agreement.by_image().items()}
+    return DryRun(found, conventions, scores, box, shown, colors, memory, device, seconds, seconds_from)
+
+
+def _time(
+    config: Config,
+    images: PosedImages,
+    backend: Backend,
+    described: SceneDescription,
+    say: Callable[[str], None],
+) -> tuple[float | None, str]:
+    """Seconds of training, and how that is known."""
+    limit = config.train.max_seconds
+    if config.train.steps is None:
+        return limit, "the schedule stretches to fit train.max_seconds"
+    say("timing the first steps")
+    try:
+        step = measure_step(config, images, backend, described)
+    except UserError as error:
+        return None, str(error)
+    if limit is not None and limit < step * config.train.steps:
+        return limit, f"train.max_seconds ends the run before its {config.train.steps} steps are done"
+    return step * config.train.steps, (
+        f"{config.train.steps} steps as long as the first ones, {1e3 * step:.1f} ms each: grids grow later, and what "
+        "is empty is left out"
+    )
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most that many of count numbers, evenly spread."""
+    return torch.linspace(0, count - 1, min(count, most)).round().long().tolist()

@@ -1,0 +1,162 @@
+"""dry_run=true: looks at the scene of a run and writes what it found as one HTML page, which needs nothing else."""
+
+import base64
+import html
+import json
+import sys
+from dataclasses import asdict, replace
+from io import BytesIO
+from pathlib import Path
+
+import torch
+from PIL import Image
+from tqdm import tqdm
+
+from nerf.cameras.cameras import Cameras
+from nerf.config.schema import Config
+from nerf.datasets.load import load_split, sparse_points
+from nerf.datasets.posed_images import PosedImages
+from nerf.diagnostics.dry_run import DryRun, inspect
+from nerf.diagnostics.dry_run_checks import Check, world_box
+from nerf.files import replacing
+from nerf.ops.backend import select
+from nerf.runs.initial_poses import cameras_to_begin_with
+from nerf.runs.ready import make_ready
+
+TEMPLATE = Path(__file__).with_suffix(".html")
+THUMBNAIL = 128  # pixels on the longer side
+MOST_THUMBNAILS = 60
+MOST_POINTS = 6000
+MOST_FRUSTA = 300
+FRUSTUM_SIZE = 0.08  # of the cameras' spread
+RED_STATUS = 1
+
+
+def look_before(config: Config, folder: Path) -> int:
+    """Writes folder/dry_run.html, prints the verdicts, and returns the exit status: not 0 if one is red."""
+    points = sparse_points(config.dataset)
+    images, backend = load_split(config.dataset, "train"), select(config.backend, config.device)
+    start = cameras_to_begin_with(config.poses, images.cameras)
+    images = images if start is None else replace(images, cameras=start)
+    config, described = make_ready(config, images, backend)
+    with tqdm(total=3, bar_format="{n}/{total} {desc}") as bar:
+
+        def say(line: str) -> None:
+            bar.set_description_str(line)
+            bar.update()
+
+        found = inspect(config, images, backend, described, points, say)
+    path = folder / "dry_run.html"
+    with replacing(path) as partial:
+        partial.write_text(page(config, images, found), encoding="utf-8")
+    print(f"scene kind {config.dataset.kind}: {'; '.join(described.reasons)}")
+    for check in found.checks:
+        print(f"{check.verdict:<7}{check.name}: {check.found}.")
+        if check.remedy:
+            print(f"{'':<7}-> {check.remedy}")
+    for name, value in _plan(config, found):
+        print(f"{'':<7}{name}: {value}")
+    print(path)
+    red = [check.name for check in found.checks if check.verdict == "red"]
+    if red:
+        print(f"red: {', '.join(red)}; training would not go well", file=sys.stderr)
+    return RED_STATUS if red else 0
+
+
+def page(config: Config, images: PosedImages, found: DryRun) -> str:
+    """The whole page."""
+    cameras = images.cameras
+    title = (
+        f"{config.dataset.scene}: {len(images)} training views {cameras.described_size}, {config.dataset.kind}"
+    )
+    parts = {
+        "TITLE": html.escape(title),
+        "NOTES": "".join(f"<p>{html.escape(note)}</p>" for note in images.notes),
+        "VERDICTS": "".join(_verdict_row(check) for check in found.checks),
+        "PLAN": "".join(_row(name, value) for name, value in _plan(config, found)),
+        "CONVENTIONS": "".join(
+            _row(score.name, f"{score.score:.3f} ± {score.standard_error:.3f}") for score in found.conventions
+        ),
+        "THUMBNAILS": "".join(_figure(images, index, found) for index in _spread(len(images), MOST_THUMBNAILS)),
+        "SHOWN": f"{min(len(images), MOST_THUMBNAILS)} of {len(images)}",
+        "SCENE": json.dumps(_scene(cameras, images, found)).replace("<", "\\u003c"),  # a name may hold </script>
+    }
+    text = TEMPLATE.read_text(encoding="utf-8")
+    for name, value in parts.items():
+        text = text.replace(f"<!--{name}-->", value)
+    return text
+
+
+def _plan(config: Config, found: DryRun) -> list[tuple[str, str]]:
+    """What the run will take, in rows."""
+    rows = []
+    if found.memory is not None:
+        rows = [(name, f"{size / 2**30:.3f} GiB") for name, size in asdict(found.memory).items()]
+        rows.append((f"memory on {found.device}", f"{found.memory.total / 2**30:.2f} GiB"))
+    learned, kept = "a gain and a bias of each color are learned for each photo", "photos are taken as they are"
+    exposure = learned if config.exposure.learn else f"{kept}; where theirs differ, exposure.learn=true"
+    training = (
+        f"{found.seconds:.0f} s ({found.seconds_from})" if found.seconds is not None else found.seconds_from
+    )
+    return [*rows, ("exposure", exposure), ("training", training)]
+
+
+def _row(name: str, value: str) -> str:
+    return f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>\n"
+
+
+def _verdict_row(check: Check) -> str:
+    remedy = f"<p class=remedy>{html.escape(check.remedy)}</p>" if check.remedy else ""
+    return (
+        f"<tr><td><span class={check.verdict}>{check.verdict}</span></td><td>{html.escape(check.name)}</td>"
+        f"<td>{html.escape(check.found)}{remedy}</td></tr>\n"
+    )
+
+
+def _figure(images: PosedImages, index: int, found: DryRun) -> str:
+    score = found.image_scores.get(index)
+    words = f" {score:.2f}" if score is not None else ""
+    label = html.escape(images.names[index])
+    picture = f"<img alt='' src='{_data_uri(images, index)}'>"
+    return f"<figure data-camera={index}>{picture}<figcaption>{label}{words}</figcaption></figure>\n"
+
+
+def _data_uri(images: PosedImages, index: int) -> str:
+    picture = (255 * images.image_over(index, torch.ones(3))).round().byte().numpy()
+    small = Image.fromarray(picture)
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    data = BytesIO()
+    small.save(data, "JPEG", quality=75)
+    return f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
+
+
+def _scene(cameras: Cameras, images: PosedImages, found: DryRun) -> dict:
+    """What the view of the scene draws: world coordinates, to four digits."""
+    chosen = _spread(len(found.points), MOST_POINTS)
+    colors = (255 * found.point_colors[chosen]).round().int().tolist()
+    shown, extent = _spread(len(cameras), MOST_FRUSTA), None if found.box is None else world_box(found.box)
+    size = FRUSTUM_SIZE * (cameras.centers - cameras.centers.mean(0)).norm(dim=-1).mean()
+    frusta = []
+    for index in shown:
+        width, height = cameras.size(index)
+        corners = [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]
+        pixels = torch.tensor([cameras.first_pixel(index) + v * width + u for u, v in corners])
+        rays = cameras.rays_through(pixels)
+        frusta.append(torch.cat([cameras.centers[index : index + 1], rays.origins + size * rays.directions]))
+    return {
+        "points": _digits(found.points[chosen]),
+        "colors": colors,
+        "frusta": [_digits(frustum) for frustum in frusta],
+        "cameras": shown,
+        "names": [images.names[index] for index in shown],
+        "box": _digits(extent) if extent is not None else None,
+    }
+
+
+def _digits(values: torch.Tensor) -> list:
+    return [[float(f"{x:.4g}") for x in row] for row in values.tolist()]
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most that many of count numbers, evenly spread."""
+    return torch.linspace(0, count - 1, min(count, most)).round().long().tolist()

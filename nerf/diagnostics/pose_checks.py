@@ -1,0 +1,262 @@
+"""Do the poses belong to the images? The verdicts of a dry run, from two kinds of evidence that fail apart.
+
+The plane sweep looks for a surface that several views show alike. Wrong poses find none beyond chance; neither do
+right ones find much where a surface shines, repeats itself or is thin. Likeness looks for no surface: of any scene,
+views from near places look more alike than others, unless the poses belong to other images. A check is red only where
+both speak against the poses, or where another convention is far better than the one given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nerf.cameras.cameras import Cameras
+from nerf.datasets.plane_sweep import Agreement, PlaneSweep, neighbors, shuffled
+from nerf.diagnostics.conventions import CONVENTIONS, GIVEN, Convention
+from nerf.diagnostics.dry_run_checks import Check, listed
+
+COMPARED_IMAGES = 20  # for which every other convention is tried; those that come close, for all of the agreement
+# The fraction of the way from chance to perfect agreement. Right poses reach 0.5 and more on renders with gloss and
+# thin parts, 0.75 and more on photos, 0.07 to 0.4 on shiny relief; images in another order 0 +- 0.02; a mistake that
+# leaves some motion as it is, up to 0.4: hence the comparison with every convention.
+AGREES = 0.35
+SHINY = 0.1  # where less than this is certain, with the error that the images leave, not even a shiny scene is right
+# By how much one reading of the poses beats another: of the score, and in standard errors over the images.
+BETTER, BETTER_ERRORS = 0.06, 3.0
+RELATED, RELATED_ERRORS = 0.02, 3.0  # the same against chance, from where on poses and images belong together
+FEW_PATCHES = 40  # tell nothing
+# Neighbours look more alike than others by so many standard deviations of images in random order. Right poses reach 7
+# (fern, 17 photos) to 30, images in another order 2 at most.
+ALIKE_DEVIATIONS = 4.0
+ORDERS = 20  # random ones that likeness is compared with
+LIKENESS_IMAGES = 120  # that are compared with all others
+THUMBNAIL = 8  # pixels along each side of a picture as likeness sees it: light and shade, no detail
+ODD = 0.1  # an image that comes no further from chance towards the others does not belong to them
+MANY_ODD = 0.1  # fraction of the images from where on they are no exceptions
+ALONE = 1.3  # times the usual distance to its neighbours: of an image that far off, they can tell nothing
+
+
+@dataclass(frozen=True)
+class ConventionScore:
+    """How well the images agree under one way to read the poses."""
+
+    name: str
+    score: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Do neighbours look more alike than images that are none? 0.5: no more than any two; 1: always."""
+
+    by_image: dict[int, float]  # probability that a neighbour looks more like it than another image does
+    mean: float
+    by_chance: float  # mean over random orders of the images
+    deviation: float  # and its standard deviation
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is far above what any order of the images gives."""
+        return self.mean - self.by_chance >= ALIKE_DEVIATIONS * self.deviation > 0
+
+
+def check_poses(
+    sweep: PlaneSweep, agreement: Agreement, compared: int = COMPARED_IMAGES
+) -> tuple[Check, list[ConventionScore], bool]:
+    """Whether the images agree under the given poses, and better than under every other convention.
+
+    agreement: of the given poses. compared: images, of those in it, for which the conventions are tried. Returns the
+    check, the scores (given, chance, others), and whether the images agree so well that more can be read off them.
+    """
+    count = len(sweep.cameras)
+    look = "look at the cameras below: do they stand where the photos were taken?"
+    if count < 3:
+        return Check("poses", "yellow", f"{count} images are too few to tell", look), [], False
+    everyone = sorted(agreement.by_image())
+    if len(agreement.scores) < FEW_PATCHES:
+        found = f"the images show too little to tell: {len(agreement.scores)} textured patches"
+        return Check("poses", "yellow", found, look), [], False
+    indices = [everyone[i] for i in torch.linspace(0, len(everyone) - 1, min(len(everyone), compared)).long()]
+    order = shuffled(count)
+    chance = sweep.score(everyone, order=order)
+    given, by_chance = _of_images(agreement, indices), _of_images(chance, indices)
+    scores = [_score("as given", given), _score("chance: the same images in another order", by_chance)]
+    ahead, level = [], []  # conventions that the first images prefer to the given one, or cannot tell from it
+    for convention in CONVENTIONS:
+        other = sweep.score(indices, convention.convert(sweep.cameras.c2w))
+        scores.append(_score(convention.name, other))
+        gain, error = _paired_gain(other, given)
+        if gain > BETTER and gain > BETTER_ERRORS * error:
+            ahead.append((other.score, convention))
+        elif abs(gain) < BETTER_ERRORS * error and other.score > by_chance.score:
+            level.append(convention)
+    figures = f"neighbouring images agree to {agreement.score:.2f} (1 = perfectly, {chance.score:.2f} = by chance)"
+    if ahead:
+        best = max(ahead, key=lambda found: found[0])[1]
+        check = _other_convention(sweep, agreement, best, everyone, order)
+        if check is not None:
+            return check, scores, False
+    if _lift(agreement.score, chance.score) >= AGREES:
+        found = f"{figures}, better than under every usual mistake"
+        if level and _is_level(sweep, agreement, level[0], everyone):
+            found = (
+                f"{figures}. {level[0].name} would suit them as well: views this narrow, of what is this thin, "
+                "cannot tell"
+            )
+        return Check("poses", "green", found), scores, True
+    gain, error = _paired_gain(agreement, chance)
+    if gain > max(RELATED, RELATED_ERRORS * error):
+        found = f"{figures}: more than by chance, but the poses are rough or the scene is hard to compare"
+        remedy = (
+            "nothing, if it shines, repeats itself or was taken from few places; else give the lens distortion if "
+            "there is any, see that every pose stands beside the name of its own image (r_10 before r_2?), or find the "
+            "poses anew with data/prepare.py"
+        )
+        return Check("poses", "yellow", found, remedy), scores, False
+    likeness = likeness_of_neighbors(sweep)
+    open_to = (gain + RELATED_ERRORS * error) / max(1 - chance.score, 1e-6)
+    if likeness.certain or open_to > SHINY:
+        why = f"{len(everyone)} images show too little to be certain"
+        if likeness.certain:
+            why = f"neighbours look more alike than other images in {likeness.mean:.0%} of cases (50% = by chance)"
+        remedy = (
+            "train for a few seconds and look: a scene that shines or repeats itself may be fine; if it is fog, the "
+            "poses are rough, sorted differently from the images (r_10 before r_2?) or in an unusual convention"
+        )
+        return Check("poses", "yellow", f"{figures}, but {why}", remedy), scores, False
+    found = (
+        f"{figures}, and neighbours look no more alike than any two images: the poses do not belong to these images"
+    )
+    remedy = (
+        "see that every pose stands beside the name of its own image (sorted differently? r_10 before r_2?), or find "
+        "the poses anew with data/prepare.py"
+    )
+    return Check("poses", "red", found, remedy), scores, False
+
+
+def check_odd_images(
+    agreement: Agreement, scores: Sequence[ConventionScore], sweep: PlaneSweep, names: Sequence[str]
+) -> Check:
+    """Single images whose poses are wrong, or that show something else.
+
+    For poses that check_poses trusts; scores: its. Many odd ones are red only if they also look no more like their
+    neighbours than like any image, while the others do.
+    """
+    given, chance = scores[0].score, scores[1].score
+    limit = chance + ODD * (given - chance)
+    by_image = agreement.by_image()
+    low = [image for image, score in by_image.items() if score < limit]
+    reach = {image: _reach(sweep.cameras, image) for image in by_image}
+    usual = torch.tensor(list(reach.values())).median().item()
+    alone = [names[image] for image in low if reach[image] > ALONE * usual]
+    odd = [image for image in low if reach[image] <= ALONE * usual]
+    aside = f" ({listed(alone)}: too far from the others to tell)" if alone else ""
+    if not odd:
+        return Check("single images", "green", f"none of {len(by_image)} images disagrees with its neighbours{aside}")
+    shown = listed([names[image] for image in odd])
+    found = f"{len(odd)} of {len(by_image)} images agree with their neighbours no better than chance: {shown}"
+    remedy = "look at their pictures and poses; leave out what is blurred, shows something else or is posed wrong"
+    verdict = "yellow"
+    if len(odd) > MANY_ODD * len(by_image):
+        theirs = likeness_of_neighbors(sweep, odd)
+        others = likeness_of_neighbors(sweep, [image for image in by_image if image not in odd])
+        would_show = others.mean - theirs.by_chance >= ALIKE_DEVIATIONS * theirs.deviation
+        verdict = "red" if would_show and not theirs.certain else "yellow"
+    return Check("single images", verdict, found + aside, remedy)
+
+
+def likeness_of_neighbors(sweep: PlaneSweep, indices: Sequence[int] | None = None) -> Likeness:
+    """How much more alike neighbours look than other images, for some images or for up to LIKENESS_IMAGES of all.
+
+    The area under the ROC curve (Hanley and McNeil 1982) of the distance between small pictures as a sign of not
+    being neighbours, and what the same images in random orders give.
+    """
+    small = torch.stack([functional.adaptive_avg_pool2d(p[:3], THUMBNAIL).flatten() for p in sweep.pictures])
+    distance, count = torch.cdist(small, small), len(small)
+    if indices is None:
+        indices = torch.linspace(0, count - 1, min(count, LIKENESS_IMAGES)).round().long().unique().tolist()
+    sides = {}
+    for index in indices:
+        beside = neighbors(sweep.cameras, index)
+        rest = torch.ones(count, dtype=torch.bool)
+        rest[index], rest[beside] = False, False
+        if len(beside) and rest.any():
+            sides[index] = (beside, rest.nonzero()[:, 0])
+    if not sides:
+        return Likeness({}, 0.5, 0.5, 0.0)
+
+    def measure(order: Tensor) -> dict[int, float]:
+        return {
+            index: (distance[order[index], order[beside]][:, None] < distance[order[index], order[rest]])
+            .float().mean().item()
+            for index, (beside, rest) in sides.items()
+        }  # fmt: skip
+
+    generator = torch.Generator().manual_seed(0)
+    by_image = measure(torch.arange(count))
+    others = [_mean(measure(torch.randperm(count, generator=generator))) for _ in range(ORDERS)]
+    spread = torch.tensor(others, dtype=torch.float64)
+    return Likeness(by_image, _mean(by_image), spread.mean().item(), spread.std().item())
+
+
+def _other_convention(
+    sweep: PlaneSweep, agreement: Agreement, convention: Convention, indices: Sequence[int], order: Tensor
+) -> Check | None:
+    """The verdict on poses that agree better when read in another convention; None where more images deny it."""
+    poses = convention.convert(sweep.cameras.c2w)
+    other, chance = sweep.score(indices, poses), sweep.score(indices, poses, order)
+    gain, error = _paired_gain(other, agreement)
+    if gain <= max(BETTER, BETTER_ERRORS * error):
+        return None
+    above, error_above = _paired_gain(other, chance)
+    if above <= max(RELATED, RELATED_ERRORS * error_above):
+        return None
+    found = (
+        f"the poses look as if they were in another convention: {convention.name}. Read that way, neighbouring images "
+        f"agree to {other.score:.2f} ({chance.score:.2f} = by chance); as given ({GIVEN}), to {agreement.score:.2f}"
+    )
+    sure = _lift(other.score, chance.score) >= AGREES
+    return Check("poses", "red" if sure else "yellow", found, convention.remedy)
+
+
+def _is_level(sweep: PlaneSweep, agreement: Agreement, convention: Convention, indices: Sequence[int]) -> bool:
+    """Whether all images together cannot tell a convention from the given one."""
+    gain, error = _paired_gain(sweep.score(indices, convention.convert(sweep.cameras.c2w)), agreement)
+    return abs(gain) < BETTER_ERRORS * error
+
+
+def _reach(cameras: Cameras, index: int) -> float:
+    """Mean distance to the images that one is compared with; infinite where there are none."""
+    beside = neighbors(cameras, index)
+    if len(beside) == 0:
+        return float("inf")
+    return (cameras.centers[beside] - cameras.centers[index]).norm(dim=-1).mean().item()
+
+
+def _of_images(agreement: Agreement, indices: Sequence[int]) -> Agreement:
+    chosen = torch.isin(agreement.images, torch.tensor(indices))
+    return Agreement(
+        *(getattr(agreement, name)[chosen] for name in ("scores", "images", "points", "colors", "distances"))
+    )
+
+
+def _score(name: str, agreement: Agreement) -> ConventionScore:
+    return ConventionScore(name, agreement.score, agreement.standard_error)
+
+
+def _paired_gain(a: Agreement, b: Agreement) -> tuple[float, float]:
+    """By how much a is ahead of b, image by image: mean and standard error."""
+    first, second = a.by_image(), b.by_image()
+    gains = torch.stack([first[image] - second[image] for image in second])
+    return gains.mean().item(), (gains.std() / len(gains) ** 0.5).item() if len(gains) > 1 else float("inf")
+
+
+def _lift(score: float, chance: float) -> float:
+    return (score - chance) / max(1 - chance, 1e-6)
+
+
+def _mean(by_image: dict[int, float]) -> float:
+    return sum(by_image.values()) / len(by_image)

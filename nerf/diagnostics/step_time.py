@@ -1,0 +1,45 @@
+"""What a run will take, before it runs: the bytes that are free for it, and the time of a step."""
+
+import re
+import time
+from pathlib import Path
+
+import torch
+
+from nerf.config.schema import Config
+from nerf.datasets.posed_images import PosedImages
+from nerf.ops.backend import Backend
+from nerf.scene.description import SceneDescription
+from nerf.training import memory as memory_plan
+from nerf.training.initial_state import prepare
+from nerf.training.step import TrainStep
+
+WARM_STEPS, TIMED_STEPS = 2, 5
+
+
+def measure_step(config: Config, images: PosedImages, backend: Backend, described: SceneDescription) -> float:
+    """Seconds of a training step at the start of a resolved run, which is thrown away. Raises UserError as prepare."""
+    state = prepare(config, images, backend, described)
+    run_step = TrainStep(config, state)
+    for step in range(WARM_STEPS + TIMED_STEPS):
+        if step == WARM_STEPS:
+            _wait(backend)
+            started = time.perf_counter()
+        state.batches.advance(config.train.rays_per_step, state.background)
+        run_step()
+    _wait(backend)
+    state.batches.stop_prefetch()
+    return (time.perf_counter() - started) / TIMED_STEPS
+
+
+def _wait(backend: Backend) -> None:
+    if backend.device.type == "cuda":
+        torch.cuda.synchronize(backend.device)
+
+
+def free_bytes(device: torch.device, images: PosedImages) -> int:
+    """Of the GPU; of the host, where the images are there already, with what they take."""
+    if device.type == "cuda":
+        return memory_plan.free_bytes(device)
+    available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(available[1]) * 1024 + images.pixels.nbytes

@@ -1,0 +1,1 @@
+"""Meshes of a trained field, and their files."""

@@ -1,0 +1,103 @@
+"""Pictures of results as files: PNG, NPY, and videos.
+
+An image is a float tensor [H,W,3] with values in [0, 1], on any device; it is rounded to 8 bits only when it
+is written. Files appear whole or not at all: they are written under a temporary name and then renamed, so a
+reader never meets half a file and an interrupted run leaves the older one in place.
+"""
+
+import errno
+import io
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+import imageio.v2 as imageio
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from nerf.files import replacing
+from nerf.images.metrics import IMAGE, check_float
+
+VIDEO_QUALITY = 8  # imageio's scale from 0 to 10
+
+
+def save_png(path: str | Path, image: Tensor) -> None:
+    """Write image, float [H,W,3] or [H,W] (grey), as an 8-bit PNG; missing folders are created.
+
+    Values are clamped to [0, 1] and NaN is written as 0. Raises ValueError for another shape or dtype, and UserError
+    where path cannot be written.
+    """
+    check_float("image", image, (None, None) if image.dim() == 2 else IMAGE)
+    with replacing(Path(path)) as partial:
+        Image.fromarray(_to_bytes(image)).save(partial, format="PNG")
+
+
+def save_floats(path: str | Path, values: Tensor) -> None:
+    """Write a float tensor of any shape as a .npy file (NumPy's format), float32; missing folders are created.
+
+    Raises ValueError for another dtype and UserError where path cannot be written.
+    """
+    check_float("values", values, (None,) * values.dim())
+    content = io.BytesIO()  # given a file, NumPy would write it past Python and not say what went wrong
+    np.save(content, values.detach().float().cpu().numpy())
+    with replacing(Path(path)) as partial:
+        partial.write_bytes(content.getbuffer())
+
+
+def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> None:
+    """Write frames, float [H,W,3] of one size, as H.264 video (MP4 for a path that ends in .mp4).
+
+    Frames are taken one by one, so a generator may render them on the way. Where H or W is odd, the last row
+    or column is repeated: yuv420p, the one pixel format that every player reads, stores colour at half the
+    resolution. Missing folders are created.
+
+    Raises RuntimeError if imageio-ffmpeg is missing, ValueError if there are no frames, one is not a float
+    image, or sizes differ, and UserError where path cannot be written.
+    """
+    try:
+        import imageio_ffmpeg  # noqa: F401  (asked for before the first frame is rendered)
+    except ImportError as error:
+        raise RuntimeError("writing a video needs imageio-ffmpeg: pip install imageio-ffmpeg") from error
+
+    remaining = iter(frames)
+    first = next(remaining, None)
+    if first is None:
+        raise ValueError("frames: found none, expected at least one")
+    check_float("frame 0", first, IMAGE)
+    # By default imageio would scale frames to multiples of 16 pixels.
+    encoding = dict(codec="libx264", pixelformat="yuv420p", quality=VIDEO_QUALITY, macro_block_size=1)
+    with replacing(Path(path)) as partial:
+        count = 1
+        video = partial.absolute()  # ffmpeg takes what stands before a colon for a protocol
+        # closing() because an imageio writer's own context leaves ffmpeg running after an exception.
+        with closing(imageio.get_writer(video, format="FFMPEG", mode="I", fps=fps, **encoding)) as writer:
+            writer.append_data(_pad_to_even(_to_bytes(first)))
+            for count, frame in enumerate(remaining, start=2):
+                check_float(f"frame {count - 1}", frame, first.shape)
+                writer.append_data(_pad_to_even(_to_bytes(frame)))
+        _check_video(video, count)
+
+
+def _check_video(path: Path, frames: int) -> None:
+    """Raises OSError unless the video holds so many frames: imageio does not hear when ffmpeg fails at its end."""
+    import imageio_ffmpeg
+
+    try:
+        found, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
+    except RuntimeError as error:  # what imageio-ffmpeg makes of a file that it cannot read
+        raise OSError(errno.EIO, "the encoder left a damaged video, as on a full disk") from error
+    if found != frames:
+        raise OSError(errno.EIO, f"the encoder stored {found} of {frames} frames, as on a full disk")
+
+
+def _to_bytes(image: Tensor) -> np.ndarray:
+    """Values in [0, 1] rounded to the nearest of 256 levels, uint8 of the same shape."""
+    levels = image.detach().float().nan_to_num(nan=0.0).clamp(0, 1) * 255 + 0.5
+    return levels.to(torch.uint8).cpu().numpy()
+
+
+def _pad_to_even(frame: np.ndarray) -> np.ndarray:
+    height, width, _ = frame.shape
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

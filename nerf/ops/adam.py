@@ -1,0 +1,75 @@
+"""adam_step: one step of Adam at the values that have a gradient."""
+
+import torch
+from torch import Tensor
+
+from nerf.ops.registry import call, example, fake, numbers
+
+_ops = torch.ops.nerf
+
+
+def adam_step(
+    param: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    grad: Tensor,
+    lr: Tensor,
+    step: Tensor,
+    rows: Tensor | None,
+    beta1: float,
+    beta2: float,
+    eps: float,
+) -> None:
+    """One step of Adam (Kingma & Ba 2015), in place; clears the gradient.
+
+    A value is left alone where its gradient is exactly zero or its gradient's square is not finite.
+
+    param, grad: one shape [...,C]. rows [L] int64: rows of C values to visit, each once, all others stay as they are,
+    the gradient too; None: all. exp_avg, exp_avg_sq: of the rows, in their order, [L,C]; without rows of param's shape.
+    lr: [1], or [C]. step [1] float32: number of this step, from 1; 0 leaves the step out, but for clearing; a tensor,
+    so that a CUDA graph can replay the call.
+    """
+    whole = (param, grad)
+    if rows is not None:
+        whole = tuple(x.view(-1, x.shape[-1]) for x in whole)
+        param, grad = (x.index_select(0, rows) for x in whole)
+    touched = (grad != 0) & (grad * grad).isfinite() & (step > 0)
+    exp_avg.copy_(torch.where(touched, torch.lerp(grad, exp_avg, beta1), exp_avg))
+    exp_avg_sq.copy_(torch.where(touched, torch.lerp(grad * grad, exp_avg_sq, beta2), exp_avg_sq))
+    first, second = 1 - beta1**step.double(), 1 - beta2**step.double()
+    size = lr * (exp_avg / first.to(param)) / ((exp_avg_sq / second.to(param)).sqrt() + eps)
+    param.sub_(torch.where(touched, size.to(param.dtype), torch.zeros_like(param)))
+    grad.zero_()
+    if rows is not None:
+        for target, part in zip(whole, (param, grad), strict=True):
+            target.index_copy_(0, rows, part)
+
+
+@call("adam_step")
+def _(
+    param: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    grad: Tensor,
+    lr: Tensor,
+    step: Tensor,
+    rows: Tensor | None,
+    beta1: float,
+    beta2: float,
+    eps: float,
+) -> None:
+    _ops.adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps)
+    torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq, grad])
+
+
+@fake("adam_step")
+def _(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps):
+    return None
+
+
+@example("adam_step")
+def _():
+    shape = (30, 12)
+    grad = numbers(*shape, low=-1) * (numbers(*shape, seed=1) < 0.5)
+    moments = numbers(*shape, low=-0.1, high=0.1, seed=2), numbers(*shape, low=0.001, high=0.1, seed=3)
+    return numbers(*shape, seed=4), *moments, grad, torch.full((1,), 0.1), torch.full((1,), 3.0), None, 0.9, 0.99, 1e-8

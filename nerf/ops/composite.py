@@ -1,0 +1,100 @@
+"""composite_rays: the samples of each ray front to back."""
+
+import torch
+from torch import Tensor
+
+from nerf.ops.registry import call, derivative, example, fake, numbers
+
+_ops = torch.ops.nerf
+
+
+def composite_rays(
+    density: Tensor,
+    values: Tensor,
+    t_starts: Tensor,
+    t_ends: Tensor,
+    ray_offsets: Tensor,
+    min_transmittance: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Front-to-back compositing along rays (Max 1995; Mildenhall et al. 2020, eq. 3).
+
+    alpha = 1 - exp(-density * delta), transmittance = product of (1 - alpha) before, weight = transmittance * alpha.
+    Samples behind transmittance < min_transmittance weigh nothing.
+
+    density [M]: per world unit, >= 0. values [M,C]. t_starts, t_ends [M]: world units. ray_offsets [R+1] int64.
+    Returns values [R,C], opacity [R], depth [R] (sum of weight * midpoint, not divided by opacity), weights [M].
+    Differentiable in density and values through all four.
+    """
+    num_rays, num_samples = len(ray_offsets) - 1, len(density)
+    counts = ray_offsets.diff()
+    ray = torch.repeat_interleave(torch.arange(num_rays, device=density.device), counts)
+    owned = slice(0, len(ray))
+    slot = torch.arange(len(ray), device=density.device) - ray_offsets[ray]
+    optical_depth = (density * (t_ends - t_starts))[owned]
+    longest = int(counts.max().item()) if num_rays else 0
+    dense = optical_depth.new_zeros(num_rays, longest + 1).index_put((ray, slot + 1), optical_depth)
+    transmittance = torch.exp(-dense.cumsum(1))[ray, slot]
+    weights = transmittance * -torch.expm1(-optical_depth)
+    weights = torch.where(transmittance < min_transmittance, torch.zeros_like(weights), weights)
+
+    def per_ray(x: Tensor) -> Tensor:
+        return x.new_zeros(num_rays, *x.shape[1:]).index_add(0, ray, x)
+
+    t_mid = 0.5 * (t_starts + t_ends)[owned]
+    rows = per_ray(weights[:, None] * values[owned])
+    padded = torch.nn.functional.pad(weights, (0, num_samples - len(ray)))
+    return rows, per_ray(weights), per_ray(weights * t_mid), padded
+
+
+@call("composite_rays")
+def _(
+    density: Tensor,
+    values: Tensor,
+    t_starts: Tensor,
+    t_ends: Tensor,
+    ray_offsets: Tensor,
+    min_transmittance: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _ops.composite_rays(density, values, t_starts, t_ends, ray_offsets, min_transmittance)
+
+
+@fake("composite_rays")
+def _(density, values, t_starts, t_ends, ray_offsets, min_transmittance):
+    rays = ray_offsets.shape[0] - 1
+    return (
+        density.new_empty(rays, values.shape[1]),
+        density.new_empty(rays),
+        density.new_empty(rays),
+        density.new_empty(density.shape),
+    )
+
+
+@fake("composite_rays_backward")
+def _(grad_values, grad_opacity, grad_depth, grad_weights, density, values, *rest):
+    return density.new_empty(density.shape), density.new_empty(values.shape)
+
+
+def _save(ctx, inputs, output):
+    *tensors, ctx.min_transmittance = inputs
+    ctx.save_for_backward(*tensors, output[3])
+
+
+@derivative("composite_rays", of=("density", "values"), save=_save)
+def _(ctx, *grads):
+    density, values, t_starts, t_ends, ray_offsets, weights = ctx.saved_tensors
+    rays = ray_offsets.shape[0] - 1
+    shapes = ((rays, values.shape[1]), (rays,), (rays,), weights.shape)
+    grads = [density.new_zeros(s) if g is None else g for g, s in zip(grads, shapes, strict=True)]
+    grad_density, grad_values = _ops.composite_rays_backward(
+        *grads, density, values, t_starts, t_ends, ray_offsets, weights, ctx.min_transmittance
+    )
+    return grad_density, grad_values, None, None, None, None
+
+
+@example("composite_rays")
+def composite_example() -> tuple:
+    """Five rays, one of them without samples, one with more than two rounds of a warp."""
+    offsets = torch.tensor([0, 5, 5, 40, 41, 110])
+    starts = 1 + 0.1 * torch.arange(110.0)
+    values = numbers(110, 3, low=-1, seed=1)
+    return 4 * numbers(110), values, starts, starts + 0.1, offsets, 1e-4

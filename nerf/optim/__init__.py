@@ -1,0 +1,1 @@
+"""Adam on grids and weights, and the clock of a run, from which every schedule reads."""

@@ -1,0 +1,176 @@
+"""From samples to pixels: the field at the samples, composited along the rays, over the background."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.rays import Rays
+from nerf.fields.field import Field
+from nerf.images.metrics import MIN_OPACITY
+from nerf.rendering.gradient_scaling import gradient_scales, scale_gradients
+from nerf.rendering.normals import facing_normals, falling_density
+from nerf.rendering.sampler import RaySampler
+from nerf.rendering.samples import RaySamples
+
+# A whole 800x800 frame at once on a GPU, in pieces where samples are kept; small enough for a CPU's caches.
+RAYS_PER_CHUNK = {"cuda": 1 << 22, "cpu": 1 << 14}
+SAMPLED_RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}  # where samples are kept
+MOST_SHADED = 1 << 20  # pixels; the layers of a network take a KiB of each
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What P pixels see, each the mean of its rays."""
+
+    rgb: Tensor  # [P,3] over the background
+    opacity: Tensor  # [P]
+    depth: Tensor  # [P] world distance along the ray at the mean of its samples' t, times opacity; see distance()
+    normals: Tensor | None = None  # [P,3] unit, world axes, on the camera's side; zero where nothing is met
+    weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not kept
+
+    def __repr__(self) -> str:
+        """One line: the shape, not the pixels."""
+        kept = [name for name in ("normals", "weights") if getattr(self, name) is not None]
+        extra = f" with {' and '.join(kept)}" if kept else ""
+        return f"Rendering(rgb {list(self.rgb.shape)} on {self.rgb.device}{extra})"
+
+    def distance(self) -> Tensor:
+        """Mean distance along the ray, [P] in world units; 0 where nothing is met."""
+        return torch.where(self.opacity > MIN_OPACITY, self.depth / self.opacity.clamp(min=MIN_OPACITY), 0.0)
+
+
+def visible_samples(
+    field: Field,
+    sampler: RaySampler,
+    rays: Rays,
+    jitter: Tensor | None = None,
+    capacity: int = 0,
+    min_weight: float | None = None,
+) -> RaySamples:
+    """The samples of rays that weigh at least min_weight: colour is computed for these alone (Sun et al. 2022,
+    section 4.3).
+
+    Most samples lie in air or behind a surface. Looking at density first, one channel, finds the few that matter.
+    jitter, capacity: see RaySampler.sample. min_weight: of the sampler's settings, unless another one is given.
+    """
+    min_weight = sampler.config.min_weight if min_weight is None else min_weight
+    grid = field.density_grid_view
+    if grid is None:
+        samples = sampler.sample(rays, jitter)
+        return samples.select(sample_weights(field, sampler, samples) >= min_weight, capacity)
+    path, march = sampler.march(rays, jitter)
+    density, limits = (grid.values, grid.shift, grid.scale), (sampler.config.min_transmittance, min_weight)
+    ray_offsets, ray_indices, t_starts, t_ends, midpoints, overflow = sampler.backend.ops.march_visible(
+        *march, *density, *limits, capacity, sampler.grid_map.space.contraction
+    )
+    return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path, midpoints)
+
+
+@torch.no_grad()
+def sample_weights(field: Field, sampler: RaySampler, samples: RaySamples) -> Tensor:
+    """Weight of every sample, [M], from density alone."""
+    density = field.density(samples.coords(sampler.grid_map))
+    nothing = density.new_empty(len(density), 0)
+    intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
+    return sampler.backend.ops.composite_rays(density, nothing, *intervals, sampler.config.min_transmittance)[3]
+
+
+def select_visible(field: Field, sampler: RaySampler, samples: RaySamples, capacity: int = 0) -> RaySamples:
+    """visible_samples, step by step from marched samples: what the ablation takes apart.
+
+    capacity: see RaySamples.select.
+    """
+    return samples.select(sample_weights(field, sampler, samples) >= sampler.config.min_weight, capacity)
+
+
+def render_samples(
+    field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor, with_normals: bool = False
+) -> Rendering:
+    """Renders packed samples. background: [3] or [P,3].
+
+    Where a pixel has several rays, what they composite is averaged and shaded once: the pixel is an area.
+    Differentiable in the field's parameters, and in the rays through where the samples are; not in the normals, nor in
+    how colour depends on the direction.
+    """
+    directions = samples.rays.directions.detach()
+    density, values = field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
+    if field.full_gradient_from > 0 and torch.is_grad_enabled():
+        factors = gradient_scales(samples, field.full_gradient_from)
+        density, values = scale_gradients(density, factors), scale_gradients(values, factors)
+    if with_normals:
+        values = torch.cat([values, falling_density(field, samples)], dim=-1)
+    intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
+    values, opacity, depth, weights = sampler.backend.ops.composite_rays(
+        density, values, *intervals, sampler.config.min_transmittance
+    )
+    depth = samples.path.world_depth(depth, opacity)
+    values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
+    directions = samples.rays.pixel_directions().detach()
+    normals = None
+    if with_normals:
+        values, normals = values[:, :-3], facing_normals(values[:, -3:], directions, field.box.unit)
+    light = field.shade(values, opacity, directions)
+    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals, weights)
+
+
+@torch.no_grad()
+def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tensor) -> Rendering:
+    """What rays see, for pictures; in one walk where what the field composites is a grid of its own."""
+    grid = field.density_grid_view
+    if grid is None or field.composited_grid is None:
+        return render_samples(field, sampler, visible_samples(field, sampler, rays), background)
+    path, march = sampler.march(rays, None)
+    limits = sampler.config.min_transmittance, sampler.config.min_weight
+    density = grid.values, grid.shift, grid.scale
+    values, opacity, depth = sampler.backend.ops.render_rays(
+        *march, *density, *limits, field.composited_grid, sampler.grid_map.space.contraction, rays.per_pixel
+    )
+    depth = path.world_depth(depth, opacity)
+    opacity, depth = rays.pixel_means(opacity), rays.pixel_means(depth)
+    light = _shade(field, values, opacity, rays.pixel_directions())
+    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
+
+
+def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
+    """The light [P,3] of pixels, of which half may see nothing.
+
+    On a CPU those are left out. On a GPU finding them means to wait for the walk, and to launch all that follows after
+    it; tensor cores have shaded them before that.
+    """
+    if values.is_cuda:
+        return field.shade(values, opacity, directions)
+    seeing = (opacity > 0).nonzero()[:, 0]
+    seen = (x.index_select(0, seeing) for x in (values, opacity, directions))
+    return torch.zeros_like(directions).index_copy_(0, seeing, field.shade(*seen))
+
+
+@torch.no_grad()
+def render_image(
+    field: Field, sampler: RaySampler, cameras: Cameras, index: int, background: Tensor, with_normals: bool = False
+) -> Rendering:
+    """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W], on request normals [H,W,3].
+
+    Each pixel is the mean of sampler.rays_per_pixel rays.
+    Rays are made and marched so many at a time: beyond the finished pixels, memory does not grow with the image.
+    """
+    width, height = cameras.size(index)
+    at_a_time = SAMPLED_RAYS_PER_CHUNK if with_normals or field.composited_grid is None else RAYS_PER_CHUNK
+    pixels, per_pixel = height * width, sampler.rays_per_pixel
+    size = min(at_a_time[sampler.backend.device.type] // per_pixel, MOST_SHADED)
+    chunks = []
+    for first in range(0, pixels, size):
+        rays = cameras.pixel_range_rays(index, first, first + size, per_pixel, sampler.backend.ops)
+        if with_normals:
+            samples = visible_samples(field, sampler, rays)
+            chunks.append(render_samples(field, sampler, samples, background, with_normals))
+        else:
+            chunks.append(render_rays(field, sampler, rays, background))
+    shape = (height, width)
+    return Rendering(
+        torch.cat([chunk.rgb for chunk in chunks]).view(*shape, 3),
+        torch.cat([chunk.opacity for chunk in chunks]).view(shape),
+        torch.cat([chunk.depth for chunk in chunks]).view(shape),
+        torch.cat([chunk.normals for chunk in chunks]).view(*shape, 3) if with_normals else None,
+    )

@@ -1,0 +1,87 @@
+"""From rays to samples: finds the rays' way through scene space and marches it through the occupied cells."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.rays import Rays
+from nerf.config.schema import SamplerConfig
+from nerf.fields.field import Field
+from nerf.ops.backend import Backend
+from nerf.rendering.samples import RaySamples
+from nerf.scene.box import GridMap
+from nerf.scene.occupancy import OccupancyGrid
+from nerf.scene.space import SceneRays
+
+
+@dataclass(frozen=True)
+class RaySampler:
+    """Places samples on a regular lattice along each ray, at occupied cells only."""
+
+    backend: Backend
+    grid_map: GridMap  # of the occupancy's grid
+    occupancy: OccupancyGrid
+    step_size: float  # in scene space
+    config: SamplerConfig
+
+    @classmethod
+    def of_field(cls, field: Field, occupancy: OccupancyGrid, config: SamplerConfig) -> "RaySampler":
+        """The sampler for a field and its occupancy as they are now."""
+        step_size = config.step_size_voxels * field.voxel_size
+        return cls(field.backend, field.grid_map, occupancy, step_size, config)
+
+    @property
+    def rays_per_pixel(self) -> int:
+        """Of pictures, and of training towards its end; runs from before there was a choice have one."""
+        return self.config.rays_per_pixel or 1
+
+    def sample(self, rays: Rays, jitter: Tensor | None = None, capacity: int = 0) -> RaySamples:
+        """Samples of R rays.
+
+        jitter [P] in [-0.5, 0.5) shifts each pixel's lattice by that share of a step; None places it
+        deterministically. The rays of one pixel are shifted against each other as well.
+        capacity: see march_rays; 0 reads the number of samples back from the device.
+        """
+        path, march = self.march(rays, jitter)
+        ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
+            *march, capacity, self.grid_map.space.contraction
+        )
+        return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
+
+    def march(self, rays: Rays, jitter: Tensor | None) -> tuple[SceneRays, tuple]:
+        """The way of the rays, and what every marching operation takes first: rays in grid units to step_size.
+
+        Where cameras are learned the way is differentiable; where the samples are along it is not.
+        """
+        space, ones = self.grid_map.space, torch.ones_like(rays.origins[:, 0])
+        lattice = jitter
+        if jitter is None or rays.per_pixel > 1:
+            shifts = _shifts(rays.per_pixel, ones.device, ones.dtype)
+            lattice = shifts.repeat(len(ones) // len(shifts)) if jitter is None else _spread(jitter, shifts)
+        near = max(self.config.near, space.near)
+        far = math.inf if self.config.far is None else self.config.far
+        path = space.path(rays.origins, rays.directions, near * ones, far * ones)
+        origins, directions = self.grid_map.rays_to_grid(path)
+        march = origins.detach(), directions.detach(), lattice, self.occupancy.occupied
+        return path, (*march, path.near.detach(), path.far.detach(), self.step_size)
+
+
+def _shifts(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """How the lattices of a pixel's rays are shifted against each other, [per_pixel]: evenly over a step."""
+    return (torch.arange(per_pixel, device=device, dtype=dtype) + 0.5) / per_pixel - 0.5
+
+
+def _spread(jitter: Tensor, shifts: Tensor) -> Tensor:
+    """The jitter [R] of all rays from that of the pixels [P]: shifted within a step, still in [-0.5, 0.5)."""
+    shifted = jitter[:, None] + shifts
+    return (shifted - (shifted >= 0.5).to(shifted) + (shifted < -0.5).to(shifted)).flatten()
+
+
+def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:
+    """Nearest and farthest distance from a camera at which the scene can be, for depth pictures."""
+    lower = sampler.grid_map.lower
+    size = torch.tensor(sampler.occupancy.occupied.shape, device=lower.device) / sampler.grid_map.scale
+    return sampler.grid_map.space.depth_range(cameras.centers.to(lower.device), lower, size)

@@ -1,0 +1,15 @@
+"""A run from its settings to its pictures, and its files."""
+
+from nerf.lazy import exports
+
+__getattr__, __dir__, __all__ = exports(
+    __name__,
+    {
+        "nerf.datasets.load": ("check_split", "load_split", "sparse_points"),
+        "nerf.runs.run": ("TrainingRun", "resume", "start", "start_on"),
+        "nerf.runs.ready": ("make_ready",),
+        "nerf.runs.open_run": ("OpenRun", "load", "newest_run"),
+        "nerf.config.overrides": ("settings",),
+        "nerf.rendering.sampler": ("depth_range",),
+    },
+)

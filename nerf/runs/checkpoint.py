@@ -1,0 +1,281 @@
+"""What a run leaves in its folder: a model that renders and a state that resumes, two files that need nothing else.
+
+The model is small: the corners of occupied cells alone, in half precision (packed_grids.py): its pictures differ from
+the run's by less than an 8-bit level. The resume state is everything, the optimizer's moments too.
+
+Both hold tensors and plain containers alone and are read without executing code. Each write goes to a temporary name,
+is flushed to disk and renamed, so a run that is killed at any moment leaves the last whole file; killed between the
+two, the state is one save ahead of the model.
+"""
+
+import pickle
+import struct
+import zipfile
+import zlib
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nerf.calibration.pose_alignment import perturbed
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.distortion import COEFFICIENTS, Lenses
+from nerf.config import schema as configuration
+from nerf.config.commands import program
+from nerf.config.schema import Config
+from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
+from nerf.fields.field import Field
+from nerf.fields.registry import build_field
+from nerf.files import partial_file
+from nerf.ops.backend import Backend
+from nerf.runs.packed_grids import PackedGrids, deflated, inflated, pack, unpack
+from nerf.scene.box import SceneBox
+from nerf.scene.occupancy import OccupancyGrid
+from nerf.scene.registry import restore_space, space_state
+from nerf.training.state import TrainState, assemble, make_batches, make_clock
+
+MODEL_FILE = "model.pt"
+RESUME_FILE = "resume.pt"
+SINGLE_FILE = "checkpoint.pt"  # what version 1 wrote in place of the two
+FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
+VERSION = 5
+READABLE_VERSIONS = (4, 5)  # models of version 4 have their grids as they are, not deflated
+# What reading a file that somebody else wrote, or half a file, can raise.
+UNREADABLE = (
+    OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
+    pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+REMEDY = "Train again, or name another run."
+
+
+class NotSaved(UserError):
+    """A file of a run could not be written."""
+
+    model: Path | None = None  # what was written nevertheless, if it was the model
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether the folder has both files of a run."""
+    return all((folder / name).is_file() for name in FORMATS)
+
+
+def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> None:
+    """Writes the run's two files; the state goes first, for the model follows from it.
+
+    cameras are the training cameras as they were given; those that training used, learned or perturbed, go beside them.
+    Raises NotSaved where the disk is full or the folder cannot be written; the file before stays.
+    """
+    resume = state.state_dict() | {
+        "field": state.field.state_dict(),
+        "occupied": state.occupancy.occupied,
+        "start_cameras": _packed_cameras(state.batches.cameras),
+    }
+    try:
+        _write(folder / RESUME_FILE, _common(config, state, cameras) | resume)
+    except NotSaved as error:  # the model is small, and it is the result: it may fit where the state does not
+        path = save_model(folder, config, state, cameras)
+        failure = NotSaved(f"{error} The model is written, {path}.")
+        failure.model = path
+        raise failure from error
+    save_model(folder, config, state, cameras)
+
+
+def save_model(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> Path:
+    """Writes what renders alone, and returns its path. Raises as save does."""
+    packed = pack(state.field, state.occupancy)
+    networks = {name: value for name, value in state.field.state_dict().items() if name not in packed.values}
+    grids = {name: deflated(values) for name, values in packed.values.items()}
+    model = {"occupied_bits": packed.occupied, "grids": grids, "networks": networks}
+    _write(folder / MODEL_FILE, _common(config, state, cameras) | model)
+    return folder / MODEL_FILE
+
+
+def _common(config: Config, state: TrainState, cameras: Cameras) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "config": asdict(config),
+        "aabb": state.field.box.aabb,
+        "space": space_state(state.field.box.space),
+        "resolution": list(state.field.resolution),
+        "finest_voxel": state.finest_voxel,
+        "cameras": _packed_cameras(state.cameras),
+        "given_cameras": _packed_cameras(cameras),
+        "view_weight": None if state.field.view_weight is None else state.field.view_weight.clone(),
+        "step": state.clock.step,
+        "elapsed": state.clock.elapsed,
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    try:
+        with partial_file(path) as file:
+            torch.save({"format": FORMATS[path.name]} | content, file)
+    except (OSError, RuntimeError) as error:
+        kept = "the one before is kept" if path.exists() else "there is no earlier one"
+        raise NotSaved(
+            f"{path} cannot be written: {_first_line(_disk_error(error))}; {kept}. {_remedy(path.parent)}"
+        ) from error
+
+
+def _remedy(folder: Path) -> str:
+    if not folder.exists():
+        return f"{folder} was deleted or moved; make it again, or set hydra.run.dir to another folder."
+    return "Free some space, or set hydra.run.dir to another disk."
+
+
+def load(run: Path) -> dict[str, Any]:
+    """The model of a run, given by its folder or its file: what rendering needs, checked, tensors in host memory.
+
+    Raises UserError where it is missing, damaged, of another program or of another version.
+    """
+    path = _file(run, MODEL_FILE)
+    content = _read(path, FORMATS[MODEL_FILE])
+    try:
+        stored = content.pop("grids")
+        values = stored if content["version"] == 4 else {name: inflated(grid) for name, grid in stored.items()}
+        packed = PackedGrids(content.pop("occupied_bits"), values)
+        grids, content["occupied"] = unpack(packed, tuple(content["resolution"]))
+        content["field"] = content.pop("networks") | grids
+    except UNREADABLE as error:
+        raise _damaged(path, error) from error
+    return content
+
+
+def load_resume(run: Path) -> dict[str, Any]:
+    """The resume state of a run, given and checked as its model is, tensors in host memory. Raises as load does."""
+    return _read(_file(run, RESUME_FILE), FORMATS[RESUME_FILE])
+
+
+def _file(run: Path, name: str) -> Path:
+    """The file of that name in a run's folder, or the file that was given. Raises UserError where there is none."""
+    path = run / name if run.is_dir() else run
+    if not path.is_file():
+        raise UserError(_missing(path, name))
+    return path
+
+
+def _read(path: Path, expected: str) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch.load does not look at the checksums
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except UNREADABLE as error:
+        raise _damaged(path, error) from error
+    found = content.get("format") if isinstance(content, dict) else None
+    if found == "nerf-voxel-checkpoint" or (
+        found in FORMATS.values() and content.get("version") not in READABLE_VERSIONS
+    ):
+        raise UserError(
+            f"{path} has version {content.get('version')}, this program reads versions 4 and {VERSION}; use the "
+            f"program that wrote it. {REMEDY}"
+        )
+    if found != expected:
+        what = f"it is a {found}, expected a {expected}" if found in FORMATS.values() else "its format mark is missing"
+        raise UserError(f"{path} is not the file that was asked for, or not of this program: {what}. {REMEDY}")
+    return content
+
+
+def _missing(path: Path, name: str) -> str:
+    """The sentence for a file that is not there, by what is there in its place."""
+    folder = path.parent
+    if path.name == RESUME_FILE and (folder / MODEL_FILE).is_file():
+        return (
+            f"{path} does not exist: the run in {folder} renders, but cannot go on, because its resume state was "
+            "removed. Train again."
+        )
+    if path.name == MODEL_FILE and (folder / RESUME_FILE).is_file():
+        return (
+            f"{path} does not exist: the run in {folder} was stopped before its model was written. Go on with it: "
+            f"{program('scripts/train.py', f'resume={folder}')}"
+        )
+    if (folder / SINGLE_FILE).is_file():
+        return (
+            f"{path} does not exist; {folder / SINGLE_FILE} was written by version 1, this program reads versions "
+            f"4 and {VERSION}; use the program that wrote it. {REMEDY}"
+        )
+    return f"{path} does not exist; expected the folder of a training run with a {name} in it."
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} is damaged or no checkpoint of this program ({_first_line(error)}). {REMEDY}")
+
+
+def _disk_error(error: BaseException) -> BaseException:
+    """What the disk said: PyTorch's writer covers it with a complaint of its own about a wrong position."""
+    while not isinstance(error, OSError) and error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+def restore_config(content: dict[str, Any]) -> Config:
+    """The config of the run that wrote the checkpoint."""
+    saved = content["config"]
+    if "masks" not in saved["dataset"]:  # from before they could be an object's outline
+        saved = {**saved, "dataset": {**saved["dataset"], "masks": "leave_out"}}
+    return configuration.build(Config, saved)
+
+
+def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> tuple[Field, OccupancyGrid]:
+    """Field and occupancy on the backend's device, of a model or of a resume state: all that rendering needs."""
+    box = SceneBox(content["aabb"].to(backend.device), restore_space(content["space"], backend.device))
+    field = build_field(config.field, box, tuple(content["resolution"]), content["finest_voxel"], backend)
+    if config.dataset.background == "learned":
+        field.learn_background()
+    field.load_state_dict(content["field"])
+    if content.get("view_weight") is not None:  # as it was when the file was written
+        field.view_weight = content["view_weight"].to(backend.device)
+    return field, OccupancyGrid(content["occupied"].to(backend.device))
+
+
+def restore_cameras(content: dict[str, Any], name: str = "cameras") -> Cameras:
+    """The training cameras: cameras as training used or learned them, given_cameras as the data set has them."""
+    saved = (
+        content[name] if name in content else content["cameras"]
+    )  # files from before poses were learned have one
+    lenses = None
+    if saved["lenses"] is not None:
+        lenses = Lenses.of(saved["lenses"]["models"], saved["lenses"]["coefficients"])
+    return Cameras.of_sizes(saved["c2w"], saved["intrinsics"], saved["sizes"], lenses)
+
+
+def _packed_cameras(cameras: Cameras) -> dict[str, Any]:
+    """Cameras as plain containers and tensors, in host memory."""
+    lenses = None
+    if cameras.lenses is not None:
+        models = cameras.lenses.models
+        rows = zip(models, cameras.lenses.coefficients.tolist())
+        lenses = {"models": models, "coefficients": [row[: len(COEFFICIENTS[model])] for model, row in rows]}
+    tensors = {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "sizes": cameras.image_sizes.contiguous()}
+    return {name: tensor.cpu() for name, tensor in tensors.items()} | {"lenses": lenses}
+
+
+def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:
+    """The training state of a resume state, so that the run goes on as if it had never stopped.
+
+    Raises UserError where the images are not those that the run was trained on.
+    """
+    trained, cameras = restore_cameras(content, "given_cameras"), images.cameras
+    if not (torch.equal(trained.image_sizes, cameras.image_sizes) and torch.equal(trained.c2w, cameras.c2w)):
+        raise UserError(
+            f"the run was trained on {len(trained)} views {trained.width}x{trained.height}; found {len(cameras)} views "
+            f"{cameras.width}x{cameras.height} or other poses. Set dataset.root to the folder of its scene."
+        )
+    if "start_cameras" in content:
+        start = restore_cameras(content, "start_cameras")
+        cameras = replace(cameras, c2w=start.c2w, intrinsics=start.intrinsics)
+    else:  # files from before poses could begin elsewhere
+        cameras = perturbed(cameras, config.poses, config.seed)
+    field, occupancy = restore_field(content, config, backend)
+    batches = make_batches(config, replace(images, cameras=cameras), backend)
+    state = assemble(config, field, occupancy, batches, make_clock(config), content["finest_voxel"])
+    # Files from before a run could be extended have its step and its seconds alone.
+    state.load_state_dict({"clock": {name: content[name] for name in ("step", "elapsed")}} | content)
+    return state

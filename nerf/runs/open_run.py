@@ -1,0 +1,108 @@
+"""A trained run, loaded or just trained: it renders, and scores views."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from nerf.cameras.cameras import Cameras
+from nerf.config.commands import program
+from nerf.config.schema import Config, build
+from nerf.datasets.load import found_again, load_split
+from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
+from nerf.evaluation import held_out_poses as held_out
+from nerf.evaluation.scores import Scores, evaluate
+from nerf.fields.field import Field
+from nerf.ops.backend import select
+from nerf.rendering.background import Background
+from nerf.rendering.render import Rendering, render_image
+from nerf.rendering.sampler import RaySampler
+from nerf.runs import checkpoint
+
+OUTPUTS = Path("outputs")
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A trained run: all that rendering needs."""
+
+    folder: Path | None  # None: it was never saved
+    config: Config
+    field: Field
+    sampler: RaySampler
+    cameras: Cameras  # of training, on the CPU; where poses were learned, as they were learned
+    given_cameras: Cameras  # the same as the data set has them
+
+    def __repr__(self) -> str:
+        """One line."""
+        where = "never saved" if self.folder is None else self.folder
+        return f"OpenRun({where}: {in_words(self.config, self.field)}, {len(self.cameras)} training views)"
+
+    @property
+    def background(self) -> Tensor:
+        """The color [3] that its pictures have behind the scene, on the device."""
+        return Background.of(self.config.dataset, self.field.background).eval(self.sampler.backend.device)
+
+    def render(self, cameras: Cameras, index: int = 0) -> Rendering:
+        """One camera's image, in host memory: rgb [H,W,3] over the run's background, opacity [H,W], depth [H,W]."""
+        device = self.sampler.backend.device
+        seen = render_image(self.field, self.sampler, cameras.to(device), index, self.background)
+        return Rendering(seen.rgb.cpu(), seen.opacity.cpu(), seen.depth.cpu())
+
+    def evaluate(self, split: str = "test", every: int = 1) -> Scores:
+        """PSNR, SSIM, and LPIPS and geometry where they can be had, of every k-th view of train, val or test."""
+        views, color = self.views(split, every), self.background
+        exposure = self.config.evaluation.exposure
+        return evaluate(self.field, self.sampler, views, color, every, with_lpips=True, exposure=exposure)
+
+    def views(self, split: str, every: int = 1) -> PosedImages:
+        """The views of a split, seen from where the scene was learned (evaluation.view_poses)."""
+        return self.placed(self.given_views(split), split, every)
+
+    def given_views(self, split: str) -> PosedImages:
+        """The views of a split as the data set has them. Raises UserError where the data are not to be found."""
+        return load_split(found_again(self.config.dataset), split)
+
+    def placed(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
+        """Views that are in memory, seen from there too."""
+        cameras = (self.cameras, self.given_cameras)
+        return held_out.place(self.field, self.sampler, self.config, views, split, *cameras, every)
+
+
+def in_words(config: Config, field: Field) -> str:
+    """Scene, field, its grid, and what runs it."""
+    grid = "x".join(map(str, field.resolution))
+    return f"{config.dataset.scene}, {config.field.name} {grid}, {field.backend.name} on {field.backend.device}"
+
+
+def load(
+    folder: str | Path | None = None, backend: str = "auto", device: str = "auto", rays_per_pixel: int | None = None
+) -> OpenRun:
+    """A saved run, to render; without a folder the newest one in outputs/.
+
+    rays_per_pixel: sampler.rays_per_pixel; None: as the run had it.
+    Raises UserError where there is none, it is damaged, or backend or device cannot run here.
+    """
+    folder = newest_run() if folder is None else Path(folder)
+    content = checkpoint.load(folder)
+    config = checkpoint.restore_config(content)
+    if rays_per_pixel is not None:
+        config = build(Config, asdict(replace(config, sampler=replace(config.sampler, rays_per_pixel=rays_per_pixel))))
+    chosen = select(backend, device)
+    field, occupancy = checkpoint.restore_field(content, config, chosen)
+    step_size = config.sampler.step_size_voxels * field.voxel_size
+    sampler = RaySampler(chosen, field.grid_map, occupancy, step_size, config.sampler)
+    learned, given = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
+    return OpenRun(folder, config, field, sampler, learned, given)
+
+
+def newest_run() -> Path:
+    """The run in outputs/ whose model was written last. Raises UserError where there is none."""
+    found = sorted(OUTPUTS.glob(f"**/{checkpoint.MODEL_FILE}"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise UserError(
+            f"there is no trained run in {OUTPUTS.resolve()}; give run=DIR, or train one with: "
+            f"{program('scripts/train.py')}"
+        )
+    return found[-1].parent

@@ -1,0 +1,142 @@
+"""The kind of a scene and the box it lives in: inside a box, forward-facing, or unbounded.
+
+What the capture's description leaves open is read off the cameras. Legend: I cameras.
+"""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.poses import estimate_target
+from nerf.cameras.rays import Rays
+from nerf.config.schema import DatasetConfig
+from nerf.errors import UserError
+from nerf.scene import visual_hull
+from nerf.scene.box import SceneBox
+from nerf.scene.contraction import ContractedSpace
+from nerf.scene.description import SceneDescription
+from nerf.scene.ndc import NdcSpace
+from nerf.scene.silhouettes import Silhouettes
+
+# Unbounded: thickness of the shell in halves of the inner box. The box gets 1 / (1 + this) of each axis.
+SHELL = 0.6
+# Of the median distance to what the cameras look at, where nothing else is known.
+INNER_SHARE = 1.0
+NEAR_SHARE = 0.1
+# Forward-facing: cells in depth that a cell's width of parallax between the outermost cameras is divided into.
+DEPTH_CELLS_PER_PARALLAX = 0.5
+MIN_THICKNESS = 0.05  # for cameras that hardly move; tangents of the view angle
+
+
+def describe(dataset: DatasetConfig, known: SceneDescription | None, has_alpha: bool) -> SceneDescription:
+    """Kind, extent and reasons: the settings first, then the capture's own description, then the images.
+
+    known: what the capture says (PosedImages.scene). has_alpha: whether its images store transparency.
+    """
+    known = known or SceneDescription("box", reasons=(_why_box(has_alpha),))
+    if dataset.kind != "auto":
+        known = replace(known, kind=dataset.kind, reasons=("as asked",))
+    if dataset.aabb is not None:
+        known = replace(known, aabb=_given_box(dataset.aabb))
+    return known
+
+
+def _why_box(has_alpha: bool) -> str:
+    if has_alpha:
+        return "the images have alpha, which shows where the scene ends"
+    return "the format holds scenes of one object, and nothing says otherwise"
+
+
+def _given_box(aabb: list[float]) -> Tensor:
+    if len(aabb) != 6 or not all(-math.inf < low < high < math.inf for low, high in zip(aabb, aabb[3:])):
+        raise UserError(f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1.")
+    return torch.tensor(aabb, dtype=torch.float32).view(2, 3)
+
+
+def make_box(
+    described: SceneDescription, cameras: Cameras, silhouettes: Silhouettes | None, near: float, device: torch.device
+) -> SceneBox:
+    """The box of a scene in its space, on the device.
+
+    near: world distance from a camera, the user's; 0: the description's, or what the cameras suggest.
+    Raises UserError where the cameras do not suit the kind.
+    """
+    if described.kind == "forward":
+        return _forward_box(described, cameras, near).to(device)
+    if described.kind == "unbounded":
+        return _unbounded_box(described, cameras, near).to(device)
+    if described.aabb is not None:
+        return SceneBox(described.aabb.to(device))
+    return visual_hull.find_box(cameras, silhouettes, device)
+
+
+def _forward_box(described: SceneDescription, cameras: Cameras, near: float) -> SceneBox:
+    """All that the cameras see behind the near plane."""
+    reference = mean_pose(cameras)
+    offsets = (cameras.centers - reference[:, 3]) @ reference[:, :3]
+    axes = -(cameras.c2w[:, :, 2] @ reference[:, :3])
+    if (axes[:, 2] > -0.5).any():  # more than 60 degrees off
+        raise UserError(
+            "dataset.kind=forward, but some cameras look more than 60 degrees away from the mean direction; expected "
+            "cameras that all look one way. Use dataset.kind=unbounded."
+        )
+    nearest = near or described.near or NEAR_SHARE * _median_distance(cameras, "near")
+    plane = nearest - offsets[:, 2].max().item()  # in front of the camera that stands farthest back
+    if plane <= 0:
+        raise UserError(
+            f"the nearest thing is {nearest:g} from a camera, but the cameras of a forward-facing scene stand "
+            f"{offsets[:, 2].max().item():g} apart in depth: they move into the scene. Use dataset.kind=unbounded."
+        )
+    parallax = 2 * offsets[:, :2].norm(dim=-1).max().item() / plane
+    thickness = max(MIN_THICKNESS, DEPTH_CELLS_PER_PARALLAX * parallax)
+    space = NdcSpace(reference, plane, thickness, near)
+    rays = [ray for index in range(len(cameras)) for ray in _corner_rays(cameras, index)]
+    origins, directions = (torch.cat([getattr(ray, name) for ray in rays]) for name in ("origins", "directions"))
+    path = space.path(origins, directions, torch.zeros(len(rays)), torch.zeros(len(rays)))
+    ends = torch.cat([path.origins, path.origins + path.length[:, None] * path.directions])
+    lower, upper = ends.amin(0), ends.amax(0)
+    lower[2], upper[2] = 0.0, thickness
+    return SceneBox(torch.stack([lower, upper]), space)
+
+
+def _corner_rays(cameras: Cameras, index: int) -> list[Rays]:
+    width, height = cameras.size(index)
+    pixels = (0, width - 1, (height - 1) * width, height * width - 1)
+    return [cameras.pixel_range_rays(index, pixel, pixel + 1) for pixel in pixels]
+
+
+def mean_pose(cameras: Cameras) -> Tensor:
+    """A pose [3,4] in the middle of the cameras that looks where they look on average."""
+    backward = normalize(cameras.c2w[:, :, 2].mean(0), dim=0)
+    right = normalize(torch.linalg.cross(cameras.c2w[:, :, 1].mean(0), backward), dim=0)
+    return torch.stack([right, torch.linalg.cross(backward, right), backward, cameras.centers.mean(0)], dim=1)
+
+
+def _unbounded_box(described: SceneDescription, cameras: Cameras, near: float) -> SceneBox:
+    """The inner box and the shell around it."""
+    if described.aabb is not None:
+        inner = described.aabb
+    else:
+        target, reach = _target(cameras, "aabb"), INNER_SHARE * _median_distance(cameras, "aabb")
+        inner = torch.stack([target - reach, target + reach])
+    center, half = inner.mean(0), 0.5 * (inner[1] - inner[0])
+    nearest = near or described.near or NEAR_SHARE * half.min().item()
+    space = ContractedSpace(center, half, SHELL, nearest)
+    whole = (1 + SHELL) * half
+    return SceneBox(torch.stack([center - whole, center + whole]), space)
+
+
+def _target(cameras: Cameras, missing: str) -> Tensor:
+    try:
+        return estimate_target(cameras.c2w.double()).float()
+    except ValueError as error:
+        name = {"near": "sampler.near", "aabb": "dataset.aabb"}[missing]
+        raise UserError(f"the scene's extent cannot be found from the cameras: {error}; set {name}.") from error
+
+
+def _median_distance(cameras: Cameras, missing: str) -> float:
+    return (cameras.centers - _target(cameras, missing)).norm(dim=-1).median().item()

@@ -1,0 +1,71 @@
+"""The space of unbounded scenes: the world inside an inner box, and around it a shell that holds the rest."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nerf.ops.contraction import contract, contracted_to_distance, expand, leave_box
+from nerf.scene.space import SceneRays, Space, WarpedRays, distances_of_ball
+
+
+@dataclass(frozen=True)
+class ContractedRays(WarpedRays):
+    """Rays in the world that run on through the shell; t is contracted distance."""
+
+    leave: Tensor  # [R] world distance from which on t is pressed
+    limit: Tensor  # [R] t from there to infinity
+    space: "ContractedSpace"
+
+    def positions(self, t: Tensor, ray_indices: Tensor) -> Tensor:
+        return self.space.to_scene(super().positions(self.distances(t, ray_indices), ray_indices))
+
+    def distances(self, t: Tensor, ray_indices: Tensor | None = None) -> Tensor:
+        leave, limit = (
+            x if ray_indices is None else x.index_select(0, ray_indices) for x in (self.leave, self.limit)
+        )
+        return contracted_to_distance(t, leave, limit)
+
+
+@dataclass(frozen=True)
+class ContractedSpace(Space):
+    """The inner box as it is, and all the rest of the world in a shell around it: unbounded scenes.
+
+    The formulas stand in nerf/ops/contraction.py; lengths are world units inside the inner box.
+    """
+
+    kind = "unbounded"
+    center: Tensor  # [3] world, of the inner box
+    half: Tensor  # [3] half its edges
+    contraction: float  # thickness of the shell, in halves of the box
+    near: float = 0.0
+
+    @property
+    def thickness(self) -> Tensor:
+        """The contraction where the points are, []: a division by a number would round otherwise on a GPU."""
+        return self.half.new_full((), self.contraction)
+
+    def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:
+        leave, limit = leave_box((origins - self.center) / self.half, directions / self.half, self.thickness)
+        return ContractedRays(origins, directions, near, far, leave, limit, self)
+
+    def to_scene(self, points: Tensor) -> Tensor:
+        return self.center + self.half * contract((points - self.center) / self.half, self.thickness)
+
+    def to_world(self, points: Tensor) -> Tensor:
+        return self.center + self.half * expand((points - self.center) / self.half, self.thickness)
+
+    def is_near(self, points: Tensor) -> Tensor:
+        return ((points - self.center).abs() <= self.half).all(-1)
+
+    def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
+        return distances / focals
+
+    def depth_range(self, centers: Tensor, lower: Tensor, size: Tensor) -> tuple[float, float]:
+        return distances_of_ball(centers, self.center, self.half.norm().item())
+
+    def unit(self, size: Tensor) -> Tensor:
+        return 2 * self.half.norm()
+
+    def to(self, device: torch.device | str) -> "ContractedSpace":
+        return ContractedSpace(self.center.to(device), self.half.to(device), self.contraction, self.near)

@@ -1,0 +1,66 @@
+"""Which cells of the grid are worth sampling."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nerf.scene.box import Resolution
+
+
+class OccupancyGrid:
+    """One bool per cell of the field's grid."""
+
+    def __init__(self, occupied: Tensor) -> None:
+        self.occupied = occupied  # [X-1,Y-1,Z-1] bool
+
+    @property
+    def share(self) -> float:
+        """Occupied share of the cells. Reads from the device."""
+        return self.occupied.float().mean().item()
+
+    def vertex_rows(self) -> Tensor:
+        """The vertices that touch an occupied cell, [L] int64: where samples can leave a gradient.
+
+        A vertex counts as its row in a grid of values, (x * Y + y) * Z + z. Reads from the device.
+        """
+        return cells_to_vertices(self.occupied).view(-1).nonzero()[:, 0]
+
+    def resample(self, resolution: Resolution) -> None:
+        """Carries the occupancy to a grid of another resolution: a cell is occupied if it touches an occupied one."""
+        cells = [n - 1 for n in resolution]
+        near = with_neighbors(self.occupied).float()
+        self.occupied = functional.interpolate(near[None, None], size=cells, mode="nearest")[0, 0] > 0
+
+
+def cells_to_vertices(cells: Tensor) -> Tensor:
+    """Vertices [X,Y,Z] that are a corner of one of the cells [X-1,Y-1,Z-1], both bool."""
+    return _either_of_two(functional.pad(cells, (1,) * 6))
+
+
+def vertices_to_cells(vertices: Tensor) -> Tensor:
+    """Cells [X-1,Y-1,Z-1] that have one of the vertices [X,Y,Z] for a corner, both bool."""
+    return _either_of_two(vertices)
+
+
+def _either_of_two(mask: Tensor) -> Tensor:
+    """Along each axis, whether an element or the next one is set: one shorter."""
+    for axis in range(3):
+        count = mask.shape[axis] - 1
+        mask = mask.narrow(axis, 0, count) | mask.narrow(axis, 1, count)
+    return mask
+
+
+def with_neighbors(occupied: Tensor) -> Tensor:
+    """Occupied cells [X,Y,Z] and those that share a face with one."""
+    result = occupied.clone()
+    for axis in range(3):
+        count = occupied.shape[axis] - 1
+        lower, upper = result.narrow(axis, 0, count), result.narrow(axis, 1, count)
+        lower |= occupied.narrow(axis, 1, count)
+        upper |= occupied.narrow(axis, 0, count)
+    return result
+
+
+def uniform(resolution: Resolution, device: torch.device) -> OccupancyGrid:
+    """Every cell occupied."""
+    return OccupancyGrid(torch.ones([n - 1 for n in resolution], dtype=torch.bool, device=device))

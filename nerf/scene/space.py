@@ -1,0 +1,124 @@
+"""Scene space: where a scene of each kind lives, so that one box with equal cells serves it.
+
+box: the world itself, here. forward: ndc.py. unbounded: contraction.py. Fields, grids and occupancy know scene space
+alone. SceneRays say how world rays run through it; their parameter t is length in scene space, the unit of density, of
+the lattice and of all losses. In a box that is world distance. Legend: R rays, M samples, N points.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nerf.images.metrics import MIN_OPACITY
+
+
+@dataclass(frozen=True)
+class SceneRays:
+    """How R rays run through scene space; here as straight as in the world."""
+
+    origins: Tensor  # [R,3]
+    directions: Tensor  # [R,3]: per unit of t
+    near: Tensor  # [R] what march_rays takes for near and far
+    far: Tensor  # [R]
+
+    def positions(self, t: Tensor, ray_indices: Tensor) -> Tensor:
+        """Scene positions [M,3] at t [M] of the rays ray_indices [M]. Differentiable in the rays."""
+        origins = self.origins.index_select(0, ray_indices)
+        return origins + t[:, None] * self.directions.index_select(0, ray_indices)
+
+    def distances(self, t: Tensor, ray_indices: Tensor | None = None) -> Tensor:
+        """World distance [M] along the rays at t [M]; without ray_indices one t for each ray."""
+        return t
+
+    def world_depth(self, depth: Tensor, opacity: Tensor) -> Tensor:
+        """Composited t [R] to composited world distance: a mean times the opacity [R]."""
+        return depth
+
+
+@dataclass(frozen=True)
+class WarpedRays(SceneRays):
+    """A path on which t is no world distance."""
+
+    def world_depth(self, depth: Tensor, opacity: Tensor) -> Tensor:
+        """The mean is taken in scene space, where near and far count alike and infinity is a number."""
+        return self.distances(depth / opacity.clamp(min=MIN_OPACITY)) * opacity
+
+
+class Space(ABC):
+    """The map between the world and scene space."""
+
+    kind: ClassVar[str]
+    contraction: float = 0.0  # what march_rays takes for it
+    near: float  # world distance from a camera: nothing is seen nearer
+
+    @abstractmethod
+    def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:
+        """The way of world rays: origins, unit directions [R,3]; near, far [R] world distances."""
+
+    @abstractmethod
+    def to_scene(self, points: Tensor) -> Tensor:
+        """World points [N,3] to scene space. Differentiable."""
+
+    @abstractmethod
+    def to_world(self, points: Tensor) -> Tensor:
+        """Scene points [N,3] to the world."""
+
+    @abstractmethod
+    def is_near(self, points: Tensor) -> Tensor:
+        """Whether scene points [N,3] are near enough to have a shape that photos tell, [N] bool: no backdrop."""
+
+    @abstractmethod
+    def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
+        """Lengths in scene space of pixels [I], seen from world distances [I] with focal lengths [I] in pixels."""
+
+    @abstractmethod
+    def depth_range(self, centers: Tensor, lower: Tensor, size: Tensor) -> tuple[float, float]:
+        """World distances from cameras at centers [I,3] between which the scene is, whose box has this size [3]."""
+
+    @abstractmethod
+    def unit(self, size: Tensor) -> Tensor:
+        """A length of the world, [], by which slopes and the like are judged; the scene's box has this size [3]."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> "Space": ...
+
+
+def distances_of_ball(centers: Tensor, middle: Tensor, radius: float) -> tuple[float, float]:
+    """Nearest and farthest distance of a ball around middle [3] from the median of cameras at centers [I,3]."""
+    distance = (centers - middle).norm(dim=-1).median().item()
+    return max(distance - radius, 0.0), distance + radius
+
+
+@dataclass(frozen=True)
+class WorldSpace(Space):
+    """The world itself: scenes inside a box."""
+
+    kind = "box"
+    near: float = 0.0
+
+    def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:
+        return SceneRays(origins, directions, near, far)
+
+    def to_scene(self, points: Tensor) -> Tensor:
+        return points
+
+    def to_world(self, points: Tensor) -> Tensor:
+        return points
+
+    def is_near(self, points: Tensor) -> Tensor:
+        return torch.ones_like(points[:, 0], dtype=torch.bool)
+
+    def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
+        return distances / focals
+
+    def depth_range(self, centers: Tensor, lower: Tensor, size: Tensor) -> tuple[float, float]:
+        return distances_of_ball(centers, lower + size / 2, size.norm().item() / 2)
+
+    def unit(self, size: Tensor) -> Tensor:
+        return size.norm()
+
+    def to(self, device: torch.device | str) -> "WorldSpace":
+        return self

@@ -1,0 +1,122 @@
+"""Where the scene can be: the box and the first occupancy, from the cameras and the images' alpha.
+
+A cell that a training view sees as wholly transparent is empty (Laurentini 1994, the visual hull). Images without alpha
+leave every cell in doubt: then the box is what the cameras look at, and training finds the empty space.
+"""
+
+import torch
+from torch import Tensor
+
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.poses import estimate_target
+from nerf.errors import UserError
+from nerf.images.pixel_runs import PixelRuns
+from nerf.scene.box import Resolution, SceneBox
+from nerf.scene.occupancy import OccupancyGrid, uniform
+from nerf.scene.silhouettes import Silhouettes
+
+SEARCH_CELLS = 64**3
+SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
+LENS_SAMPLES = 32  # along each axis of the box
+
+
+def find_box(cameras: Cameras, silhouettes: Silhouettes | None, device: torch.device) -> SceneBox:
+    """The scene's box: what the cameras look at, shrunk to the visual hull where the images have silhouettes.
+
+    Raises UserError where the cameras do not look at a common region, or nothing is left of the hull.
+    """
+    box = _viewed_cube(cameras).to(device)
+    if silhouettes is None:
+        return box
+    for _ in range(2):  # the second, finer look trims what one cell of the first was wide
+        resolution = box.resolution(SEARCH_CELLS)
+        cells = carve(silhouettes, box, resolution).occupied.nonzero()
+        if len(cells) == 0:
+            raise UserError(
+                "no part of space is inside every training image's silhouette: the poses do not belong to these "
+                "images, or their axes differ from Blender's (x right, y up, looking along -z), or a mask is wrong "
+                "(dataset.masks=leave_out asks less of them); or set dataset.aabb."
+            )
+        grid_map = box.grid_map(resolution)
+        corners = torch.stack([cells.amin(0), cells.amax(0) + 1]).float()
+        box = SceneBox(grid_map.to_scene(corners))
+    return box
+
+
+def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution) -> OccupancyGrid:
+    """Occupancy of the cells that no view sees as wholly transparent.
+
+    A view decides only over cells whose centre falls into its image. Silhouettes are widened by the radius of a cell's
+    image, so thin parts survive, and by their slack. Outside of boxes, where cells have no one size in the world, all
+    stay in doubt.
+    """
+    grid = uniform(resolution, box.aabb.device)
+    if silhouettes is None or box.space.kind != "box":
+        return grid
+    cameras, grid_map = silhouettes.cameras, box.grid_map(resolution)
+    radii = cell_radii(cameras, box, resolution)
+    remaining = grid.occupied.nonzero()
+    points = grid_map.to_scene(remaining + 0.5)
+    for views in silhouettes.groups():
+        width, height = cameras.size(views.start)
+        pixels, depth = cameras.project_into(views, points)
+        column, row = pixels.floor().long().unbind(-1)
+        seen = (depth > 0) & (column >= 0) & (column < width) & (row >= 0) & (row < height)
+        column, row = column.clamp_(0, width - 1), row.clamp_(0, height - 1)
+        keep = (silhouettes.near(views, column, row, radii) | ~seen).all(0)
+        remaining, points = remaining[keep], points[keep]
+    occupied = torch.zeros_like(grid.occupied)
+    occupied[remaining.unbind(-1)] = True
+    return OccupancyGrid(occupied)
+
+
+def pixels_of_hull(silhouettes: Silhouettes, box: SceneBox, resolution: Resolution) -> PixelRuns:
+    """The pixels that count and whose rays may meet a cell of the carved hull.
+
+    A cell was kept if its centre is seen within a cell's radius of the silhouette, and a ray that meets it is seen
+    within another one: so no ray is missed, and none is walked to find out.
+    """
+    return silhouettes.pixels_near(2 * max(cell_radii(silhouettes.cameras, box, resolution)))
+
+
+def cell_radii(cameras: Cameras, box: SceneBox, resolution: Resolution) -> list[int]:
+    """For each view, pixels by which a cell's image spreads at most around that of its centre, at least 1."""
+    grid_map = box.grid_map(resolution)
+    radius = 0.5 * (1 / grid_map.scale).norm().item()
+    if cameras.lenses is not None:
+        # A lens magnifies here more and there less: so a ball is looked at in many places.
+        steps = [torch.linspace(0.5, n - 1.5, min(n - 1, LENS_SAMPLES), device=box.aabb.device) for n in resolution]
+        points = grid_map.to_scene(torch.cartesian_prod(*steps))
+        return [_image_radius(cameras, view, points, radius) for view in range(len(cameras))]
+    corners = torch.cartesian_prod(*box.aabb.T)
+    offsets = corners[None] - cameras.centers[:, None]
+    nearest = -(offsets * cameras.c2w[:, None, :, 2]).sum(-1).amin(-1)  # depth is smallest at a corner
+    spread = cameras.intrinsics[:, :2].amax(-1) * radius / nearest.clamp(min=radius)
+    return (spread.long() + 1).tolist()
+
+
+def _image_radius(cameras: Cameras, view: int, points: Tensor, radius: float) -> int:
+    """Pixels by which a ball around any of the points [N,3] that the view sees spreads along rows and columns.
+
+    At least 1. points and radius: world units.
+    """
+    middle, depth = cameras.project(view, points)
+    width, height = cameras.size(view)
+    inside = (middle >= 0) & (middle < torch.tensor([width, height], device=middle.device))
+    seen = inside.all(-1) & (depth > 0)
+    if not seen.any():
+        return 1
+    step, points, middle = SMALL_STEP * radius, points[seen], middle[seen]
+    moved = [cameras.project(view, points + step * axis)[0] - middle for axis in cameras.c2w[view, :, :2].T]
+    return int(torch.stack(moved).norm(dim=0).max().item() / SMALL_STEP) + 1
+
+
+def _viewed_cube(cameras: Cameras) -> SceneBox:
+    """A cube around the point the cameras look at, as large as the widest of them sees there."""
+    try:
+        target = estimate_target(cameras.c2w)
+    except ValueError as error:
+        raise UserError(f"the scene box cannot be found from the cameras: {error}; set dataset.aabb.") from error
+    slope = (0.5 * cameras.image_sizes / cameras.intrinsics[:, :2]).amax(-1)
+    half = ((cameras.centers - target).norm(dim=-1) * slope).max()
+    return SceneBox(torch.stack([target - half, target + half]))

@@ -1,0 +1,99 @@
+"""The state of a fresh run: where the scene is, its box, the first grids, and batches of rays that can meet it."""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from nerf.calibration.pose_alignment import perturbed
+from nerf.cameras.cameras import Cameras
+from nerf.config.schema import Config
+from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
+from nerf.fields.registry import build_field
+from nerf.ops.backend import Backend
+from nerf.scene import bounds as scene_kinds
+from nerf.scene import visual_hull
+from nerf.scene.box import SceneBox
+from nerf.scene.description import SceneDescription
+from nerf.scene.silhouettes import Silhouettes
+from nerf.training.capacity import plan_capacity
+from nerf.training.memory import check_memory, free_bytes
+from nerf.training.state import TrainState, assemble, make_batches, make_clock, make_sampler
+
+
+def prepare(
+    config: Config,
+    images: PosedImages,
+    backend: Backend,
+    described: SceneDescription | None = None,
+    start: Cameras | None = None,
+) -> TrainState:
+    """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time.
+
+    described: where the scene is; None asks settings and images. start: the images' cameras to begin with; None: as
+    given, with the errors that the config asks for. Raises UserError where no training ray can see the scene, the GPU
+    has too little memory, or the time is over before the first step.
+    """
+    torch.manual_seed(config.seed)
+    clock = make_clock(config)
+    clock.start()
+    described = described or scene_kinds.describe(config.dataset, images.scene, images.has_alpha)
+    start = perturbed(images.cameras, config.poses, config.seed) if start is None else start
+    images = replace(images, cameras=start)
+    batches = make_batches(config, images, backend)
+    silhouettes = find_silhouettes(config, images, batches.images, backend.device)
+    box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
+    finest = box.resolution(finest_voxels(config, images, box))
+    if backend.device.type == "cuda":
+        check_memory(config, finest, images, free_bytes(backend.device))
+    first = box.resolution(level_voxels(config, math.prod(finest), 0))
+    field = build_field(config.field, box, first, box.voxel_size(finest), backend)
+    if config.dataset.background == "learned":
+        field.learn_background()
+    occupancy = visual_hull.carve(silhouettes, box, first)
+    state = assemble(config, field, occupancy, batches, clock, box.voxel_size(finest))
+    if silhouettes is not None and box.space.kind == "box" and described.aabb is None:
+        batches.pool = visual_hull.pixels_of_hull(silhouettes, box, first)
+    else:
+        batches.find_pool(make_sampler(config, state))
+    if len(batches.pool) == 0:
+        raise UserError(
+            f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see."
+        )
+    plan_capacity(config, state)
+    spent = state.read_clock()
+    clock.stop()
+    if clock.finished:
+        raise UserError(
+            f"train.max_seconds={config.train.max_seconds:g} is over before the first step: images, box and first "
+            f"occupancy took {spent:.1f} s; give train.max_seconds={math.ceil(5 * spent)} or more."
+        )
+    return state
+
+
+def find_silhouettes(
+    config: Config, images: PosedImages, pixels: Tensor, device: torch.device
+) -> Silhouettes | None:
+    """Where the images show the scene, with room for poses that are to be learned; None where nothing tells.
+
+    pixels: those of the images, wherever they are kept.
+    """
+    slack = math.radians(config.poses.slack) if config.poses.mode == "refine" else 0.0
+    return Silhouettes(images.cameras, pixels[:, 3], images.counted, device, slack) if images.has_alpha else None
+
+
+def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
+    """Voxels of the finest grid: as many as allowed, but none much smaller than a pixel."""
+    cameras = images.cameras
+    center = box.aabb.mean(0).cpu()
+    pixel = box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0]).median().item()
+    limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel) ** 3
+    return min(limit, config.field.num_voxels)
+
+
+def level_voxels(config: Config, finest: float, doublings: int) -> float:
+    """Voxels of the grid after so many doublings; while poses are learned, none has fewer than poses.coarsest."""
+    voxels = finest / 2 ** (len(config.field.upsample_at) - doublings)
+    return voxels if config.poses.mode == "fixed" else max(voxels, min(finest, config.poses.coarsest))

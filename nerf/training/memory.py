@@ -1,0 +1,155 @@
+"""What a run will need of a GPU's memory, reckoned before it trains, and what would fit where that is too much.
+
+The need is greatest at the finest grids: their values, Adam's two moments and their gradients, the images, and the
+samples of a step and of a pruning. It is an estimate: how many samples a ray has is learnt in training.
+Legend: V grid vertices, C channels, R rays, S samples per ray.
+"""
+
+import math
+from dataclasses import asdict, dataclass, replace
+
+import torch
+
+from nerf.config.schema import Config
+from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
+from nerf.fields.registry import build_field
+from nerf.ops.backend import select
+from nerf.scene.box import Resolution, SceneBox
+from nerf.training.pruning import RAYS_PER_CHUNK
+
+GIB = 2**30
+FLOAT = 4  # bytes
+VISITED_SHARE = 0.35  # of the vertices, by the time that the grids are finest
+# Of lego soon after its grid became finest: samples of a ray, half a voxel apart, over the mean edge of the grid in
+# vertices; and the share of them that weigh something.
+SAMPLES_PER_EDGE, VISIBLE_SHARE = 0.7, 0.2
+SETTLED_FROM, SETTLED_SHARE = 0.3, 0.06  # that share of the samples from that share of the run on
+BYTES_PER_SAMPLE = 128  # midpoints, intervals, density, weights and their gradients
+SILHOUETTE_BYTES = 1  # of a pixel, while the box is found
+LIBRARY_BYTES = 96 * 2**20  # workspace of cuBLAS, recorded graphs
+SMALLEST_EDGE = 32  # voxels; no smaller grid is proposed
+SMALLEST_SHARE = 0.125  # of the recipe's voxels; a scene in fewer is another one, and its user is asked
+
+
+class TooLittleMemory(UserError):
+    """A run will not fit its GPU. num_voxels: of the largest grids that would, None where those are far smaller."""
+
+    def __init__(self, message: str, num_voxels: int | None) -> None:
+        super().__init__(message)
+        self.num_voxels = num_voxels
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes that training will need."""
+
+    values: int
+    moments: int
+    gradients: int
+    images: int
+    samples: int
+    libraries: int = LIBRARY_BYTES
+
+    @property
+    def total(self) -> int:
+        return sum(asdict(self).values())
+
+    def __str__(self) -> str:
+        parts = " + ".join(f"{name} {size / GIB:.2f}" for name, size in asdict(self).items())
+        return f"{parts} = {self.total / GIB:.2f} GiB"
+
+
+def plan_memory(config: Config, finest: Resolution, images: PosedImages) -> MemoryPlan:
+    """The plan of a run of a resolved config. finest: vertices of its last grids."""
+    with torch.random.fork_rng(devices=[]):  # a network draws its first weights
+        unit = SceneBox(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
+        field = build_field(config.field, unit, (2, 2, 2), 1.0, select("torch", "cpu"))
+    groups = field.parameter_groups()
+    per_vertex = FLOAT * sum(group.parameter.shape[-1] for group in groups if group.on_vertices)
+    rest = FLOAT * sum(group.parameter.numel() for group in groups if not group.on_vertices)
+    values = math.prod(finest) * per_vertex + rest
+    on_device = config.train.images != "host"
+    return MemoryPlan(
+        values=values,
+        moments=int(2 * VISITED_SHARE * values),
+        gradients=values,
+        images=images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if on_device else 0,
+        samples=_samples(config, per_vertex, finest, field.composited_grid is not None),
+    )
+
+
+def _samples(config: Config, per_vertex: int, finest: Resolution, deferred: bool) -> int:
+    """Bytes of a step's samples, and of a pruning's while the recorded step still holds its own.
+
+    deferred: the network shades pixels, not samples.
+    """
+    per_ray = SAMPLES_PER_EDGE * sum(finest) / 3 * 0.5 / config.sampler.step_size_voxels
+    values = 4 * per_vertex  # read, composited, and a gradient of each
+    hidden = getattr(config.field, "hidden_width", 0) * getattr(config.field, "hidden_layers", 0)
+    network = 4 * FLOAT * hidden  # before and after each activation, and gradients; half of it in bfloat16
+    visible, per_pixel = VISIBLE_SHARE * per_ray, config.sampler.rays_per_pixel or 1
+    settled = SETTLED_SHARE if config.train.supersample_from >= SETTLED_FROM else VISIBLE_SHARE
+    of_a_pixel = max(visible, per_pixel * settled * per_ray)
+    shaded = 1 if deferred else of_a_pixel  # points that the network sees
+    bytes_of_a_pixel = of_a_pixel * (BYTES_PER_SAMPLE + values) + shaded * network
+    return int(config.train.rays_per_step * bytes_of_a_pixel + RAYS_PER_CHUNK["cuda"] * visible * BYTES_PER_SAMPLE)
+
+
+def check_memory(config: Config, finest: Resolution, images: PosedImages, free: int) -> None:
+    """Raises TooLittleMemory, with what would fit, unless the plan fits into so many free bytes."""
+    plan = plan_memory(config, finest, images)
+    if plan.total <= free:
+        return
+    remedies = _remedies(config, finest, images, free)
+    advice = f"{' or '.join(remedies)} would fit" if remedies else "nothing smaller would fit; use device=cpu"
+    edge = _edge_that_fits(config, finest, images, free)
+    large_enough = edge is not None and edge**3 >= SMALLEST_SHARE * math.prod(finest)
+    raise TooLittleMemory(
+        f"this GPU has {free / GIB:.2f} GiB free and training needs about {plan.total / GIB:.2f} ({plan}); {advice}, "
+        "or close other programs that use it.",
+        edge**3 if large_enough else None,
+    )
+
+
+def _fits(config: Config, finest: Resolution, images: PosedImages, free: int, edge: int) -> bool:
+    """Whether the plan does with grids of the finest one's shape and so many voxels a side in the mean."""
+    scale = min(1.0, edge / math.prod(finest) ** (1 / 3))
+    smaller = tuple(math.ceil(n * scale) + 1 if scale < 1 else n for n in finest)
+    return plan_memory(config, smaller, images).total <= free
+
+
+def _edge_that_fits(config: Config, finest: Resolution, images: PosedImages, free: int) -> int | None:
+    edges = range(round(math.prod(finest) ** (1 / 3)), SMALLEST_EDGE - 1, -8)
+    return next((edge for edge in edges if _fits(config, finest, images, free, edge)), None)
+
+
+def _remedies(config: Config, finest: Resolution, images: PosedImages, free: int) -> list[str]:
+    """Settings, each of which alone makes the plan fit; several together where smaller grids alone do not."""
+
+    def changed(rays: int, where: str) -> Config:
+        return replace(config, train=replace(config.train, rays_per_step=rays, images=where))
+
+    edge, rays, where = round(math.prod(finest) ** (1 / 3)), config.train.rays_per_step, config.train.images
+    found = []
+    if where != "host" and _fits(changed(rays, "host"), finest, images, free, edge):
+        found.append("train.images=host")
+    fewer = next(
+        (r for r in (rays // 2, rays // 4, rays // 8) if r and _fits(changed(r, where), finest, images, free, edge)),
+        None,
+    )
+    if fewer:
+        found.append(f"train.rays_per_step={fewer}")
+    for fewer, place in ((rays, where), (rays, "host"), (max(1, rays // 8), "host")):
+        smaller = _edge_that_fits(changed(fewer, place), finest, images, free)
+        if smaller:
+            others = f" train.rays_per_step={fewer}" * (fewer != rays) + f" train.images={place}" * (place != where)
+            found.append(f"field.num_voxels={smaller**3}{others}")
+            break
+    return found
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a GPU has free for this process: of the device, and what PyTorch holds and does not use."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

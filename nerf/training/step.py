@@ -1,0 +1,104 @@
+"""One training step: batch, samples, rendering, losses, gradients, Adam; nothing in it waits for the device.
+
+Legend: P pixels of a batch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nerf.config.schema import Config
+from nerf.rendering.render import render_samples, visible_samples
+from nerf.rendering.sampler import RaySampler
+from nerf.rendering.samples import RaySamples
+from nerf.training import losses
+from nerf.training.batches import RayBatch
+from nerf.training.losses import Loss, LossInputs
+from nerf.training.nonfinite import all_finite
+from nerf.training.state import TrainState, make_sampler
+from nerf.training.total_variation import regularize_grids
+
+COUNTS = 3  # steps left out, dropped rays, samples
+
+
+@dataclass(frozen=True)
+class StepSums:
+    """What some steps add up to."""
+
+    losses: dict[str, float]  # by name, weighted; of steps that were not left out
+    left_out: int  # steps whose loss or gradient was not finite
+    dropped_rays: int
+    samples: float
+
+
+class TrainStep:
+    """Queues one step of a state at each call; the call may be recorded as a CUDA graph."""
+
+    def __init__(self, config: Config, state: TrainState, extra: Mapping[str, Loss] | None = None) -> None:
+        """extra: losses beside those of the config, by name (losses.Loss)."""
+        self.config, self.state, self.extra = config, state, dict(extra or {})
+        self.names = losses.names(config.loss, self.extra)
+        self._sums = torch.zeros(len(self.names) + COUNTS, device=state.device)
+
+    def __call__(self) -> None:
+        config, state = self.config, self.state
+        batch, drawn = state.batches.next(config.train.rays_per_step, state.background, state.rays_per_pixel)
+        sampler = make_sampler(config, state)
+        samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
+        terms = forward(config, state, sampler, batch, drawn, samples, self.extra)
+        loss = losses.total(terms)
+        loss.backward()
+        add_regularization(config, state)
+        finite = update(state, loss)
+        with torch.no_grad():
+            counts = torch.stack([(~finite).long(), samples.overflow[0], samples.ray_offsets[-1]]).to(loss.dtype)
+            self._sums += torch.cat([torch.where(finite, torch.stack(list(terms.values())), 0.0), counts])
+
+    def read(self) -> StepSums:
+        """The sums over the steps since the last reading. Waits for the device."""
+        *terms, left_out, dropped, samples = self._sums.tolist()
+        self._sums.zero_()
+        return StepSums(dict(zip(self.names, terms, strict=True)), int(left_out), int(dropped), samples)
+
+
+def forward(
+    config: Config,
+    state: TrainState,
+    sampler: RaySampler,
+    batch: RayBatch,
+    drawn: Tensor,
+    samples: RaySamples,
+    extra: Mapping[str, Loss] | None = None,
+) -> dict[str, Tensor]:
+    """The losses of a batch by name, from its samples. drawn [P,3]: the background that was drawn for it."""
+    background = state.background.train(drawn)
+    alpha = batch.rgba[:, 3:]
+    target = alpha * batch.rgba[:, :3] + (1 - alpha) * background.detach()
+    rendering = render_samples(state.field, sampler, samples, background)
+    rgb = rendering.rgb
+    if state.exposure is not None:
+        rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
+    inputs = LossInputs(rgb, target, alpha[:, 0], rendering, samples, batch.pixels, state.field)
+    return losses.terms(config.loss, inputs, extra)
+
+
+def add_regularization(config: Config, state: TrainState) -> None:
+    """Adds the gradient of the grids' total variation to that of the losses."""
+    schedule = state.clock.progress, config.train.rays_per_step
+    regularize_grids(state.field, config.loss, *schedule, state.optimizer.vertex_rows, state.optimizer.step_number)
+
+
+def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = lambda: None) -> Tensor:
+    """Adam on all that learns, left out where loss or gradients are not finite; returns whether they were, [] bool.
+
+    before_adam is called when this has been found out: a stage of the ablation ends there.
+    """
+    learners = state.learners().values()
+    finite = all_finite(loss, state.optimizer, *(learner.optimizer for learner in learners))
+    before_adam()
+    state.optimizer.step(finite)
+    for learner in learners:
+        learner.step(finite)
+    return finite

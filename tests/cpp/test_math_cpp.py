@@ -1,0 +1,41 @@
+"""Compiles the mathematics and the CPU loops with g++ alone, strict warnings and sanitizers, and runs them.
+
+test_math.cpp and test_extremes.cpp drive cuda_ext/math, test_cpu_loops.cpp drives cuda_ext/cpu over a
+stand-in for PyTorch's threads.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SOURCES = Path(__file__).resolve().parents[2] / "cuda_ext"
+# As build.py does for the march: a fused multiply-add would change which samples exist.
+FLAGS = ["-std=c++17", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
+# A number that does not fit the integer it is cast to is undefined too, though "undefined" alone lets it pass.
+SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+# Optimised where that is won back: test_extremes runs for long.
+PROGRAMS = {
+    "test_math": ["-O0", f"-I{SOURCES / 'math'}"],
+    "test_extremes": ["-O1", f"-I{SOURCES / 'math'}"],
+    "test_cpu_loops": ["-O0", f"-I{TESTS / 'without_torch'}", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+}
+PARTS = {"test_math": [], "test_extremes": [], "test_cpu_loops": sorted(map(str, SOURCES.glob("cpu/*.cpp")))}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_undefined(name, tmp_path):
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        pytest.skip("no C++ compiler here")
+    program, source = tmp_path / name, TESTS / f"{name}.cpp"
+    command = [compiler, *FLAGS, *SANITIZERS, *PROGRAMS[name], str(source), *PARTS[name], "-o", str(program)]
+    compiled = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stderr
+    # The leak check needs ptrace, which containers forbid; nothing here allocates by hand.
+    environment = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
+    result = subprocess.run([program], capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stdout + result.stderr

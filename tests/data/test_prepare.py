@@ -1,0 +1,363 @@
+"""Photos or a video to a scene: what is stored, what is refused in words, and a real capture from end to end.
+
+Structure from motion needs pycolmap, which is optional; everything before it is tested without.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from PIL import Image
+from script_runs import ROOT, TIMEOUT
+
+from nerf.cli import prepare_photos, prepare_poses
+
+SCRIPT = ROOT / "data" / "prepare.py"
+FOX = ROOT.parent / "shared" / "scenes" / "fox"
+# What stands for pycolmap where only what comes before it is tested.
+STAND_IN = "import sys, types; sys.modules['pycolmap'] = types.ModuleType('pycolmap')"
+ABSENT = "import sys; sys.modules['pycolmap'] = None"
+
+
+def command(*arguments: object, first: str = "import sys") -> list[str]:
+    program = (
+        f"{first}; sys.argv[0] = {str(SCRIPT)!r}; sys.path.insert(0, {str(ROOT)!r}); "
+        "from nerf.cli.main import command; sys.exit(command('prepare'))"
+    )
+    return [sys.executable, "-c", program, *map(str, arguments)]
+
+
+def run(*arguments: object, first: str = "import sys") -> subprocess.CompletedProcess:
+    """The command in a process of its own."""
+    return subprocess.run(
+        command(*arguments, first=first), capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+
+
+def fail(*arguments: object, first: str = STAND_IN) -> str:
+    """The one sentence with which the command refuses."""
+    found = run(*arguments, first=first)
+    assert found.returncode == 2, found.stderr
+    assert "Traceback" not in found.stderr and found.stderr.count("error: ") == 1
+    return found.stderr[found.stderr.index("error: ") :]
+
+
+def picture(seed: int, width: int = 64, height: int = 48) -> Image.Image:
+    dice = np.random.default_rng(seed)
+    return Image.fromarray(dice.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "meine Fotos ä"
+    folder.mkdir()
+    for index in range(4):
+        picture(index).save(folder / f"Bild {index} ß.jpg", quality=95)
+    return folder
+
+
+@pytest.fixture
+def modules() -> object:
+    """The module that stores photos."""
+    return prepare_photos
+
+
+def stored(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# Refusals
+
+
+def test_without_pycolmap(photos: Path, tmp_path: Path) -> None:
+    message = fail(photos, tmp_path / "out", first=ABSENT)
+    assert "pycolmap, which cannot be imported here" in message and "pip install" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_photos(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    (empty / "DCIM").mkdir(parents=True)
+    message = fail(empty, tmp_path / "out")
+    assert f"{empty} holds no photos (found: nothing)" in message and "or a video file" in message
+    (empty / "notes.txt").touch()
+    picture(0).save(empty / "DCIM" / "a.jpg")
+    message = fail(empty, tmp_path / "out")
+    assert "found: 1 .txt" in message and "its folders DCIM hold some" in message
+    assert "no such folder or file" in fail(tmp_path / "nowhere", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_photos_are_too_few(photos: Path, tmp_path: Path) -> None:
+    for path in sorted(photos.iterdir())[2:]:
+        path.unlink()
+    assert "holds 2 photos, expected at least 3" in fail(photos, tmp_path / "out")
+
+
+def test_a_photo_that_does_not_decode_is_named(photos: Path, tmp_path: Path) -> None:
+    whole = photos / "Bild 1 ß.jpg"
+    whole.write_bytes(whole.read_bytes()[:900])
+    (photos / "text.png").write_text("not a picture")
+    message = fail(photos, tmp_path / "out")
+    assert "2 of 5 photos cannot be decoded: Bild 1 ß.jpg (" in message and "text.png (" in message
+    assert "--skip-damaged" in message
+    assert stored(tmp_path / "out" / "images.part") == ["Bild 0 ß.jpg", "Bild 2 ß.jpg", "Bild 3 ß.jpg"]
+
+
+def test_heic_without_its_package(photos: Path, tmp_path: Path) -> None:
+    (photos / "IMG_1.HEIC").write_bytes(b"heic")
+    first = f"{STAND_IN}; sys.modules['pillow_heif'] = None"
+    assert "pip install pillow-heif" in fail(photos, tmp_path / "out", first=first)
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "images").mkdir(parents=True)
+    (tmp_path / "out" / "images" / "mine.jpg").write_text("mine")
+    for again in ((), ("--again",)):
+        assert "was not made by this command" in fail(photos, tmp_path / "out", *again)
+    assert (tmp_path / "out" / "images" / "mine.jpg").read_text() == "mine"
+    assert "was not made by this command" in fail(photos, photos)
+    assert len(stored(photos)) == 4
+
+
+def test_a_folder_that_cannot_be_written(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    message = fail(photos, tmp_path / "file" / "out")
+    assert "cannot be read or written (Not a directory)" in message and "name a folder OUT" in message
+
+
+def test_a_full_disk(photos: Path, tmp_path: Path) -> None:
+    first = f"{STAND_IN}; import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))"
+    message = fail(photos, tmp_path / "out", first=first)
+    assert "cannot be written (File too large); free some space and run the command again, which goes on" in message
+
+
+def test_other_photos_or_settings_are_not_mixed_in(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (photos / "broken.jpg").touch()
+    fail(photos, out)  # breaks off after it has begun
+    assert "was made with another size; name a new folder OUT, or add --again" in fail(photos, out, "--size", 32)
+    (photos / "broken.jpg").unlink()
+    assert "was made with another inputs" in fail(photos, out)
+    (out / "colmap" / "prepare.json").write_text("{")
+    assert "prepare.json is damaged" in fail(photos, out)
+    picture(9).save(photos / "broken.png")
+    (photos / "broken.png").write_bytes(b"")
+    assert "broken.png" in fail(photos, out, "--again", "--size", 32)
+    assert Image.open(out / "images.part" / "Bild 0 ß.jpg").size == (32, 24)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a video"])
+def test_a_video_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "my video.mp4").write_bytes(content)
+    message = fail(tmp_path / "my video.mp4", tmp_path / "out")
+    assert "my video.mp4 cannot be read as a video (" in message and "copy or convert it" in message
+    assert "=== stderr" not in message
+
+
+def test_a_video_without_frames(tmp_path: Path) -> None:
+    ffmpeg = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-f", "lavfi", "-i", "sine=duration=1"]
+    subprocess.run([*ffmpeg, str(tmp_path / "sound.mp4")], check=True)
+    assert "sound.mp4 has no frames" in fail(tmp_path / "sound.mp4", tmp_path / "out")
+
+
+# What is stored
+
+
+def test_photos_that_can_stay_are_copied_byte_by_byte(modules: object, photos: Path, tmp_path: Path) -> None:
+    Image.fromarray(np.arange(64 * 48, dtype=np.uint16).reshape(48, 64)).save(photos / "deep.png")
+    found = modules.find_photos(photos)
+    modules.store_photos(found, tmp_path / "images", None, 2, False)
+    assert stored(tmp_path / "images") == [path.name for path in found]
+    assert all((tmp_path / "images" / path.name).read_bytes() == path.read_bytes() for path in found)
+
+
+@pytest.mark.parametrize(("orientation", "turn"), [(3, 2), (6, 3), (8, 1)])
+def test_photos_are_stored_upright(modules: object, tmp_path: Path, orientation: int, turn: int) -> None:
+    smooth = np.linspace(0, 255, 48 * 64 * 3).reshape(48, 64, 3).astype(np.uint8)
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = orientation, "a camera"
+    (tmp_path / "in").mkdir()
+    Image.fromarray(smooth).save(tmp_path / "in" / "a.jpg", exif=exif, quality=98)
+    modules.store_photos([tmp_path / "in" / "a.jpg"], tmp_path / "images", None, 1, False)
+    with Image.open(tmp_path / "images" / "a.jpg") as image:
+        assert image.getexif().get(0x0112, 1) == 1 and image.getexif()[0x010F] == "a camera"
+        upright = np.rot90(smooth, turn).astype(int)
+        assert np.abs(np.asarray(image).astype(int) - upright).mean() < 4
+
+
+def test_photos_shrink_by_area_averages(modules: object, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "in" / "a.png")
+    picture(1, 20, 10).save(tmp_path / "in" / "small.png")
+    modules.store_photos(modules.find_photos(tmp_path / "in"), tmp_path / "images", 32, 1, False)
+    means = pixels.reshape(24, 2, 32, 2, 3).mean((1, 3))
+    assert np.abs(np.asarray(Image.open(tmp_path / "images" / "a.png")) - means).max() <= 1
+    assert Image.open(tmp_path / "images" / "small.png").size == (20, 10)
+
+
+def test_other_formats_become_jpeg_or_png_and_no_name_is_lost(modules: object, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.jpg", "a.webp", "b.tiff", "c.bmp", "d.JPG"):
+        picture(1).save(tmp_path / "in" / name)
+    picture(1).convert("CMYK").save(tmp_path / "in" / "e.tif")
+    modules.store_photos(modules.find_photos(tmp_path / "in"), tmp_path / "images", None, 2, False)
+    assert stored(tmp_path / "images") == ["a.jpg", "a.webp.jpg", "b.png", "c.png", "d.JPG", "e.png"]
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "images" / "b.png")), np.asarray(picture(1)))
+
+
+def test_heic_photos(modules: object, tmp_path: Path) -> None:
+    heif = pytest.importorskip("pillow_heif")
+    (tmp_path / "in").mkdir()
+    smooth = Image.fromarray(np.linspace(0, 255, 48 * 64 * 3).reshape(48, 64, 3).astype(np.uint8))
+    heif.from_pillow(smooth).save(tmp_path / "in" / "IMG_1.HEIC", quality=95)
+    modules.store_photos(modules.find_photos(tmp_path / "in"), tmp_path / "images", None, 1, False)
+    found = np.asarray(Image.open(tmp_path / "images" / "IMG_1.jpg")).astype(int)
+    assert np.abs(found - np.asarray(smooth)).mean() < 4
+
+
+def test_what_is_stored_is_not_stored_again(modules: object, photos: Path, tmp_path: Path) -> None:
+    found = modules.find_photos(photos)
+    modules.store_photos(found[:2], tmp_path / "images", None, 1, False)
+    (tmp_path / "images" / found[0].name).write_text("as it was")
+    modules.store_photos(found, tmp_path / "images", None, 1, False)
+    assert (tmp_path / "images" / found[0].name).read_text() == "as it was"
+    assert len(stored(tmp_path / "images")) == 4
+
+
+def test_photos_of_one_size_and_lens_share_a_camera(modules: object, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, size, focal in (("a", (64, 48), 26), ("b", (64, 48), 26), ("tall", (48, 64), 26), ("tele", (64, 48), 77)):
+        exif = Image.Exif()
+        exif[0x0110], exif.get_ifd(0x8769)[0xA405] = "Téléphone 7", focal
+        picture(1, *size).save(tmp_path / "in" / f"{name}.jpg", exif=exif)
+    modules.store_photos(modules.find_photos(tmp_path / "in"), tmp_path / "images", 32, 1, False)  # EXIF stays
+    groups = prepare_poses.lenses(tmp_path / "images", stored(tmp_path / "images"))
+    assert groups == [["a.jpg", "b.jpg"], ["tall.jpg"], ["tele.jpg"]]
+
+
+def write_video(path: Path, frames: list[np.ndarray]) -> None:
+    height, width = frames[0].shape[:2]
+    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=10, quality=9, macro_block_size=2)
+    writer.send(None)
+    for frame in frames:
+        writer.send(np.ascontiguousarray(frame))
+    writer.close()
+
+
+def test_the_sharpest_frame_of_each_piece_is_taken(modules: object, tmp_path: Path) -> None:
+    """Twelve frames in four pieces; the third of each is sharp, the others are blurred. Brightness says which it is."""
+    frames = []
+    for index in range(12):
+        stripes = np.zeros((64, 96, 3), np.uint8)
+        stripes[:, ::8], stripes[:, 1::8] = 90, 90
+        image = Image.fromarray(stripes)
+        if index % 3 != 2:
+            image = image.resize((12, 8), Image.Resampling.BOX).resize((96, 64), Image.Resampling.BICUBIC)
+        frames.append(np.asarray(image) + np.uint8(10 * index))
+    write_video(tmp_path / "v.mp4", frames)
+    modules.extract_frames(tmp_path / "v.mp4", tmp_path / "images", 4, None)
+    assert stored(tmp_path / "images") == [f"frame_{index:05d}.jpg" for index in range(4)]
+    brightness = [np.asarray(Image.open(path)).mean() for path in sorted((tmp_path / "images").iterdir())]
+    assert np.abs(np.array(brightness) - 90 / 4 - [20, 50, 80, 110]).max() < 4
+    modules.extract_frames(tmp_path / "v.mp4", tmp_path / "all", 100, 48)
+    assert len(stored(tmp_path / "all")) == 12
+    assert Image.open(tmp_path / "all" / "frame_00003.jpg").size == (48, 32)
+
+
+# The whole
+
+
+@pytest.fixture
+def fox_photos(tmp_path: Path) -> Path:
+    """Ten neighbouring photos of a real capture, at a quarter of their size, one of them lying on its side by EXIF."""
+    pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install pycolmap")
+    if not (FOX / "images").is_dir():
+        pytest.skip(f"there is no {FOX}")
+    folder = tmp_path / "Fuchs & Höhle"
+    folder.mkdir()
+    for index, path in enumerate(sorted((FOX / "images").iterdir())[:10]):
+        image = Image.open(path).resize((432, 768), Image.Resampling.BOX)
+        exif = Image.Exif()
+        if index == 4:
+            image, exif[0x0112] = image.transpose(Image.Transpose.ROTATE_90), 6
+        image.save(folder / f"Füchse {path.stem}.jpg", quality=95, exif=exif)
+    return folder
+
+
+def test_photos_become_a_scene_whose_poses_are_right(fox_photos: Path, tmp_path: Path) -> None:
+    import pycolmap
+
+    out = tmp_path / "Szene ö"
+    found = run(fox_photos, out, "--threads", 2)
+    assert found.returncode == 0, found.stderr
+    assert "10 of 10 photos could be registered, with a mean reprojection error of 0." in found.stdout
+    assert "45 pairs: each is matched with each" in found.stdout and "dry_run=true" in found.stdout
+    assert "1 camera: OPENCV 432x768" in found.stdout  # the one that lay on its side is upright now
+    assert stored(out) == ["colmap", "images", "sparse"] and stored(out / "sparse") == ["0"]
+
+    given = {
+        Path(frame["file_path"]).stem: np.array(frame["transform_matrix"])
+        for frame in json.loads((FOX / "transforms.json").read_text())["frames"]
+    }
+    rotations, theirs = [], []
+    for image in pycolmap.Reconstruction(str(out / "sparse" / "0")).images.values():
+        rotations.append(image.cam_from_world().rotation.matrix().T @ np.diag([1, -1, -1]))
+        theirs.append(given[Path(image.name).stem.removeprefix("Füchse ")][:3, :3])
+    u, _, v = np.linalg.svd(sum(b @ a.T for a, b in zip(rotations, theirs)))
+    world = u @ v
+    angles = [np.degrees(np.arccos(min(1, (np.trace(world @ a @ b.T) - 1) / 2))) for a, b in zip(rotations, theirs)]
+    assert np.linalg.det(world) > 0 and max(angles) < 1
+
+    again = run(fox_photos, out)
+    assert again.returncode == 0 and "is there already, made of the same photos" in again.stdout
+    assert found.stdout.splitlines()[-3:] == again.stdout.splitlines()[-3:]
+
+
+def test_an_interrupted_run_goes_on(fox_photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        command(fox_photos, out, "--threads", 1), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    waited = time.monotonic() + TIMEOUT
+    while not (out / "colmap" / "database.db-wal").exists() and time.monotonic() < waited:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130 and "interrupted; the same command goes on from here" in errors
+    assert "Traceback" not in errors and stored(out / "images") and not (out / "sparse").exists()
+    before = {path.name: path.stat().st_mtime_ns for path in (out / "images").iterdir()}
+    found = run(fox_photos, out, "--threads", 2)
+    assert found.returncode == 0 and "10 of 10 photos" in found.stdout, found.stderr
+    assert before == {path.name: path.stat().st_mtime_ns for path in (out / "images").iterdir()}
+
+
+def test_too_few_registered_photos(photos: Path, tmp_path: Path) -> None:
+    """Pictures of nothing in common."""
+    pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install pycolmap")
+    found = run(photos, tmp_path / "out", "--threads", 1)
+    assert found.returncode == 2 and "Traceback" not in found.stderr
+    assert "0 of 4 photos could be registered: too few for a scene. What helps: take more photos" in found.stderr
+    assert "--camera each" in found.stderr and not (tmp_path / "out" / "sparse").exists()
+
+
+def test_a_video_becomes_a_scene(fox_photos: Path, tmp_path: Path) -> None:
+    frames = [np.asarray(Image.open(path)) for path in sorted(fox_photos.iterdir())]
+    frames = [frame if frame.shape[:2] == (768, 432) else np.rot90(frame, -1) for frame in frames]
+    write_video(tmp_path / "fox.mp4", frames)
+    found = run(tmp_path / "fox.mp4", tmp_path / "out", "--threads", 2, "--frames", 10)
+    assert found.returncode == 0, found.stderr
+    assert "each is matched with those near it (--match sequential)" in found.stdout
+    assert "10 of 10 photos could be registered" in found.stdout
+    assert (tmp_path / "out" / "sparse" / "0" / "cameras.bin").exists()
+    other = run(tmp_path / "fox.mp4", tmp_path / "out", "--threads", 2, "--frames", 10, "--match", "exhaustive")
+    assert other.returncode == 0 and "is there already" not in other.stdout, other.stderr
+    assert stored(tmp_path / "out" / "sparse") == ["0"]

@@ -1,0 +1,146 @@
+"""Every block of code in README and docs/ runs to the letter in a copy, or says why not and is checked without running.
+
+A block that is not run has a line above it, <!-- not run: REASON -->. Its Python is compiled; of its commands the names
+of files, options and settings are checked, the latter by composing them.
+"""
+
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_pages import ROOT, Block, copied_tree, pages, snippets
+
+BLOCKS = {page: snippets(page) for page in pages()}
+CHECKED = ("python", "bash")
+NOT_CODE = ("", "text", "bibtex")
+APPLIED = ROOT / "docs" / "extending"  # whose commands need the steps of their page: test_extending.py
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(language: str, run: bool) -> list:
+    """The blocks of all pages that are run, or are not."""
+    return [
+        pytest.param(page, block, id=f"{name(page)}:{block.line}")
+        for page, found in BLOCKS.items()
+        for block in found
+        if block.language == language and (block.not_run is None) == run
+    ]
+
+
+def with_blocks_to_run(language: str) -> list[Path]:
+    """The pages that have blocks to run."""
+    return [page for page, found in BLOCKS.items() if any(b.language == language and not b.not_run for b in found)]
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The words of each command, without comments."""
+    lines = block.code.replace("\\\n", " ").splitlines()
+    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def run(command: list[str], folder: Path) -> None:
+    paths = f"{folder}:{ROOT}"
+    environment = os.environ | {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    how = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    found = subprocess.run([sys.executable, *command], **how, check=False)
+    assert found.returncode == 0, f"{shlex.join(command)}\n{found.stdout[-3000:]}{found.stderr[-3000:]}"
+
+
+def test_every_block_is_of_a_kind_that_is_checked() -> None:
+    for page, found in BLOCKS.items():
+        for block in found:
+            assert block.language in CHECKED + NOT_CODE, f"{name(page)}:{block.line} is {block.language}"
+
+
+@pytest.mark.parametrize("page", with_blocks_to_run("python"), ids=name)
+def test_the_python_of_a_page_runs_in_its_order(page: Path, tmp_path: Path) -> None:
+    code = [block.code for block in BLOCKS[page] if block.language == "python" and block.not_run is None]
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    run(["-c", "\n".join(code)], tmp_path)
+
+
+@pytest.mark.parametrize(("page", "block"), blocks("python", run=False))
+def test_python_that_is_not_run_compiles(page: Path, block: Block) -> None:
+    compile(block.code, name(page), "exec")
+
+
+@pytest.mark.parametrize("page", [page for page in with_blocks_to_run("bash") if page.parent != APPLIED], ids=name)
+def test_the_commands_of_a_page_run_in_their_order(page: Path, tmp_path: Path) -> None:
+    chosen = [block for block in BLOCKS[page] if block.language == "bash" and block.not_run is None]
+    tree = copied_tree(tmp_path, "nerf", "configs", "scripts", "docs")
+    (tree / "README.md").write_text((ROOT / "README.md").read_text())
+    for block in chosen:
+        for program, *arguments in commands(block):
+            assert program == "python", f"{name(page)}:{block.line}: only python is run, found {program}"
+            run(arguments, tree)
+
+
+@pytest.mark.parametrize(("page", "block"), blocks("bash", run=False))
+def test_commands_that_are_not_run_name_what_is_there(
+    page: Path, block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    for words in commands(block):
+        found = CHECKS[words[0]](words[1:], monkeypatch)
+        assert found is None, f"{name(page)}:{block.line}: {shlex.join(words)}: {found}"
+
+
+def check_python(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """What is wrong with a command of ours, None if nothing is."""
+    from nerf.cli.main import COMMANDS
+
+    if words[:2] == ["-m", "nerf"]:
+        words = [f"scripts/{words[2]}.py", *words[3:]]
+        if Path(words[0]).stem not in COMMANDS:
+            return "there is no such command"
+    path, *arguments = words
+    if path.startswith("scripts/"):
+        return check_settings(Path(path).stem, arguments, monkeypatch)
+    if not Path(path).is_file():
+        return "there is no such file"
+    options = {word for word in arguments if word.startswith("--")}
+    help_text = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True, check=True).stdout
+    unknown = [option for option in sorted(options) if option not in help_text]
+    return f"{unknown} are not in its --help" if unknown else None
+
+
+def check_settings(command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """What is wrong with the settings of a command that Hydra composes."""
+    from nerf.cli import hydra_app
+    from nerf.errors import UserError
+
+    module = importlib.import_module(f"nerf.cli.{command}")
+    if not hasattr(module, "run"):
+        return f"it takes no settings, found {arguments}" if arguments else None
+    asked = []
+    monkeypatch.setattr(module, "run", lambda config_name, cls, main, doc: asked.append((config_name, cls)))
+    module.command()
+    try:
+        hydra_app.compose(*asked[0], arguments)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def check_pip(words: list[str], _: pytest.MonkeyPatch) -> str | None:
+    declared = (ROOT / "pyproject.toml").read_text()
+    extras = re.findall(r"\[(\w+)\]", " ".join(words))
+    missing = [extra for extra in extras if not re.search(rf"^{extra} = \[", declared, re.MULTILINE)]
+    return f"pyproject.toml has no extra {missing}" if missing else None
+
+
+def check_make(words: list[str], _: pytest.MonkeyPatch) -> str | None:
+    makefile = (ROOT / "Makefile").read_text()
+    missing = [word for word in words if "=" not in word and not re.search(rf"^{word}:", makefile, re.MULTILINE)]
+    return f"Makefile has no {missing}" if missing else None
+
+
+CHECKS = {"python": check_python, "pip": check_pip, "make": check_make, "export": lambda words, _: None}

@@ -1,0 +1,112 @@
+"""Resume equals never-stopped, bit for bit, with each setting switched on that is off by default."""
+
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+from resumed_runs import MIDDLE, stop_and_restore
+from state_facts import differing, facts
+from tiny_runs import STEPS, run_to, tiny_config, tiny_state
+
+from nerf.config.schema import FIELDS, Config
+
+POSES = {"poses.mode": "refine", "poses.start": 0.1}
+# The setting that is off by default, and what else it needs to have an effect.
+SWITCHED_ON: dict[str, dict[str, object]] = {
+    "loss.structure": {"loss.structure": 0.05},
+    "loss.opacity": {"loss.opacity": 0.01},
+    "loss.opacity_entropy": {"loss.opacity_entropy": 0.01},
+    "loss.distortion": {"loss.distortion": 0.01},
+    "loss.near_fade": {"loss.near_fade": 2.0},
+    "loss.tv_density": {"loss.tv_density": 1e-5, "loss.tv_until": 1.0},
+    "loss.tv_color": {"loss.tv_color": 1e-5, "loss.tv_until": 1.0},
+    "loss.tv_until": {"loss.tv_until": 0.7},
+    "loss.tv_everywhere": {"loss.tv_everywhere": 1e-3, "loss.tv_until": 0.2},
+    "field.diffuse": {"field.diffuse": True},
+    "field.feature_noise": {"field.feature_noise": 0.1},
+    "sampler.near": {"sampler.near": 0.2},
+    "sampler.far": {"sampler.far": 6.0},
+    "sampler.rays_per_pixel": {"sampler.rays_per_pixel": 4, "train.supersample_from": 0.5},
+    "train.max_seconds": {},  # by the clock no two runs are alike; test_resume.py looks at its clock
+    "train.save_every": {"train.save_every": 3},
+    "exposure.learn": {"exposure.learn": True},
+    "dataset.aabb": {"dataset.aabb": [-1.2, -1.1, -1.0, 1.0, 1.1, 1.2]},
+    "poses.mode": POSES,
+    "poses.start": {**POSES, "poses.start": 0.3},
+    "poses.coarsest": {**POSES, "poses.coarsest": 200},
+    "poses.finest_at": {**POSES, "poses.finest_at": 0.8},
+    "poses.view_from": {**POSES, "poses.view_from": 0.4},
+    "poses.intrinsics": {**POSES, "poses.intrinsics": True},
+    "poses.perturb_degrees": {"poses.perturb_degrees": 2.0},
+    "poses.perturb_translation": {"poses.perturb_translation": 0.02},
+    "poses.perturb_sigma": {**POSES, "poses.perturb_sigma": 0.02},
+    # A value of the recipe is none in the settings too: another one than the recipe's.
+    "field.num_voxels": {"field.num_voxels": 14**3},
+    "field.lr_density": {"field.lr_density": 0.3},
+    "field.lr_features": {"field.lr_features": 0.07},
+    "field.lr_mlp": {"field.lr_mlp": 2e-3},
+    "field.feature_channels": {"field.feature_channels": 8},
+    "field.hidden_width": {"field.hidden_width": 16},
+    "field.hidden_layers": {"field.hidden_layers": 1},
+    "field.view_frequencies": {"field.view_frequencies": 2},
+    "occupancy.every": {"occupancy.every": 0.2},
+    "train.lr_decay": {"train.lr_decay": 0.01},
+    "train.rays_per_step": {"train.rays_per_step": 64},
+    "train.steps": {},  # every tiny run has its number of steps
+    "poses.lr": {**POSES, "poses.lr": 1e-3},
+}
+# What decides nothing of a step: where images lie, what is done with a trained field, where a run begins.
+NOT_OF_A_STEP = {
+    "dataset.root",
+    "dataset.images",
+    "dataset.mask_folder",
+    "dataset.skip_missing",
+    "poses.from_run",
+}
+
+
+def with_settings(config: Config, values: dict[str, object]) -> Config:
+    """The config with settings by their names on the command line."""
+    for name, value in values.items():
+        group, leaf = name.split(".")
+        config = replace(config, **{group: replace(getattr(config, group), **{leaf: value})})
+    return config
+
+
+@pytest.mark.parametrize("background", ["white", "black", "random", "learned"])
+def test_a_resumed_run_goes_on_with_every_background(tmp_path: Path, background: str) -> None:
+    never_stopped, resumed = both_ways(tmp_path, {"dataset.background": background})
+    assert differing(never_stopped, resumed) == []
+
+
+@pytest.mark.parametrize("name", [name for name, values in SWITCHED_ON.items() if values])
+def test_a_resumed_run_goes_on_with_every_setting_that_is_off_by_default(tmp_path: Path, name: str) -> None:
+    never_stopped, resumed = both_ways(tmp_path, SWITCHED_ON[name])
+    assert differing(never_stopped, resumed) == []
+
+
+def both_ways(folder: Path, values: dict[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """All that a run holds at its end: of one that never stopped, and of one that was stopped in the middle."""
+    given = with_settings(tiny_config("voxel_deferred", steps=STEPS), values)
+    config, state = tiny_state(given)
+    run_to(config, state, STEPS)
+    never_stopped = facts(state)
+    config, state = tiny_state(given)
+    run_to(config, state, MIDDLE)
+    config, state = stop_and_restore(folder, config, state)
+    run_to(config, state, STEPS)
+    return never_stopped, facts(state)
+
+
+def test_no_setting_that_is_off_by_default_is_left_out() -> None:
+    """A new setting of a step has to stand in SWITCHED_ON."""
+    groups = {name: group for name, group in vars(Config()).items() if is_dataclass(group)}
+    groups["field"] = FIELDS["voxel_deferred"]()
+    off = {
+        f"{name}.{field.name}"
+        for name, group in groups.items()
+        if name != "evaluation"
+        for field in fields(group)
+        if asdict(group)[field.name] in (None, False, 0)
+    }
+    assert off - NOT_OF_A_STEP - SWITCHED_ON.keys() == set()

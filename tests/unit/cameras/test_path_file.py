@@ -1,0 +1,158 @@
+"""Path files: what is written is read again, and every mistake in one is answered with its place."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from fixtures import look_at_origin
+
+from nerf.cameras.cameras import Cameras, focal_from_fov
+from nerf.cameras.path_file import read_camera_path, write_camera_path
+from nerf.errors import UserError
+
+POSE = look_at_origin(0.7, 0.3)  # [4,4]
+
+
+def document(**changes: object) -> dict:
+    """A path of two cameras, as nerfstudio's viewer exports one."""
+    entry = {"camera_to_world": POSE.flatten().tolist(), "fov": 50.0, "aspect": 4 / 3}
+    content = {
+        "keyframes": [],
+        "camera_type": "perspective",
+        "render_height": 90,
+        "render_width": 120,
+        "fps": 24,
+        "seconds": 2,
+        "camera_path": [entry, entry | {"fov": 25}],
+    }
+    return content | changes
+
+
+def read(folder: Path, content: object) -> object:
+    path = folder / "path.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return read_camera_path(path)
+
+
+def entry(**changes: object) -> Callable[[], dict]:
+    """A document whose second camera has other keys; None takes one away."""
+    first, second = document()["camera_path"]
+    changed = {key: value for key, value in (second | changes).items() if value is not None}
+    return document(camera_path=[first, changed])
+
+
+def test_a_path_is_read(tmp_path):
+    path = read(tmp_path, document())
+    cameras = path.cameras
+    assert path.fps == 24 and len(cameras) == 2 and (cameras.width, cameras.height) == (120, 90)
+    torch.testing.assert_close(cameras.c2w, torch.tensor(POSE[:3]).float().expand(2, 3, 4))
+    focals = [focal_from_fov(90, math.radians(fov)) for fov in (50, 25)]
+    torch.testing.assert_close(cameras.intrinsics, torch.tensor([[f, f, 60.0, 45.0] for f in focals]))
+
+
+@pytest.mark.parametrize("size", [(120, 90), (90, 120), (33, 47), (1920, 1080), (1, 1)])
+def test_what_is_written_is_read_again(tmp_path, size):
+    width, height = size
+    poses = torch.stack([torch.tensor(look_at_origin(0.3 * i, 0.1 * i)[:3]) for i in range(5)]).float()
+    focals = torch.linspace(0.4, 3.0, 5)[:, None] * height
+    center = torch.tensor([[width / 2, height / 2]]).expand(5, 2)
+    cameras = Cameras(poses, torch.cat([focals, focals, center], dim=1), width, height)
+    write_camera_path(tmp_path / "new" / "path.json", cameras, fps=12.5)
+    found = read_camera_path(tmp_path / "new" / "path.json")
+    assert found.fps == 12.5 and (found.cameras.width, found.cameras.height) == size
+    torch.testing.assert_close(found.cameras.c2w, poses)
+    torch.testing.assert_close(found.cameras.intrinsics, cameras.intrinsics)
+    again = json.loads((tmp_path / "new" / "path.json").read_text())
+    assert again["seconds"] == 0.4 and again["camera_path"][0]["aspect"] == width / height
+
+
+def test_sizes_written_with_a_point_are_whole_numbers_too(tmp_path):
+    cameras = read(tmp_path, document(render_height=90.0, render_width=120.0)).cameras
+    assert (cameras.width, cameras.height) == (120, 90) and isinstance(cameras.width, int)
+
+
+def test_what_may_be_missing(tmp_path):
+    content = document(seconds=4)
+    for key in ("camera_type", "keyframes", "fps"):
+        del content[key]
+    assert read(tmp_path, content).fps == 0.5  # two frames in four seconds
+    del content["seconds"]
+    assert read(tmp_path, content).fps is None
+    assert read(tmp_path, content | {"seconds": 0}).fps is None
+    assert len(read(tmp_path, entry(aspect=None)).cameras) == 2
+    assert len(read(tmp_path, entry(aspect=1)).cameras) == 2  # what says nothing
+
+
+def test_a_scale_is_taken_out_of_a_pose(tmp_path):
+    scaled = POSE.copy()
+    scaled[:3, :3] *= 2.5
+    found = read(tmp_path, entry(camera_to_world=scaled.flatten().tolist())).cameras
+    torch.testing.assert_close(found.c2w[1], torch.tensor(POSE[:3]).float())
+
+
+def mirrored() -> list[float]:
+    pose = POSE.copy()
+    pose[:3, 0] *= -1
+    return pose.flatten().tolist()
+
+
+NUMBERS = POSE.flatten().tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("{", "not valid JSON at line 1"),
+        ("[]", "holds [], expected an object with the key 'camera_path'"),
+        (document(camera_type="equirectangular"), 'camera_type is "equirectangular", but only pinhole cameras'),
+        (document(camera_type="orthographic"), 'camera_type is "orthographic", but only pinhole cameras'),
+        (document(camera_type=3), "camera_type is 3.0, but only pinhole cameras"),
+        (document(render_width=None), "key 'render_width' is missing, expected the size of the frames in pixels"),
+        (document(render_height=0), "render_height is 0.0, expected the size of the frames in pixels, a number"),
+        (document(render_height=90.5), "render_height is 90.5, expected a whole number of pixels"),
+        (document(render_height=10**6), "render_height is 1000000.0, expected"),
+        (document(fps="fast"), 'fps is "fast", expected the frames per second, a number above 0'),
+        (document(fps=-1), "fps is -1.0, expected the frames per second"),
+        (document(fps=None, seconds=math.nan), "seconds is NaN, expected the length of the video"),
+        (document(camera_path=[]), "key 'camera_path' is [], expected a list of at least one camera"),
+        (document(camera_path=None), "key 'camera_path' is missing, expected a list of at least one camera"),
+        (document(camera_path=["a.png"]), 'camera_path[0] is "a.png", expected an object with camera_to_world and fov'),
+        (entry(camera_to_world=None), "camera_path[1]: camera_to_world is missing, expected 16 numbers"),
+        (entry(camera_to_world=NUMBERS[:12]), "camera_path[1]: camera_to_world is a list of 12, expected 16 numbers"),
+        (entry(camera_to_world=[*NUMBERS[:15], "1"]), "camera_path[1]: camera_to_world holds \"1\", expected finite"),
+        (entry(camera_to_world=[math.nan, *NUMBERS[1:]]), "camera_path[1]: camera_to_world holds NaN, expected finite"),
+        (entry(camera_to_world=[math.inf, *NUMBERS[1:]]), "camera_to_world holds Infinity, expected finite"),
+        (entry(camera_to_world=[True, *NUMBERS[1:]]), "camera_path[1]: camera_to_world holds true, expected finite"),
+        (entry(camera_to_world=POSE.T.flatten().tolist()), "it is written column by column, transpose it"),
+        (entry(camera_to_world=[*NUMBERS[:12], 0, 0, 0, 2]), "expected the row 0, 0, 0, 1; correct it"),
+        (entry(camera_to_world=mirrored()), "a rotation, a scale and a shift (it mirrors or shears, determinant -1)"),
+        (entry(camera_to_world=[0.0] * 15 + [1.0]), "is not a rotation, a scale and a shift"),
+        (entry(camera_to_world=[1, 0.5, *NUMBERS[2:]]), "is not a rotation, a scale and a shift"),
+        (entry(fov=None), "camera_path[1]: key 'fov' is missing, expected the vertical angle in degrees"),
+        (entry(fov=180), "fov is 180.0, expected the vertical angle in degrees, a number between 0 and 180"),
+        (entry(fov=math.nan), "camera_path[1]: fov is NaN, expected the vertical angle"),
+        (entry(aspect=0), "camera_path[1]: aspect is 0.0, expected width by height, a number above 0"),
+        (entry(aspect=1.7778), "aspect is 1.7778, but render_width x render_height is 120x90, which is 1.33333"),
+    ],
+)
+def test_mistakes_are_answered_with_file_and_place(tmp_path, content, expected):
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, content)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'path.json'}: ") and expected in message and "\n" not in message
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match="no such file, expected a camera path in nerfstudio's JSON format"):
+        read_camera_path(tmp_path / "none.json")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_camera_path(tmp_path)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe{")
+    with pytest.raises(UserError, match="cannot be read .*expected JSON in UTF-8"):
+        read_camera_path(tmp_path / "bytes.json")
+    (tmp_path / "deep.json").write_text("[" * 100000)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_camera_path(tmp_path / "deep.json")

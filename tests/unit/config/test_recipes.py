@@ -1,0 +1,282 @@
+"""Which settings a budget gets, and that what a user gives is left alone. Resolving needs no GPU."""
+
+import math
+from dataclasses import asdict, dataclass, replace
+
+import pytest
+import torch
+import yaml
+from test_configs import CONFIGS, compose
+
+from nerf.config.fields import FieldConfig, FieldSettings, Recipe, known_fields
+from nerf.config.recipes import (
+    BUDGETS,
+    DEFAULT_SECONDS_CPU,
+    DEFAULT_STEPS_CUDA,
+    DEFAULTS,
+    KINDS,
+    choose,
+    fill_in,
+)
+from nerf.config.schema import FIELDS, Config, PosesConfig, TrainConfig
+from nerf.config.settings import setting
+from nerf.errors import UserError
+from nerf.fields import registry
+from nerf.fields.field import Field
+from nerf.fields.registry import FieldKind
+from nerf.fields.voxel_mlp import VoxelMlpConfig
+from nerf.ops.backend import Backend, select
+from nerf.training.loop import resolve
+
+GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")
+RECIPES = [recipe for known in known_fields().values() for recipe in known.recipes]
+USERS_OWN = {"poses.from_run", "sampler.far"}  # none is a choice, or the data say
+
+
+def fake(device: str) -> Backend:
+    """A backend that says it is on that device."""
+    return replace(select("native", "cpu"), device=torch.device(device))
+
+
+def test_every_setting_of_a_recipe_is_none_until_it_is_chosen() -> None:
+    """Else what a user gives could not be told from a default."""
+    for recipe in RECIPES:
+        defaults = asdict(Config(field=FIELDS[recipe.field]()))
+        for name in recipe.settings:
+            group, leaf = name.split(".")
+            assert defaults[group][leaf] is None, f"{name} of {recipe}"
+        empty = {f"{g}.{n}" for g in GROUPS for n, v in defaults[g].items() if v is None} - USERS_OWN
+        assert recipe.settings.keys() | DEFAULTS.keys() == empty - {"train.steps", "train.max_seconds"}
+    for by_device in KINDS.values():
+        for settings in by_device.values():
+            assert settings.keys() <= RECIPES[0].settings.keys() | DEFAULTS.keys()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_every_field_has_a_recipe_that_reaches_any_budget_or_is_the_longest_of_its_own(device: str) -> None:
+    for name in FIELDS.keys() - {"auto"}:
+        for seconds in (0.5, 1e5, None):
+            assert choose(device, name, seconds).field == name
+    assert choose(device, "auto", 1e9).up_to == math.inf
+    assert choose(device, "auto", None) == choose(device, "auto", 60.0)
+    rows = [recipe for recipe in RECIPES if recipe.device == device]
+    for name in {recipe.field for recipe in rows}:
+        limits = [recipe.up_to for recipe in rows if recipe.field == name]
+        assert limits == sorted(set(limits)), "a row behind a longer one of its field would never be chosen"
+
+
+@pytest.mark.parametrize("seconds", BUDGETS)
+def test_an_experiment_is_its_budget_and_nothing_more(seconds: float) -> None:
+    name = f"seconds_{seconds:g}"
+    content = yaml.safe_load((CONFIGS / "experiment" / f"{name}.yaml").read_text())
+    assert content == {"train": {"max_seconds": seconds}}
+    one, other = compose("train", f"experiment={name}"), compose("train", f"train.max_seconds={seconds}")
+    for device in ("cuda", "cpu"):
+        assert resolve(one, fake(device)) == resolve(other, fake(device))
+
+
+def test_the_budget_decides() -> None:
+    """The budgets of the curve fall into different rows wherever rows differ: no limit lies on a budget."""
+    for recipe in RECIPES:
+        assert recipe.up_to not in BUDGETS
+    sizes = [fill_in(Config(train=TrainConfig(max_seconds=s)), "cuda", "box").field.num_voxels for s in BUDGETS]
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_poses_of_photos_move_late_and_little(device: str) -> None:
+    """They were found by matching; rendered ones are right, unless an experiment perturbs them."""
+    box, *photos = (fill_in(Config(), device, kind).poses for kind in KINDS)
+    assert (box.lr, box.start, box.view_from) == (3e-3, 0.0, 0.25)
+    for poses in photos:
+        assert poses.lr < box.lr and poses.start > box.start and poses.coarsest > box.coarsest
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_colour_of_harmonics_is_not_smoothed_as_features_are(device: str) -> None:
+    smoothing = {name: fill_in(Config(field=FIELDS[name]()), device, "forward").loss.tv_color for name in FIELDS}
+    assert smoothing["voxel_sh"] <= smoothing["voxel_deferred"] / 20
+    for known in known_fields().values():
+        for kind, settings in known.of_kind.items():
+            assert kind in KINDS and settings.keys() <= RECIPES[0].settings.keys() | DEFAULTS.keys()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_distortion_is_weighed_where_it_was_tried(device: str) -> None:
+    for kind, name, weight in (
+        ("box", "voxel_sh", 0.01),
+        ("forward", "voxel_sh", 0.0),
+        ("unbounded", "voxel_sh", 0.01),
+        ("unbounded", "voxel_deferred", 0.01),
+        ("box", "voxel_deferred", 0.003 if device == "cuda" else 0.0),
+        ("box", "voxel_mlp", 0.0),
+    ):
+        assert fill_in(Config(field=FIELDS[name]()), device, kind).loss.distortion == weight, (kind, name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "decay", "rays"),
+    [
+        ("box", 15.0, 0.1, 16384),
+        ("box", 60.0, 0.02, 32768),
+        ("box", 300.0, 0.02, 32768),
+        ("forward", 60.0, 0.03, 16384),
+        ("unbounded", 15.0, 0.01, 32768),
+        ("unbounded", 60.0, 0.01, 32768),
+    ],
+)
+def test_rates_settle_where_there_are_steps_enough(kind: str, seconds: float, decay: float, rays: int) -> None:
+    """On a GPU; a CPU takes too few steps for a rate that falls far."""
+    train = fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cuda", kind).train
+    assert (train.lr_decay, train.rays_per_step) == (decay, rays)
+    assert fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cpu", kind).train.lr_decay == 0.1
+
+
+@pytest.mark.parametrize(("device", "weights"), [("cuda", [0.0, 0.003, 0.004]), ("cpu", [0.0, 0.0, 0.0])])
+def test_photos_are_compared_in_pairs_where_each_pixel_is_seen_often(device: str, weights: list[float]) -> None:
+    assert [fill_in(Config(), device, kind).loss.structure for kind in ("box", "forward", "unbounded")] == weights
+
+
+@pytest.mark.parametrize(("device", "noise"), [("cuda", 0.1), ("cpu", 0.0)])
+def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(device: str, noise: float) -> None:
+    assert {fill_in(Config(), device, kind).field.feature_noise for kind in KINDS} == {noise}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str) -> None:
+    names = "voxel_deferred", "voxel_mlp"
+    rates = [fill_in(Config(field=FIELDS[name]()), device, "unbounded").field.lr_features for name in names]
+    assert rates == [0.015, 0.1]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_photos_all_around_show_something_on_every_ray_and_some_of_it_few_times(device: str) -> None:
+    losses = [fill_in(Config(), device, kind).loss for kind in ("box", "forward", "unbounded")]
+    assert [loss.opacity for loss in losses] == [0.0, 0.0, 4e-4]
+    assert [loss.tv_everywhere for loss in losses] == [0.0, 0.0, 1e-4]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_poses_of_another_run_are_nearly_right_too(device: str) -> None:
+    config = Config(poses=PosesConfig(mode="refine", from_run="outputs/RUN"))
+    begun, photos = (fill_in(config, device, kind).poses for kind in ("box", "unbounded"))
+    assert begun == photos
+    assert begun != fill_in(replace(config, poses=PosesConfig(mode="refine")), device, "box").poses
+
+
+def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
+    """Between rendered images, whose poses somebody perturbed; photos' were nearly right."""
+    config = Config(train=TrainConfig(max_seconds=60))
+    refined = replace(config, poses=replace(config.poses, mode="refine"))
+    for kind, same in (("box", False), ("unbounded", True), ("forward", True)):
+        fixed, learned = fill_in(config, "cuda", kind), fill_in(refined, "cuda", kind)
+        assert (fixed.train.lr_decay == learned.train.lr_decay) == same
+        assert (fixed.loss.tv_color == learned.loss.tv_color) == same
+    assert fill_in(refined, "cuda", "box").train.lr_decay == 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "seconds", "smoothing"),
+    [
+        ("box", "voxel_deferred", 5.0, (0.0, 0.5)),
+        ("box", "voxel_deferred", 15.0, (3e-7, 1.0)),
+        ("box", "voxel_deferred", 60.0, (1e-6, 1.0)),
+        ("box", "voxel_deferred", 300.0, (1e-6, 1.0)),
+        ("box", "voxel_sh", 5.0, (1e-6, 1.0)),
+        ("unbounded", "voxel_deferred", 60.0, (1e-5, 0.5)),
+        ("unbounded", "voxel_sh", 60.0, (1e-5, 0.5)),
+        ("forward", "voxel_deferred", 60.0, (1e-3, 1.0)),
+    ],
+)
+def test_what_is_smooth_and_until_when(kind: str, name: str, seconds: float, smoothing: tuple[float, float]) -> None:
+    config = Config(field=FIELDS[name](), train=TrainConfig(max_seconds=seconds))
+    loss = fill_in(config, "cuda", kind).loss
+    assert (loss.tv_color, loss.tv_until) == smoothing
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "name", "seconds", "rays"),
+    [
+        ("cuda", "box", "voxel_deferred", 5.0, 1),
+        ("cuda", "box", "voxel_deferred", 8.0, 1),
+        ("cuda", "box", "voxel_deferred", 8.1, 4),
+        ("cuda", "box", "voxel_deferred", 300.0, 4),
+        ("cuda", "box", "voxel_deferred", None, 4),  # a run of so many steps
+        ("cuda", "box", "auto", 60.0, 4),
+        ("cuda", "box", "voxel_sh", 60.0, 1),
+        ("cuda", "box", "voxel_mlp", 60.0, 1),
+        ("cuda", "forward", "voxel_deferred", 60.0, 1),
+        ("cuda", "unbounded", "voxel_deferred", 60.0, 1),
+        ("cpu", "box", "voxel_deferred", 60.0, 1),
+    ],
+)
+def test_which_pixels_are_areas(device: str, kind: str, name: str, seconds: float | None, rays: int) -> None:
+    """Where there is time for four rays of each; photos and fields that shade every sample have one."""
+    config = Config(field=FIELDS[name](), train=TrainConfig(max_seconds=seconds))
+    assert fill_in(config, device, kind).sampler.rays_per_pixel == rays
+    config.sampler.rays_per_pixel = 2
+    assert fill_in(config, device, kind).sampler.rays_per_pixel == 2
+
+
+def test_what_is_given_stays() -> None:
+    config = Config(field=VoxelMlpConfig(num_voxels=1000), train=TrainConfig(max_seconds=2, rays_per_step=77))
+    config.loss.opacity_entropy = 0.25
+    resolved = fill_in(config, "cuda", "box")
+    assert (resolved.field.name, resolved.field.num_voxels, resolved.train.rays_per_step) == ("voxel_mlp", 1000, 77)
+    assert resolved.loss.opacity_entropy == 0.25
+    assert fill_in(resolved, "cuda", "box") == resolved
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_nothing_is_left_open(kind: str, device: str, name: str) -> None:
+    resolved = asdict(fill_in(Config(field=FIELDS[name]()), device, kind))
+    open_ones = {f"{g}.{n}" for g in GROUPS for n, v in resolved[g].items() if v is None} - USERS_OWN
+    assert open_ones in ({"train.steps"}, {"train.max_seconds"})
+
+
+def test_without_a_budget() -> None:
+    gpu, cpu = (fill_in(Config(), device, "box").train for device in ("cuda", "cpu"))
+    assert (gpu.steps, gpu.max_seconds) == (DEFAULT_STEPS_CUDA, None)
+    assert (cpu.steps, cpu.max_seconds) == (None, DEFAULT_SECONDS_CPU)
+    assert fill_in(Config(train=TrainConfig(steps=9)), "cpu", "box").train.max_seconds is None
+
+
+# A field of one's own, whose file is not finished
+
+
+@dataclass
+class PlainConfig(FieldConfig):
+    name: str = setting("plain", "which field")
+    lr_plain: float | None = setting(None, "learning rate", low=0)
+
+
+def with_recipes(monkeypatch: pytest.MonkeyPatch, *recipes: Recipe) -> Config:
+    """The settings of a run with a new field that brings these recipes."""
+    kind = FieldKind(Field, FieldSettings(PlainConfig, recipes))
+    monkeypatch.setitem(registry.FIELDS, "plain", kind)
+    return Config(field=PlainConfig())
+
+
+def test_a_field_without_a_recipe_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = with_recipes(monkeypatch, Recipe("cuda", "plain", math.inf, {}))
+    with pytest.raises(UserError, match=r'field=plain has no recipe for cpu; expected one .* Recipe\("cpu", "plain"'):
+        fill_in(config, "cpu", "box")
+
+
+@pytest.mark.parametrize("mode", ["fixed", "refine"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recipe_without_a_value_is_answered(monkeypatch: pytest.MonkeyPatch, kind: str, mode: str) -> None:
+    config = with_recipes(monkeypatch, Recipe("cpu", "plain", math.inf, {"train.rays_per_step": 4096}))
+    config = replace(config, poses=PosesConfig(mode=mode))
+    missing = r"field.lr_plain.* of field=plain is none, and its recipe for cpu gives no value"
+    with pytest.raises(UserError, match=missing):
+        fill_in(config, "cpu", kind)
+
+
+def test_a_recipe_without_rays_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"field.num_voxels": 80**3, "field.lr_plain": 0.1, "loss.opacity_entropy": 0.0}
+    config = with_recipes(monkeypatch, Recipe("cpu", "plain", math.inf, values))
+    with pytest.raises(UserError, match="train.rays_per_step of field=plain is none"):
+        fill_in(config, "cpu", "box")

@@ -1,0 +1,33 @@
+"""Sets of pixels as runs."""
+
+import pytest
+import torch
+
+from nerf.images.pixel_runs import PixelRuns
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_a_set_is_its_mask(share: float, device: str) -> None:
+    mask = torch.rand(1000, generator=torch.Generator().manual_seed(2)) < share
+    runs = PixelRuns.of_mask(mask.to(device), first=7)
+    pixels = mask.nonzero()[:, 0] + 7
+    assert len(runs) == len(pixels)
+    assert torch.equal(runs.pixels(torch.arange(len(runs), device=device)).cpu(), pixels)
+    assert torch.equal(runs.mask(7, 1007).cpu(), mask)
+    assert torch.equal(runs.mask(0, 12).cpu(), torch.cat([torch.zeros(7, dtype=torch.bool), mask[:5]]))
+    again = PixelRuns.of_bounds(runs.bounds)
+    assert torch.equal(again.starts, runs.starts) and torch.equal(again.ranks, runs.ranks) and len(again) == len(runs)
+
+
+def test_sets_are_joined() -> None:
+    parts = [PixelRuns.of_mask(torch.tensor(mask).bool(), first) for mask, first in (([0, 1, 1], 0), ([1, 0, 1], 3))]
+    joined = PixelRuns.join(parts)
+    assert joined.pixels(torch.arange(4)).tolist() == [1, 2, 3, 5]
+    assert joined.mask(0, 6).tolist() == [False, True, True, True, False, True]
+
+
+def test_more_pixels_than_32_bits_count() -> None:
+    """500 photos of 12 megapixels are 6e9 pixels."""
+    runs = PixelRuns.of_bounds(torch.tensor([[10, 12], [2**32, 2**32 + 2**33]]))
+    assert len(runs) == 2**33 + 2
+    assert runs.pixels(torch.tensor([0, 1, 2, 2**33 + 1])).tolist() == [10, 11, 2**32, 2**32 + 2**33 - 1]

@@ -1,0 +1,148 @@
+"""Masked Adam against PyTorch's Adam, and what it leaves alone."""
+
+import pytest
+import torch
+
+from nerf.fields.voxel_mlp import VoxelMlp, VoxelMlpConfig
+from nerf.ops.backend import Backend, select
+from nerf.optim.adam import EPSILON, MaskedAdam
+from nerf.scene.box import SceneBox
+
+BETAS = (0.9, 0.99)
+RATES = {"density_grid": 0.2, "feature_grid": 0.05}
+MLP_RATE = 0.003
+
+
+@pytest.fixture(params=["native", "torch"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return select(request.param, "cpu")
+
+
+def make_field(backend: Backend) -> VoxelMlp:
+    torch.manual_seed(0)
+    config = VoxelMlpConfig(
+        feature_channels=4, hidden_width=8, lr_density=0.2, lr_features=0.05, lr_mlp=MLP_RATE
+    )
+    box = SceneBox(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
+    return VoxelMlp(config, box, (4, 4, 4), 0.25, backend)
+
+
+def give_gradients(field: VoxelMlp, seed: int, share: float = 1.0) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in field.parameters():
+        touched = torch.rand(parameter.shape, generator=generator) < share
+        parameter.grad = torch.randn(parameter.shape, generator=generator) * touched
+
+
+def test_with_every_gradient_it_is_adam(backend: Backend) -> None:
+    field, other = make_field(backend), make_field(backend)
+    masked = MaskedAdam(field, *BETAS, backend)
+    groups = [{"params": [p], "lr": RATES.get(name, MLP_RATE)} for name, p in other.named_parameters()]
+    adam = torch.optim.Adam(groups, betas=BETAS, eps=EPSILON)
+    for step in range(6):
+        give_gradients(field, step)
+        give_gradients(other, step)
+        masked.step()
+        adam.step()
+    assert {g.name for g in masked.groups} == dict(field.named_parameters()).keys()
+    for (name, ours), theirs in zip(field.named_parameters(), other.parameters()):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
+    assert masked.step_number.item() == 6
+
+
+def test_what_has_no_gradient_stays_with_its_moments(backend: Backend) -> None:
+    field = make_field(backend)
+    optimizer = MaskedAdam(field, *BETAS, backend)
+    give_gradients(field, seed=0)
+    optimizer.step()
+    before = {name: p.detach().clone() for name, p in field.named_parameters()}
+    moments = {name: value.clone() for name, value in optimizer.state_dict().items()}
+    give_gradients(field, seed=1, share=0.3)
+    touched = {name: p.grad != 0 for name, p in field.named_parameters()}
+    optimizer.step()
+    for name, parameter in field.named_parameters():
+        assert torch.equal(parameter != before[name], touched[name]), name
+        for kind in ("exp_avg", "exp_avg_sq"):
+            moved = optimizer.state_dict()[f"{name}.{kind}"] != moments[f"{name}.{kind}"]
+            assert torch.equal(moved, touched[name]), (name, kind)
+
+
+def test_gradients_are_dropped_or_zero_after_a_step(backend: Backend) -> None:
+    """A grid's gradient that the backend adds to stays where it is, for a recorded step too."""
+    field = make_field(backend)
+    optimizer = MaskedAdam(field, *BETAS, backend)
+    give_gradients(field, seed=0)
+    before = field.density_grid.grad
+    optimizer.step()
+    for name, parameter in field.named_parameters():
+        kept = name in RATES and backend.name == "native"
+        assert parameter.grad is None or (kept and not parameter.grad.any()), name
+    assert field.density_grid.grad is (before if backend.name == "native" else None)
+
+
+def test_a_step_visits_the_given_vertices_alone(backend: Backend) -> None:
+    """A gradient elsewhere, the trace of a rounding, is not seen; visiting anew forgets it."""
+    field = make_field(backend)
+    rows = torch.tensor([3, 17, 40])
+    optimizer = MaskedAdam(field, *BETAS, backend, rows)
+    before = field.feature_grid.detach().clone()
+    give_gradients(field, seed=0)
+    optimizer.step()
+    changed = (field.feature_grid != before).view(64, 4)
+    assert changed[rows].all() and changed.sum() == 12
+    if backend.name == "native":
+        assert field.feature_grid.grad.any()
+    optimizer.visit(torch.arange(64))
+    assert field.feature_grid.grad is None or not field.feature_grid.grad.any()
+
+
+def test_moments_stay_with_their_vertices(backend: Backend) -> None:
+    """Visiting other vertices keeps what is known of those that stay; the others begin anew. None visits all."""
+    field = make_field(backend)
+    optimizer = MaskedAdam(field, *BETAS, backend)
+    give_gradients(field, seed=0)
+    optimizer.step()
+    whole = [moment.clone().view(64, 4) for moment in optimizer.moments["feature_grid"]]
+    some, others = torch.tensor([3, 17, 40]), torch.tensor([0, 17, 40, 63])
+    optimizer.visit(some)
+    for moment, before in zip(optimizer.moments["feature_grid"], whole, strict=True):
+        assert torch.equal(moment, before[some])
+    optimizer.visit(others)
+    expected = [torch.zeros(64, 4).index_copy(0, some[1:], before[some[1:]]) for before in whole]
+    for moment, values in zip(optimizer.moments["feature_grid"], expected, strict=True):
+        assert torch.equal(moment, values[others])
+    optimizer.visit(None)
+    for moment, values in zip(optimizer.moments["feature_grid"], expected, strict=True):
+        assert torch.equal(moment.view(64, 4), values) and moment.shape == field.feature_grid.shape
+
+
+def test_the_decay_scales_every_rate(backend: Backend) -> None:
+    moved = []
+    for decay in (1.0, 0.25):
+        field = make_field(backend)
+        before = {name: p.detach().clone() for name, p in field.named_parameters()}
+        optimizer = MaskedAdam(field, *BETAS, backend)
+        optimizer.decay.fill_(decay)
+        give_gradients(field, seed=0)
+        optimizer.step()
+        moved.append({name: p.detach() - before[name] for name, p in field.named_parameters()})
+    for name, whole in moved[0].items():
+        # Adam's first step has the length of the rate, whatever the gradient.
+        torch.testing.assert_close(whole.abs(), torch.full_like(whole, RATES.get(name, MLP_RATE)), rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(moved[1][name], 0.25 * whole, rtol=1e-3, atol=1e-6)
+
+
+def test_state_there_and_back(backend: Backend) -> None:
+    field, other = make_field(backend), make_field(backend)
+    one, two = MaskedAdam(field, *BETAS, backend), MaskedAdam(other, *BETAS, backend)
+    for step in range(3):
+        give_gradients(field, step)
+        one.step()
+    other.load_state_dict(field.state_dict())
+    two.load_state_dict(one.state_dict())
+    for optimizer, owner in ((one, field), (two, other)):
+        give_gradients(owner, seed=9)
+        optimizer.step()
+    for name, parameter in field.named_parameters():
+        assert torch.equal(parameter, other.get_parameter(name)), name
+    assert two.step_number.item() == 4

@@ -1,0 +1,362 @@
+"""Checkpoints: what is written is read again, nothing else is, and nothing that is read is executed."""
+
+import os
+import pickle
+import random
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from state_facts import differing, facts
+from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
+
+import nerf
+from nerf.config.schema import Config
+from nerf.errors import UserError
+from nerf.ops.backend import select
+from nerf.rendering.render import render_image
+from nerf.runs import checkpoint
+from nerf.runs.packed_grids import deflated, inflated
+from nerf.training.state import TrainState, make_sampler
+
+FIELDS = ("voxel_sh", "voxel_mlp", "voxel_deferred")
+LOADERS = {"model.pt": checkpoint.load, "resume.pt": checkpoint.load_resume}
+
+
+def save_run(folder: Path, field: str = "voxel_sh", steps: int = 12) -> tuple[Config, TrainState]:
+    """Trains a tiny run for some steps and saves it."""
+    config, state = tiny_state(tiny_config(field))
+    run_to(config, state, steps)
+    checkpoint.save(folder, config, state, tiny_images().cameras)
+    return config, state
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The bytes of both files of a run."""
+    folder = tmp_path_factory.mktemp("saved")
+    save_run(folder)
+    return {name: (folder / name).read_bytes() for name in LOADERS}
+
+
+def complaint(path: Path) -> str:
+    """The message with which a file is refused by the loader for its name; it always names the file."""
+    with pytest.raises(UserError) as caught:
+        LOADERS[path.name](path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# There and back
+
+LEVEL = 1 / 255
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_state_config_and_cameras_return_unchanged(tmp_path: Path, field: str) -> None:
+    config, state = save_run(tmp_path, field)
+    content = checkpoint.load_resume(tmp_path)
+    assert checkpoint.restore_config(content) == config
+    again = checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
+    assert differing(facts(state), facts(again)) == []
+    assert again.clock.elapsed == state.clock.elapsed > 0
+    cameras = checkpoint.restore_cameras(content)
+    assert torch.equal(cameras.c2w, tiny_images().cameras.c2w)
+    assert torch.equal(cameras.intrinsics, tiny_images().cameras.intrinsics)
+    assert (cameras.width, cameras.height) == (20, 20)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_model_alone_renders_what_the_run_renders(tmp_path: Path, field: str) -> None:
+    """Its values are in half precision: no pixel differs by an 8-bit level."""
+    config, state = save_run(tmp_path, field)
+    (tmp_path / "resume.pt").unlink()
+    cameras, white, sampler = tiny_images().cameras, torch.ones(3), make_sampler(config, state)
+    expected = [render_image(state.field, sampler, cameras, view, white) for view in range(len(cameras))]
+    content = checkpoint.load(tmp_path / "model.pt")  # the file's own name will do
+    assert checkpoint.restore_config(content) == config
+    state.field, state.occupancy = checkpoint.restore_field(content, config, select("native", "cpu"))
+    sampler = make_sampler(config, state)
+    for view, (rgb, opacity, depth) in enumerate((e.rgb, e.opacity, e.depth) for e in expected):
+        found = render_image(state.field, sampler, cameras, view, white)
+        assert (found.rgb - rgb).abs().max() < LEVEL and (found.opacity - opacity).abs().max() < LEVEL
+        torch.testing.assert_close(found.depth, depth, atol=5 * LEVEL, rtol=0)  # a few world units from the cameras
+
+
+def test_the_resume_state_needs_no_model_and_the_model_no_state(tmp_path: Path) -> None:
+    config, state = save_run(tmp_path)
+    (tmp_path / "model.pt").unlink()
+    again = checkpoint.restore_run(checkpoint.load_resume(tmp_path), config, tiny_images(), select("native", "cpu"))
+    assert differing(facts(state), facts(again)) == []
+    assert f"Go on with it: python scripts/train.py resume={tmp_path}" in complaint_of_folder(tmp_path, "model.pt")
+
+    checkpoint.save(tmp_path, config, state, tiny_images().cameras)
+    (tmp_path / "resume.pt").unlink()
+    checkpoint.load(tmp_path)
+    assert "renders, but cannot go on" in complaint_of_folder(tmp_path, "resume.pt")
+
+
+def complaint_of_folder(folder: Path, name: str) -> str:
+    with pytest.raises(UserError, match=f"{name} does not exist") as caught:
+        LOADERS[name](folder)
+    return str(caught.value)
+
+
+def test_one_file_is_not_taken_for_the_other(tmp_path: Path) -> None:
+    save_run(tmp_path, steps=1)
+    with pytest.raises(UserError, match="it is a nerf-voxel-resume, expected a nerf-voxel-model"):
+        checkpoint.load(tmp_path / "resume.pt")
+    with pytest.raises(UserError, match="it is a nerf-voxel-model, expected a nerf-voxel-resume"):
+        checkpoint.load_resume(tmp_path / "model.pt")
+
+
+def test_a_run_is_not_resumed_on_other_images(tmp_path: Path) -> None:
+    config, _ = save_run(tmp_path)
+    content = checkpoint.load_resume(tmp_path)
+    for wrong in (tiny_images("test"), replace(tiny_images(), cameras=tiny_images().cameras.resized(10, 10))):
+        with pytest.raises(UserError, match="trained on 8 views 20x20; .*dataset.root"):
+            checkpoint.restore_run(content, config, wrong, select("native", "cpu"))
+
+
+def test_a_run_from_before_there_was_a_choice_of_rays_has_one_per_pixel(tmp_path: Path) -> None:
+    """It renders, and goes on to its end as it would have."""
+    config, state = save_run(tmp_path)
+    expected = nerf.load(tmp_path, device="cpu").render(tiny_images().cameras)
+    for name in LOADERS:
+        content = torch.load(tmp_path / name, weights_only=True)
+        content.pop("rays_per_pixel", None)
+        del content["config"]["sampler"]["rays_per_pixel"], content["config"]["train"]["supersample_from"]
+        torch.save(content, tmp_path / name)
+    opened = nerf.load(tmp_path, device="cpu")
+    assert opened.sampler.rays_per_pixel == 1
+    assert torch.equal(opened.render(tiny_images().cameras).rgb, expected.rgb)
+    content = checkpoint.load_resume(tmp_path)
+    old = checkpoint.restore_config(content)
+    again = checkpoint.restore_run(content, old, tiny_images(), select("native", "cpu"))
+    run_to(config, state, STEPS), run_to(old, again, STEPS)
+    assert differing(facts(state), facts(again)) == []
+
+
+def test_a_model_whose_grids_are_not_deflated_is_read(tmp_path: Path) -> None:
+    """As version 4 wrote them."""
+    save_run(tmp_path)
+    expected, path = checkpoint.load(tmp_path)["field"], tmp_path / checkpoint.MODEL_FILE
+    content = torch.load(path, weights_only=True)
+    grids = {name: inflated(grid) for name, grid in content["grids"].items()}
+    torch.save(content | {"version": 4, "grids": grids}, path)
+    found = checkpoint.load(tmp_path)["field"]
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+# Writing
+
+
+def test_left_overs_of_a_killed_writer_go_with_the_next_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / ".model.pt.123").write_bytes(b"half")
+    (tmp_path / ".resume.pt.123").write_bytes(b"half")
+    save_run(tmp_path, steps=1)
+    assert names(tmp_path) == ["model.pt", "resume.pt"]
+
+
+@pytest.mark.parametrize("fits", ["nothing", "the model alone"])
+def test_a_full_disk_leaves_the_files_before(tmp_path: Path, fits: str) -> None:
+    """Not a full disk but, the same to the writer, a limit on the size of its files, in a process of its own."""
+    save_run(tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in LOADERS}
+    # From every position on, or PyTorch's own message about a wrong one would come through.
+    limit = 11_000 if fits == "nothing" else len(before["model.pt"]) + 4096
+    assert limit < len(before["resume.pt"])
+    program = (
+        "import resource, sys; from pathlib import Path; from tiny_runs import tiny_images, run_to;"
+        "from nerf.runs import checkpoint; from nerf.ops.backend import select;"
+        "folder, limit = Path(sys.argv[1]), int(sys.argv[2]);"
+        "content = checkpoint.load_resume(folder); config = checkpoint.restore_config(content);"
+        "state = checkpoint.restore_run(content, config, tiny_images(), select('native', 'cpu'));"
+        "run_to(config, state, 14); resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit));"
+        "checkpoint.save(folder, config, state, tiny_images().cameras)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), str(limit)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    message = found.stderr.splitlines()[-1]
+    assert message.startswith("nerf.runs.checkpoint.NotSaved: ") and "Free some space, or set hydra.run.dir" in message
+    assert names(tmp_path) == ["model.pt", "resume.pt"]
+    assert (tmp_path / "resume.pt").read_bytes() == before["resume.pt"]
+    if fits == "nothing":
+        assert f"{tmp_path}/model.pt cannot be written: [Errno 27] File too large; the one before is kept" in message
+        assert (tmp_path / "model.pt").read_bytes() == before["model.pt"]
+    else:
+        assert f"{tmp_path}/resume.pt cannot be written: [Errno 27] File too large; the one before is kept" in message
+        assert f"The model is written, {tmp_path}/model.pt." in message
+        assert checkpoint.load(tmp_path)["step"] == 14 and checkpoint.load_resume(tmp_path)["step"] == 12
+
+
+def test_a_run_killed_between_its_two_files_resumes_and_renders(tmp_path: Path) -> None:
+    """A process resumes it and dies before it writes the model of its save."""
+    config, state = save_run(tmp_path)
+    program = (
+        "import os, signal, sys; from pathlib import Path; from nerf.runs import checkpoint; "
+        "from nerf.ops.backend import select; from tiny_runs import run_to, tiny_images; "
+        "folder, write = Path(sys.argv[1]), checkpoint._write; content = checkpoint.load_resume(folder); "
+        "config, native = checkpoint.restore_config(content), select('native', 'cpu'); "
+        "state = checkpoint.restore_run(content, config, tiny_images(), native); run_to(config, state, 14); "
+        "checkpoint._write = lambda path, content: write(path, content) if path.name == 'resume.pt' else "
+        "os.kill(os.getpid(), signal.SIGKILL); checkpoint.save(folder, config, state, tiny_images().cameras)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    content = checkpoint.load_resume(tmp_path)
+    assert (content["step"], checkpoint.load(tmp_path)["step"]) == (14, 12)
+    checkpoint.restore_field(checkpoint.load(tmp_path), config, select("native", "cpu"))
+    again = checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
+    run_to(config, again, 16), run_to(config, state, 16)
+    assert differing(facts(state), facts(again)) == []
+
+
+def test_a_folder_that_is_gone_or_no_folder_is_named(tmp_path: Path) -> None:
+    config, state = tiny_state(tiny_config())
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "gone", tmp_path / "file", Path("/proc")):
+        expected = f"{folder}/model.pt cannot be written: .*there is no earlier one.*hydra.run.dir"
+        with pytest.raises(UserError, match=expected):
+            checkpoint.save(folder, config, state, tiny_images().cameras)
+
+
+# Reading what is no checkpoint
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_missing(tmp_path: Path, name: str) -> None:
+    expected = f"does not exist; expected the folder of a training run with a {name} in it"
+    assert expected in complaint(tmp_path / name)
+    assert expected in complaint_of_folder(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.9, 0.999])
+def test_truncated(tmp_path: Path, saved: dict[str, bytes], name: str, kept: float) -> None:
+    path = tmp_path / name
+    path.write_bytes(saved[name][: int(kept * len(saved[name]))])
+    message = complaint(path)
+    assert "damaged or no checkpoint of this program" in message and "Train again" in message
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_flipped_bits_change_nothing_unnoticed(tmp_path: Path, saved: dict[str, bytes], name: str) -> None:
+    """Every flip is refused, or lies where it does not matter, between the records of the archive."""
+    path, dice, refused = tmp_path / name, random.Random(0), 0
+    path.write_bytes(saved[name])
+    expected = LOADERS[name](path)["field"]
+    for _ in range(60):
+        damaged = bytearray(saved[name])
+        damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            found = LOADERS[name](path)["field"]
+        except UserError:
+            refused += 1
+        else:
+            assert differing(expected, found) == []
+    assert refused > 40
+
+
+def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
+    save_run(tmp_path)
+    path = tmp_path / "model.pt"
+    for part, change in (
+        ("occupied_bits", lambda bits: bits[:-1]),
+        ("occupied_bits", lambda bits: bits ^ 255),
+        ("resolution", lambda resolution: [n + 1 for n in resolution]),
+        ("resolution", lambda _: [10**7] * 3),
+        ("grids", lambda grids: {name: deflated(inflated(grid)[1:]) for name, grid in grids.items()}),
+        ("grids", lambda grids: {name: grid | {"planes": grid["planes"][:1]} for name, grid in grids.items()}),
+        ("networks", lambda _: None),
+    ):
+        content = torch.load(path, weights_only=True)
+        content[part] = change(content[part])
+        (tmp_path / part).mkdir(exist_ok=True)
+        torch.save(content, tmp_path / part / "model.pt")
+        assert "damaged or no checkpoint" in complaint(tmp_path / part / "model.pt"), part
+
+
+def _foreign_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes/read.me", "not a checkpoint")
+
+
+def _picture(path: Path) -> None:
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+
+
+@pytest.mark.parametrize(
+    ("write", "found"),
+    [
+        (_foreign_zip, "damaged or no checkpoint of this program"),
+        (_picture, "damaged or no checkpoint of this program"),
+        (lambda path: torch.save([torch.zeros(3)], path), "format mark is missing"),
+        (lambda path: torch.save({"state_dict": {}}, path), "format mark is missing"),
+        (lambda path: torch.save({"format": "nerf-voxel-checkpoint", "version": 1}, path),
+         "version 1, .* versions 4 and 5"),
+        (lambda path: torch.save({"format": checkpoint.FORMATS[path.name], "version": 99}, path),
+         "version 99, .* reads versions 4 and 5; use the program that wrote it"),
+    ],
+    ids=["zip", "picture", "list", "other program", "version before", "version to come"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", LOADERS)
+def test_foreign(tmp_path: Path, write: Callable[[Path], object], found: str, name: str) -> None:
+    path = tmp_path / name
+    write(path)
+    message = complaint(path)
+    assert re.search(found, message) and "Train again" in message
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_run_of_the_version_with_one_file_is_answered(tmp_path: Path, name: str) -> None:
+    (tmp_path / "checkpoint.pt").write_bytes(b"never read")
+    complaint = complaint_of_folder(tmp_path, name)
+    assert "checkpoint.pt was written by version 1, this program reads versions 4 and 5" in complaint
+
+
+class Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("as_archive", [True, False])
+def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path, as_archive: bool, name: str) -> None:
+    trap = tmp_path / "sprung"
+    content = {"format": checkpoint.FORMATS[name], "version": checkpoint.VERSION, "config": Trap(trap)}
+    path = tmp_path / name
+    if as_archive:
+        torch.save(content, path)
+    else:
+        path.write_bytes(pickle.dumps(content))
+    assert "damaged or no checkpoint" in complaint(path)
+    assert not trap.exists()
+    if as_archive:
+        torch.load(path, weights_only=False)
+    else:
+        pickle.loads(path.read_bytes())
+    assert trap.exists()  # the trap works

@@ -1,0 +1,193 @@
+"""The plan of a GPU's memory: refused before training with what would fit, and near to what training takes."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_runs import tiny_config, tiny_images, tiny_state
+
+from nerf.config.recipes import fill_in
+from nerf.config.schema import FIELDS, Config, DatasetConfig, TrainConfig
+from nerf.errors import UserError
+from nerf.ops.backend import select
+from nerf.runs import run as runs
+from nerf.training import initial_state
+from nerf.training.initial_state import prepare
+from nerf.training.loop import resolve, train
+from nerf.training.memory import GIB, VISITED_SHARE, TooLittleMemory, check_memory, plan_memory
+from nerf.training.state import TrainState
+
+FINEST = (201, 350, 240)  # lego at 256^3
+
+
+def on_a_gpu(name: str, **train_settings: object) -> tuple:
+    """The resolved config of a run on a GPU, its finest grid and some images."""
+    config = fill_in(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda", "box")
+    return config, FINEST, tiny_images()
+
+
+def refusal(arguments: tuple, free: int) -> str:
+    with pytest.raises(UserError) as caught:
+        check_memory(*arguments, free)
+    return str(caught.value)
+
+
+def test_the_plan_counts_what_is_there() -> None:
+    plan = plan_memory(*on_a_gpu("voxel_deferred"))
+    vertices = 201 * 350 * 240
+    assert plan.values == pytest.approx(vertices * (1 + 16) * 4, rel=2e-3)
+    assert (plan.moments, plan.gradients) == (int(2 * VISITED_SHARE * plan.values), plan.values)
+    assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
+    assert plan.total == 2 * plan.values + plan.moments + plan.images + plan.samples + plan.libraries
+    assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(
+        plan
+    )
+
+
+@pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
+def test_more_of_anything_needs_more(name: str) -> None:
+    config, finest, images = on_a_gpu(name)
+    total = plan_memory(config, finest, images).total
+    train_more = replace(config, train=replace(config.train, rays_per_step=2 * config.train.rays_per_step))
+    assert plan_memory(train_more, finest, images).total > total
+    assert plan_memory(config, (300, 350, 240), images).total > total
+    on_host = replace(config, train=replace(config.train, images="host"))
+    assert plan_memory(on_host, finest, images).images == 0
+
+
+@pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
+def test_more_rays_of_a_pixel_need_more(name: str) -> None:
+    """From the start in proportion; once little is left in the air, only what is more than the start needed."""
+    config, finest, images = on_a_gpu(name)
+    samples = {}
+    for begin in (0.0, 0.5):
+        for per_pixel in (1, 2, 4):
+            several = replace(
+                config,
+                sampler=replace(config.sampler, rays_per_pixel=per_pixel),
+                train=replace(config.train, supersample_from=begin),
+            )
+            samples[begin, per_pixel] = plan_memory(several, finest, images).samples
+    one_more, three_more = samples[0.0, 2] - samples[0.0, 1], samples[0.0, 4] - samples[0.0, 1]
+    assert one_more > 0.1 * samples[0.0, 1] and three_more == pytest.approx(3 * one_more, rel=1e-6)
+    assert samples[0.5, 1] == samples[0.5, 2] == samples[0.0, 1] < samples[0.5, 4] < samples[0.0, 4]
+
+
+def test_a_pixel_that_is_shaded_once_needs_one_network() -> None:
+    """As wide as it may be, it costs no more where the pixel has several rays."""
+    config, finest, images = on_a_gpu("voxel_deferred")
+    costs = []
+    for per_pixel in (1, 4):
+        config = replace(config, sampler=replace(config.sampler, rays_per_pixel=per_pixel))
+        plans = (
+            plan_memory(replace(config, field=replace(config.field, hidden_width=width)), finest, images).samples
+            for width in (128, 512)
+        )
+        narrow, wide = plans
+        costs.append(wide - narrow)
+    assert costs[0] > 0 and costs[1] == pytest.approx(costs[0], abs=2)
+
+
+def test_enough_memory_is_enough() -> None:
+    arguments = on_a_gpu("voxel_mlp")
+    need = plan_memory(*arguments).total
+    check_memory(*arguments, need)
+    assert "training needs about" in refusal(arguments, need - 1)
+
+
+@pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
+@pytest.mark.parametrize("gibibytes", [0.5, 1.5, 2.5])
+def test_what_is_proposed_fits_and_is_not_far_too_small(name: str, gibibytes: float) -> None:
+    config, finest, images = on_a_gpu(name)
+    free = int(gibibytes * GIB)
+    message = refusal((config, finest, images), free)
+    assert f"this GPU has {gibibytes:.2f} GiB free" in message and "\n" not in message
+    voxels = int(re.search(r"field.num_voxels=(\d+)", message)[1])
+    scale = (voxels / (201 * 350 * 240)) ** (1 / 3)
+    smaller = tuple(round(n * scale) for n in finest)
+    together = re.search(r"field.num_voxels=\d+( train.rays_per_step=(\d+))?( train.images=host)?", message)
+    rays, where = int(together[2] or config.train.rays_per_step), "host" if together[3] else config.train.images
+    config = replace(config, train=replace(config.train, rays_per_step=rays, images=where))
+    assert 0.75 * free < plan_memory(config, smaller, images).total <= free
+
+
+def test_fewer_rays_and_images_on_the_host_are_proposed_where_they_suffice() -> None:
+    arguments = on_a_gpu("voxel_mlp", rays_per_step=1 << 17)
+    need = plan_memory(*arguments).total
+    assert "train.rays_per_step=65536" in refusal(arguments, int(0.9 * need))
+    assert "train.images=host" in refusal(arguments, need - 1)
+    assert "nothing smaller would fit; use device=cpu" in refusal(arguments, 1000)
+
+
+def test_a_run_on_a_gpu_is_refused_before_its_grids_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device only says that it is one: all up to the plan runs on the CPU. The box needs the images there."""
+    config, _ = tiny_state(tiny_config())
+    backend = select("native", "cpu")
+
+    class Cuda(str):
+        type = "cuda"
+
+    monkeypatch.setattr(initial_state, "free_bytes", lambda _: 1000)
+    monkeypatch.setattr(initial_state, "build_field", lambda *_: pytest.fail("the grids were made"))
+    with pytest.raises(UserError, match="this GPU has 0.00 GiB free"):
+        prepare(config, tiny_images(), replace(backend, device=Cuda("cpu")))
+
+
+def test_what_would_fit_is_known_to_who_catches_it_unless_it_is_far_smaller() -> None:
+    config, finest, images = on_a_gpu("voxel_deferred")
+    free = int(0.6 * plan_memory(config, finest, images).total)
+    with pytest.raises(TooLittleMemory) as caught:
+        check_memory(config, finest, images, free)
+    scale = (caught.value.num_voxels / (201 * 350 * 240)) ** (1 / 3)
+    smaller = tuple(round(n * scale) for n in finest)
+    assert 0.9 * free < plan_memory(config, smaller, images).total <= free
+    third = plan_memory(config, tuple(n // 3 for n in finest), images).total
+    with pytest.raises(TooLittleMemory, match="field.num_voxels=") as caught:  # it is proposed, and not taken
+        check_memory(config, finest, images, third)
+    assert caught.value.num_voxels is None
+
+
+@pytest.mark.parametrize(("given", "proposed"), [(None, 10**3), (20**3, 10**3), (None, None)])
+def test_a_recipes_grids_shrink_to_what_a_gpu_holds(
+    given: int | None, proposed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a user gave is left alone."""
+    config, backend, tried = tiny_config(), select("native", "cpu"), []
+    config = replace(config, field=replace(config.field, num_voxels=given, min_voxel_pixels=0.01))
+
+    def prepare_on_a_gpu(config: Config, *rest: object) -> TrainState:
+        tried.append(config.field.num_voxels)
+        if len(tried) == 1:
+            raise TooLittleMemory("this GPU is too small", proposed)
+        return prepare(config, *rest)
+
+    monkeypatch.setattr(runs, "prepare", prepare_on_a_gpu)
+    if given is not None or proposed is None:
+        with pytest.raises(UserError, match="this GPU is too small"):
+            runs.start_on(config, tiny_images(), backend)
+        assert len(tried) == 1
+        return
+    run = runs.start_on(config, tiny_images(), backend)
+    assert tried == [80**3, 10**3] and run.config.field.num_voxels == 10**3
+    assert f"field.num_voxels={10**3}, not {80**3}: what fits this GPU's memory" in run.reasons
+
+
+def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:
+    """Grids large enough to matter: 96^3, four times 45 MB."""
+    backend = select("native", cuda)
+    config = Config(
+        dataset=DatasetConfig(scene="sphere"),
+        field=FIELDS["voxel_deferred"](num_voxels=96**3, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=5),
+        train=TrainConfig(steps=60, rays_per_step=4096, images="device"),
+    )
+    config = resolve(config, backend)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    state = prepare(config, tiny_images(), backend)
+    for _ in train(config, state):
+        pass
+    taken = torch.cuda.max_memory_allocated() - before
+    plan = plan_memory(config, state.field.resolution, tiny_images())
+    assert 0.5 * (plan.total - plan.libraries) <= taken <= 1.3 * plan.total

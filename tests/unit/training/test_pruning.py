@@ -1,0 +1,139 @@
+"""Pruning keeps what training rays see of a surface, and gives up air, hidden insides and haze."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_runs import run_to, tiny_config, tiny_images, tiny_state
+from torch import Tensor
+
+from nerf.fields.voxel_sh import VoxelSh, VoxelShConfig
+from nerf.ops.backend import Backend, select
+from nerf.rendering.sampler import RaySampler
+from nerf.scene.box import SceneBox
+from nerf.scene.occupancy import OccupancyGrid, uniform, with_neighbors
+from nerf.training.batches import RayBatches
+from nerf.training.pruning import prune
+
+RESOLUTION = (33, 33, 33)
+BOX = SceneBox(torch.tensor([[-1.5, -1.5, -1.5], [1.5, 1.5, 1.5]]))
+CELL = 3 / 32
+ALPHA_THRESHOLD, MIN_WEIGHT = 0.02, 0.002
+
+
+def sphere_field(backend: Backend, inside: float, outside: float = 0.001) -> VoxelSh:
+    """A unit sphere: opacity of one voxel at the vertices inside, and outside of it."""
+    field = VoxelSh(VoxelShConfig(sh_degree=0), BOX, RESOLUTION, CELL, backend)
+    vertices = torch.cartesian_prod(*[torch.linspace(-1.5, 1.5, 33)] * 3).view(*RESOLUTION, 3)
+    alpha = torch.where(vertices.norm(dim=-1) <= 1, inside, outside)
+    with torch.no_grad():  # backwards through activation
+        field.density_grid[..., 0] = torch.log(torch.expm1(-torch.log1p(-alpha))) - field.density_shift
+    for limit, opaque in (
+        (inside * 0.99, alpha == inside),
+        (inside * 1.01, alpha > inside),
+        (outside / 2, alpha > 0),
+    ):
+        assert torch.equal(field.vertices_above_alpha(limit), opaque)
+    return field
+
+
+def pruned(inside: float, outside: float = 0.001, **changes: float) -> Tensor:
+    """Cells kept of the sphere, seen by the cameras of the tiny scene."""
+    backend = select("native", "cpu")
+    field = sphere_field(backend, inside, outside)
+    config = replace(tiny_config().sampler, min_weight=0.0)
+    sampler = RaySampler(backend, field.grid_map, uniform(RESOLUTION, backend.device), 0.5 * CELL, config)
+    batches = RayBatches(tiny_images(), backend, 0)
+    batches.find_pool(sampler)
+    thresholds = {"alpha_threshold": ALPHA_THRESHOLD, "min_weight": MIN_WEIGHT} | changes
+    return prune(field, sampler, batches, **thresholds)
+
+
+def radii() -> tuple[Tensor, Tensor]:
+    """Distance of the cells' centres from the origin, and their height."""
+    middles = torch.linspace(-1.5, 1.5, 33)[:-1] + CELL / 2
+    centers = torch.cartesian_prod(middles, middles, middles).view(32, 32, 32, 3)
+    return centers.norm(dim=-1), centers[..., 2]
+
+
+def test_the_seen_shell_of_a_solid_stays_and_its_inside_goes() -> None:
+    kept = pruned(inside=0.9)
+    radius, height = radii()
+    # The cameras stand half a radian above the horizon, so they see the upper half and more.
+    seen_shell = ((radius - 1).abs() < 0.4 * CELL) & (height > -0.3)
+    assert seen_shell.sum() > 500 and kept[seen_shell].double().mean() > 0.999
+    assert not kept[radius < 0.5].any(), "cells that nobody sees"
+    assert not kept[radius > 1 + 3 * CELL].any(), "air"
+    # The lowest line of sight touches the sphere at -0.73; others reach a little lower through its blurred skin.
+    underside = (radius < 1 + CELL) & (height < -0.95)
+    assert underside.sum() > 50 and not kept[underside].any()
+
+
+def test_a_transparent_ball_is_seen_through_and_stays_whole() -> None:
+    kept = pruned(inside=0.05)
+    radius, _ = radii()
+    assert kept[radius < 0.9].all() and not kept[radius > 1 + 3 * CELL].any()
+
+
+@pytest.mark.parametrize("outside", [0.018, 0.022])
+def test_haze_goes_where_it_is_thinner_than_the_threshold(outside: float) -> None:
+    kept = pruned(inside=0.9, outside=outside)
+    radius, height = radii()
+    air = (radius > 1.2) & (radius < 1.45) & (height > -0.3)
+    assert kept[air].double().mean().item() == (outside > ALPHA_THRESHOLD)
+
+
+def test_what_weighs_too_little_goes() -> None:
+    assert not pruned(inside=0.9, min_weight=1.0).any()
+    assert pruned(inside=0.9, min_weight=0.0).sum() > pruned(inside=0.9).sum()
+
+
+def test_kept_cells_bring_their_neighbours() -> None:
+    occupied = torch.zeros(5, 5, 5, dtype=torch.bool)
+    occupied[2, 2, 2] = occupied[0, 0, 4] = True
+    expected = {(2, 2, 2), (1, 2, 2), (3, 2, 2), (2, 1, 2), (2, 3, 2), (2, 2, 1), (2, 2, 3)}
+    expected |= {(0, 0, 4), (1, 0, 4), (0, 1, 4), (0, 0, 3)}
+    assert {tuple(cell) for cell in with_neighbors(occupied).nonzero().tolist()} == expected
+    assert occupied.sum() == 2  # the argument is left alone
+
+
+def test_occupancy_follows_the_grid_to_another_resolution() -> None:
+    """A cell is occupied if it touches one that was."""
+    grid = OccupancyGrid(torch.zeros(8, 8, 8, dtype=torch.bool))
+    grid.occupied[3, 4, 5] = True
+    grid.resample((17, 17, 17))
+    assert grid.occupied.shape == (16, 16, 16)
+    assert grid.occupied[6:8, 8:10, 10:12].all() and 8 < grid.occupied.sum() < 16**3 / 8
+    grid.resample((12, 12, 12))
+    assert grid.occupied[4, 6, 7] and grid.share == pytest.approx(grid.occupied.double().mean().item())
+
+
+def test_a_cell_is_touched_by_its_eight_vertices() -> None:
+    grid = OccupancyGrid(torch.zeros(3, 4, 5, dtype=torch.bool))
+    assert len(grid.vertex_rows()) == 0
+    grid.occupied[2, 0, 4] = True  # vertices (2..3, 0..1, 4..5) of 4 x 5 x 6
+    assert grid.vertex_rows().tolist() == [(x * 5 + y) * 6 + z for x in (2, 3) for y in (0, 1) for z in (4, 5)]
+
+
+def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run through an upsampling and a pruning ends the same, roundings aside: no gradient lies anywhere else.
+
+    But for the few vertices that pruning gives up and brings back, whose moments begin anew.
+    """
+    grids, shares = [], []
+    some = OccupancyGrid.vertex_rows
+
+    def every(grid: OccupancyGrid) -> Tensor:
+        return torch.arange(math.prod(n + 1 for n in grid.occupied.shape))
+
+    for rows in (some, every):
+        monkeypatch.setattr(OccupancyGrid, "vertex_rows", rows)
+        config, state = tiny_state(tiny_config())
+        run_to(config, state, 16)
+        grids.append((state.field.density_grid.detach(), state.field.sh_grid.detach()))
+        shares.append(len(state.optimizer.vertex_rows) / state.field.density_grid.numel())
+        assert state.num_upsamplings and state.num_occupancy_updates
+    assert shares[0] < 0.98 and shares[1] == 1  # some vertices are left out, or there is nothing to compare
+    for near, everywhere in zip(*grids, strict=True):
+        assert ((near - everywhere).abs() > 1e-4 * everywhere.abs() + 1e-5).double().mean() < 0.01
