@@ -1,7 +1,7 @@
 """Builds the native library and packs it into the package; all else stands in pyproject.toml.
 
-    pip install --no-build-isolation -e .     to work on the code
-    pip install --no-build-isolation .        to use it elsewhere
+pip install --no-build-isolation -e .     to work on the code
+pip install --no-build-isolation .        to use it elsewhere
 """
 
 import importlib.util

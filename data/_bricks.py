@@ -271,9 +271,7 @@ def render_view(cameras: Cameras, index: int, supersample: int) -> tuple[np.ndar
     return (255 * rgba).round().byte().cpu().numpy(), depth.view(height, width).float().cpu().numpy()
 
 
-def write_scene(
-    folder: Path, size: int, train_views: int, test_views: int, supersample: int, seed: int
-) -> None:
+def write_scene(folder: Path, size: int, train_views: int, test_views: int, supersample: int, seed: int) -> None:
     """Render both splits into folder, laid out as a Blender synthetic scene; files there are overwritten.
 
     The test split has 16-bit depth images too: a pixel times depth_scale is world distance along its ray, and

@@ -35,12 +35,9 @@ NATIVE, NATIVE_GRAPH = "native", "native + CUDA graph"
 NATIVE_AGAIN = "native, again"  # the last row: how far the machine has drifted since the first
 
 
-
 @dataclass
 class AblationConfig:
-    warm_steps: int | None = setting(
-        None, "training steps before all rows; none = 3000 on a GPU, 300 on a CPU", low=1
-    )
+    warm_steps: int | None = setting(None, "training steps before all rows; none = 3000 on a GPU, 300 on a CPU", low=1)
     timed_steps: int = setting(200, "timed steps of a row", low=1)
     cpu_row_seconds: float = setting(5.0, "a row on the CPU ends after this time, with fewer steps", low=0)
     num_batches: int = setting(8, "batches of rays that the timed steps go round", low=1)
@@ -122,9 +119,7 @@ def measure_rows(
         row = make_row()
         first = row.first_step()
         if first.num_visible == 0:
-            raise UserError(
-                "no sample weighs anything after the common training; give more ablation.warm_steps."
-            )
+            raise UserError("no sample weighs anything after the common training; give more ablation.warm_steps.")
         expected = expected or first
         loss, gradients = first.difference(expected)
         return _head(label, backend, rays) | {
@@ -139,9 +134,7 @@ def measure_rows(
 
     def measured_variant(variant: Variant) -> Figures:
         backend = _backend(variant, native)
-        return measured(
-            f"torch: {variant.label}", backend, lambda: Row(start, backend, rays, variant.channels_first)
-        )
+        return measured(f"torch: {variant.label}", backend, lambda: Row(start, backend, rays, variant.channels_first))
 
     rows = [measured(NATIVE, native, lambda: Row(start, native, rays))]
     if device.type == "cuda":
@@ -160,10 +153,7 @@ def measure_rows(
                 rows.append(measured_variant(optimized))
             except COMPILE_ERRORS as error:
                 reason = f"torch.compile fails here: {type(error).__name__}: {error}".splitlines()[0][:300]
-                rows.append(
-                    _head(f"torch: {optimized.label}", _backend(optimized, native), rays)
-                    | {"missing": reason}
-                )
+                rows.append(_head(f"torch: {optimized.label}", _backend(optimized, native), rays) | {"missing": reason})
     return [*rows, measured(NATIVE_AGAIN, native, lambda: Row(start, native, rays))]
 
 
@@ -196,9 +186,7 @@ def speedups(rows: list[Figures]) -> Figures:
     result: Figures = {}
     for device in dict.fromkeys(row["device"] for row in rows):
         good = {
-            row["label"]: row
-            for row in rows
-            if row["device"] == device and row["missing"] is None and row["agrees"]
+            row["label"]: row for row in rows if row["device"] == device and row["missing"] is None and row["agrees"]
         }
         rivals = [row for row in good.values() if row["backend"] == "torch"]
         if NATIVE not in good or not rivals:
@@ -217,9 +205,7 @@ def speedups(rows: list[Figures]) -> Figures:
     return result
 
 
-def equal_training(
-    config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend
-) -> Figures:
+def equal_training(config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend) -> Figures:
     """Trains from scratch for so many steps and scores the result."""
     config = resolve(shortened(config, steps), backend, describe(config.dataset, images.scene, images.has_alpha).kind)
     state = prepare(config, images, backend)

@@ -31,9 +31,7 @@ def plot_ablation(result: dict, path: Path) -> bool:
             left = [a + b for a, b in zip(left, width, strict=True)]
         whole = [0.0 if row["stages_ms"] else row["step_ms"]["median"] for row in rows]
         if any(whole):
-            panel.barh(
-                range(len(rows)), whole, left=left, color="#505050", label="whole step as one CUDA graph"
-            )
+            panel.barh(range(len(rows)), whole, left=left, color="#505050", label="whole step as one CUDA graph")
         for y, row in enumerate(rows):
             panel.text(left[y] + whole[y], y, f" {row['step_ms']['median']:.2f}", va="center", fontsize=8)
         labels = [row["label"] + ("" if row["agrees"] else " WRONG") for row in rows]

@@ -32,7 +32,6 @@ WARM_UP_STEPS = {"cuda": 10, "cpu": 2}
 IDLE_STEPS = 30
 
 
-
 @dataclass(frozen=True)
 class Batch:
     """A batch of rays with its background, drawn before any clock starts."""
@@ -84,10 +83,7 @@ class FirstStep:
 
     def difference(self, other: "FirstStep") -> tuple[float, float | None]:
         """Relative differences from another: of the loss, and of the gradient that differs most, by norms."""
-        norms = [
-            float((g - other.gradients[n]).norm() / other.gradients[n].norm())
-            for n, g in self.gradients.items()
-        ]
+        norms = [float((g - other.gradients[n]).norm() / other.gradients[n].norm()) for n, g in self.gradients.items()]
         return abs(self.loss - other.loss) / abs(other.loss), max(norms, default=None)
 
 

@@ -65,9 +65,7 @@ def _faster_or_smaller(budgets: list[Figures], peers: Figures) -> list[str]:
                 found.append(f"{system['name']} in rendering: {theirs:.1f} against {ours:.1f} ms a frame of {model}")
         peaks = [budget["peak_memory_bytes"]["high"] / GIB for budget in budgets if budget["peak_memory_bytes"]]
         if peaks and system["peak_memory_gib"] < max(peaks):
-            found.append(
-                f"{system['name']} in memory: {system['peak_memory_gib']:.1f} against {max(peaks):.1f} GiB"
-            )
+            found.append(f"{system['name']} in memory: {system['peak_memory_gib']:.1f} against {max(peaks):.1f} GiB")
     return found
 
 

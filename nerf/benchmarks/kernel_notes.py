@@ -57,7 +57,5 @@ LADDERS = {
         "rows of whole 16 bytes: a thread per pack, small blocks; backward in the order of its writes, or a warp per "
         "point",
     ),
-    "index_add": Ladder(
-        "a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"
-    ),
+    "index_add": Ladder("a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"),
 }

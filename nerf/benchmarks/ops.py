@@ -28,7 +28,6 @@ from nerf.ops import reference
 RMS_TOLERANCE, MAX_TOLERANCE = 1e-3, 1e-2
 
 
-
 @dataclass
 class BenchmarkConfig:
     ops: list[str] | None = setting(None, "which operations, as [name,name]; none = all")
@@ -93,9 +92,7 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figu
     }
 
 
-def measure_case(
-    case: Case, rows: list[Row], watch: Stopwatch, ceilings: Ceilings, deadline: float
-) -> Figures:
+def measure_case(case: Case, rows: list[Row], watch: Stopwatch, ceilings: Ceilings, deadline: float) -> Figures:
     """One case with all rows. deadline: of time.perf_counter; rows that begin later are left out."""
     problem = case.make(watch.device)
     truth = Truth(case.op, problem)
@@ -309,11 +306,7 @@ def summaries(case: Figures) -> list[Figures]:
 
 def ladder(case: Figures) -> list[Figures]:
     """By direction: the plain kernel and the fast one, the idea of each and the gain, by the cold median."""
-    rows = {
-        row["kind"]: row
-        for row in case["rows"]
-        if row["kind"] in ("plain", "fast") and row["missing"] is None
-    }
+    rows = {row["kind"]: row for row in case["rows"] if row["kind"] in ("plain", "fast") and row["missing"] is None}
     if len(rows) < 2:
         return []
     ideas, lines = LADDERS[case["op"]], []

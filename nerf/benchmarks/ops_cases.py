@@ -72,9 +72,7 @@ class Problem:
         if self.always_same:
             return self
         wide = {
-            name: x.double()
-            if isinstance(x, Tensor) and x.is_floating_point() and name not in ("lr", "step")
-            else x
+            name: x.double() if isinstance(x, Tensor) and x.is_floating_point() and name not in ("lr", "step") else x
             for name, x in self.arguments.items()
         }
         return replace(self, arguments=wide)
@@ -156,9 +154,7 @@ def composite(size: Size, channels: int, device: torch.device) -> Problem:
     }
     # Backward reads the weights and the gradients of all outputs.
     backward = Floor(inputs + FLOAT * samples + outputs + FLOAT * samples * (1 + channels))
-    return Problem(
-        arguments, {"forward": Floor(inputs + outputs), "backward": backward}, leaves=("density", "values")
-    )
+    return Problem(arguments, {"forward": Floor(inputs + outputs), "backward": backward}, leaves=("density", "values"))
 
 
 def rays_at_a_shell(size: Size, rays: int, device: torch.device) -> dict[str, object]:
@@ -294,9 +290,7 @@ def adam(size: Size, channels: int, touched: bool, visit: bool, device: torch.de
     updated = int(chosen.sum()) * channels
     looked_at = updated + LONG * int(chosen.sum()) // FLOAT if visit else param.numel()
     floor = Floor(FLOAT * (looked_at + 7 * updated))  # 3 more are read, 4 written
-    return Problem(
-        arguments, {"forward": floor}, written=("param", "exp_avg", "exp_avg_sq", "grad"), cleared=("grad",)
-    )
+    return Problem(arguments, {"forward": floor}, written=("param", "exp_avg", "exp_avg_sq", "grad"), cleared=("grad",))
 
 
 def basis(size: Size, channels: int, device: torch.device) -> Problem:

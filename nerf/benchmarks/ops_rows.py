@@ -32,9 +32,7 @@ class Row:
     kind: str  # plain, fast, torch, peer or variant
     forward: Callable[..., object]  # takes the arguments of the function in reference.py
     backward: Callable[[Problem, Outputs, Outputs], Outputs] | None = None  # None: autograd's
-    accumulate: Callable[[Tensor, Problem, Outputs], object] | None = (
-        None  # None: backward less the zero-fill
-    )
+    accumulate: Callable[[Tensor, Problem, Outputs], object] | None = None  # None: backward less the zero-fill
     adapt: Callable[[Arguments], Arguments] | None = None  # of the arguments, before any clock runs
     comparable: bool = True  # False: it computes something near, which cannot be checked
     compiles: bool = False  # its first call may fail where a compiler is missing
@@ -61,18 +59,14 @@ def load_variants(path: str) -> ModuleType:
     Raises UserError where there is no such file or no such function in it.
     """
     if not Path(path).is_file():
-        raise UserError(
-            f"benchmark.variants={path} is no file, expected Python with functions named like operations."
-        )
+        raise UserError(f"benchmark.variants={path} is no file, expected Python with functions named like operations.")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"benchmark.variants={path} is no Python file, expected a name that ends with .py.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not any(inspect.isroutine(getattr(module, op, None)) for op in OPS):
-        raise UserError(
-            f"benchmark.variants={path} has no function named like an operation: {', '.join(OPS)}."
-        )
+        raise UserError(f"benchmark.variants={path} has no function named like an operation: {', '.join(OPS)}.")
     return module
 
 
@@ -145,9 +139,7 @@ def _eager(op: str) -> list[Row]:
             )
             for variant in EAGER
         ]
-    rows = [
-        Row("torch: index_add_" if op == "index_add" else "torch: eager", "torch", getattr(reference, op))
-    ]
+    rows = [Row("torch: index_add_" if op == "index_add" else "torch: eager", "torch", getattr(reference, op))]
     if op == "composite_rays":
         rows.append(Row("torch: packed, one cumsum", "torch", composite_packed))
     return rows
@@ -173,15 +165,11 @@ def _nerfacc(op: str, device: torch.device) -> list[Row]:
 
     def with_ray_indices(arguments: Arguments) -> Arguments:
         counts = arguments["ray_offsets"].diff()
-        return arguments | {
-            "ray_indices": torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
-        }
+        return arguments | {"ray_indices": torch.repeat_interleave(torch.arange(len(counts), device=device), counts)}
 
     def composite(density, values, t_starts, t_ends, ray_offsets, min_transmittance, ray_indices):
         rays = len(ray_offsets) - 1
-        weights = nerfacc.render_weight_from_density(
-            t_starts, t_ends, density, ray_indices=ray_indices, n_rays=rays
-        )[0]
+        weights = nerfacc.render_weight_from_density(t_starts, t_ends, density, ray_indices=ray_indices, n_rays=rays)[0]
 
         def per_ray(x: Tensor | None) -> Tensor:
             return nerfacc.accumulate_along_rays(weights, x, ray_indices, rays)
@@ -200,8 +188,6 @@ def _nerfacc(op: str, device: torch.device) -> list[Row]:
 
     rows = {
         "composite_rays": Row("nerfacc", "peer", composite, adapt=with_ray_indices, compiles=True),
-        "march_rays": Row(
-            "nerfacc, its own lattice", "peer", march, adapt=with_aabb, comparable=False, compiles=True
-        ),
+        "march_rays": Row("nerfacc, its own lattice", "peer", march, adapt=with_aabb, comparable=False, compiles=True),
     }
     return [rows[op]] if op in rows else []

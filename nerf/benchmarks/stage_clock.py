@@ -85,6 +85,4 @@ def timed_ops(ops: Any, clock: StageClock) -> SimpleNamespace:
 
         return call
 
-    return SimpleNamespace(
-        **vars(ops) | {name: timed(getattr(ops, name), s) for name, s in STAGE_OF_OP.items()}
-    )
+    return SimpleNamespace(**vars(ops) | {name: timed(getattr(ops, name), s) for name, s in STAGE_OF_OP.items()})

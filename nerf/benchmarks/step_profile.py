@@ -50,7 +50,6 @@ STAGE_OF = {operation: stage for stage, operations in STAGES.items() for operati
 OF_BACKWARD = "autograd::engine::evaluate_function: "
 
 
-
 @dataclass(frozen=True)
 class Work:
     """What a stage cannot do without."""

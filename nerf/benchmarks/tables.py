@@ -9,10 +9,7 @@ HEADINGS = {"look": "query"}
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     """A table with padded columns: numbers on the right, text on the left."""
-    columns = [
-        (max(map(len, column)), all(map(_is_number, column[1:])))
-        for column in zip(header, *rows, strict=True)
-    ]
+    columns = [(max(map(len, column)), all(map(_is_number, column[1:]))) for column in zip(header, *rows, strict=True)]
     rule = ["-" * (width - 1) + ":" if right else "-" * width for width, right in columns]
     lines = []
     for line in (header, rule, *rows):
@@ -62,17 +59,14 @@ def ablation_table(result: dict) -> str:
         notes.append(f"Native against the best PyTorch row on {device}: {', '.join(parts)}.")
     if result["trainings"]:
         parts = [
-            f"{t['backend']} {t['psnr']['mean']:.2f} dB in {t['train_seconds']:.1f} s"
-            for t in result["trainings"]
+            f"{t['backend']} {t['psnr']['mean']:.2f} dB in {t['train_seconds']:.1f} s" for t in result["trainings"]
         ]
         first, second = (t["psnr"]["mean"] for t in result["trainings"])
         notes.append(
             f"{result['trainings'][0]['steps']} equal steps from scratch on {result['trainings'][0]['device']}: "
             f"{', '.join(parts)}, difference {first - second:+.3f} dB."
         )
-    notes += [
-        f"{row['label']} on {row['device']}: {row['missing']}." for row in result["rows"] if row["missing"]
-    ]
+    notes += [f"{row['label']} on {row['device']}: {row['missing']}." for row in result["rows"] if row["missing"]]
     return "\n\n".join([markdown_table(header, lines), *notes])
 
 

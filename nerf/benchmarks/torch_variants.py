@@ -42,9 +42,7 @@ def gather_once(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Ten
 def embedding_bag(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
     """See reference.interpolate_trilinear; gather and weighted sum in one call, meant for word vectors."""
     rows, weights = _corners(grid, coords)
-    return functional.embedding_bag(
-        rows, grid.reshape(-1, grid.shape[3]), per_sample_weights=weights, mode="sum"
-    )
+    return functional.embedding_bag(rows, grid.reshape(-1, grid.shape[3]), per_sample_weights=weights, mode="sum")
 
 
 def grid_sample(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:

@@ -177,9 +177,7 @@ def _perspective(k: tuple[Tensor, ...], x: Tensor, y: Tensor) -> tuple[Tensor, .
     return torch.addcmul(x * shared, p2, r2), torch.addcmul(y * shared, p1, r2), shared, r2
 
 
-def _solve_perspective(
-    k: tuple[Tensor, ...], bent_x: Tensor, bent_y: Tensor, iterations: int
-) -> tuple[Tensor, Tensor]:
+def _solve_perspective(k: tuple[Tensor, ...], bent_x: Tensor, bent_y: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
     """The point that distorts to (bent_x, bent_y), by Newton's method in the plane."""
     k1, k2, p1, p2, k3, k4 = (x.detach() for x in k)
     k1, k2, k3, k4, twice_p1, twice_p2 = 2 * k1, 4 * k2, 6 * k3, 8 * k4, 2 * p1, 2 * p2  # of the derivatives

@@ -39,9 +39,7 @@ class AblateScriptConfig(Config):
 
 def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.backend != "auto":
-        raise UserError(
-            f"backend={given.backend} has no meaning here: an ablation measures them all; leave it out."
-        )
+        raise UserError(f"backend={given.backend} has no meaning here: an ablation measures them all; leave it out.")
     if given.poses.mode != "fixed" or given.poses.from_run is not None or given.exposure.learn:
         raise UserError(
             "poses=refine, poses.from_run and exposure.learn=true have no meaning here: rows take steps of a field "
@@ -54,9 +52,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if native.device.type == "cuda" and config.device == "auto":
         natives.append(select("native", "cpu"))
     images = load_split(config.dataset, "train")
-    _say(
-        f"{len(images)} views {images.cameras.described_size}; training the start of all rows"
-    )
+    _say(f"{len(images)} views {images.cameras.described_size}; training the start of all rows")
     start = make_start(config, settings, images, native)
     rows = []
     for backend in natives:
@@ -74,9 +70,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     }
     path = _write(folder, result)  # what has been measured is safe before the long trainings
     equal_steps = (
-        {"cuda": 3000, "cpu": 200}[native.device.type]
-        if settings.equal_steps is None
-        else settings.equal_steps
+        {"cuda": 3000, "cpu": 200}[native.device.type] if settings.equal_steps is None else settings.equal_steps
     )
     if equal_steps:
         views = load_split(config.dataset, config.evaluation.split)
@@ -84,14 +78,8 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         _write(folder, result)
     print(f"\n{ablation_table(result)}\n\n{path}")
     picture = folder / "ablation.png"
-    print(
-        picture
-        if plot_ablation(result, picture)
-        else "no plot: matplotlib is missing; pip install matplotlib"
-    )
-    wrong = [
-        f"{row['label']} on {row['device']}" for row in rows if row["missing"] is None and not row["agrees"]
-    ]
+    print(picture if plot_ablation(result, picture) else "no plot: matplotlib is missing; pip install matplotlib")
+    wrong = [f"{row['label']} on {row['device']}" for row in rows if row["missing"] is None and not row["agrees"]]
     if wrong:
         print(f"error: loss or gradients differ from the native ones: {', '.join(wrong)}.", file=sys.stderr)
         sys.exit(1)

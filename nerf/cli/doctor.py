@@ -1,6 +1,6 @@
 """Says what this machine offers, what `auto` chooses from it and why, and checks every operation.
 
-    python -m nerf doctor
+python -m nerf doctor
 """
 
 import sys

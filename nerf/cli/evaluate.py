@@ -1,8 +1,8 @@
 """Score a trained run again, on any split.
 
-    python scripts/evaluate.py                      the newest run, its test views
-    python scripts/evaluate.py run=outputs/RUN split=train every=10
-    python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
+python scripts/evaluate.py                      the newest run, its test views
+python scripts/evaluate.py run=outputs/RUN split=train every=10
+python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
 """
 
 import datetime
@@ -28,9 +28,7 @@ class EvaluateConfig(PicturesConfig):
     view_poses: str | None = setting(
         None, "evaluation.view_poses; none = as the run had it", choices=("given", "aligned", "refined")
     )
-    exposure: str | None = setting(
-        None, "evaluation.exposure; none = as the run had it", choices=("none", "fit")
-    )
+    exposure: str | None = setting(None, "evaluation.exposure; none = as the run had it", choices=("none", "fit"))
 
 
 def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
@@ -42,20 +40,25 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     views = opened.views(config.split, config.every)
     scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
     facts = pose_facts(settings, opened.cameras, opened.given_cameras)
-    metrics = _training_facts(opened.folder) | scores.summary() | facts | {
-        "scene": settings.dataset.scene,
-        "field": settings.field.name,
-        "image_size": [views.cameras.width, views.cameras.height],
-        "split": config.split,
-        "rays_per_pixel": opened.sampler.rays_per_pixel,
-        "scored_by": {
-            "command": as_typed(sys.argv),
-            "commit": commit(),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "backend": opened.sampler.backend.name,
-            "device": device_name(opened.sampler.backend.device),
-        },
-    }
+    metrics = (
+        _training_facts(opened.folder)
+        | scores.summary()
+        | facts
+        | {
+            "scene": settings.dataset.scene,
+            "field": settings.field.name,
+            "image_size": [views.cameras.width, views.cameras.height],
+            "split": config.split,
+            "rays_per_pixel": opened.sampler.rays_per_pixel,
+            "scored_by": {
+                "command": as_typed(sys.argv),
+                "commit": commit(),
+                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                "backend": opened.sampler.backend.name,
+                "device": device_name(opened.sampler.backend.device),
+            },
+        }
+    )
     path = folder / "metrics.json"
     path.write_text(json.dumps(metrics, indent=2) + "\n")
     print_table(metrics, scores, opened.field.voxel_size)

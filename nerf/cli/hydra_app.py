@@ -260,9 +260,7 @@ def _check_overrides(cls: type, overrides: list[str], sweep: bool = False) -> No
                 if one not in options:
                     near = difflib.get_close_matches(one, options, n=1)
                     hint = f" Did you mean {name}={near[0]}?" if near else ""
-                    raise UserError(
-                        f"{name}={one}: there is no such {name}; choose one of {', '.join(options)}.{hint}"
-                    )
+                    raise UserError(f"{name}={one}: there is no such {name}; choose one of {', '.join(options)}.{hint}")
         elif not name.startswith(("hydra.", "hydra/")) and name not in known:
             of_fields = {n: field for field in settings.FIELDS for n in setting_names(cls, field)}
             if name in of_fields:

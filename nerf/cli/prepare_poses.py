@@ -96,9 +96,7 @@ class Run:
             for group in groups:
                 model = "OPENCV" if len(group) >= FEW_PHOTOS else "SIMPLE_RADIAL"
                 options = pycolmap.ImageReaderOptions(camera_model=model)
-                pycolmap.import_images(
-                    str(self.database), str(self.images), pycolmap.CameraMode.SINGLE, group, options
-                )
+                pycolmap.import_images(str(self.database), str(self.images), pycolmap.CameraMode.SINGLE, group, options)
         options = pycolmap.FeatureExtractionOptions(num_threads=self.threads)
 
         def work(token: Any) -> None:

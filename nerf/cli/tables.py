@@ -76,16 +76,12 @@ def with_tables(page: str, results: Path) -> str:
         kinds = FILES.get(name, (name,))
         paths = [path for kind in kinds for path in sorted(results.glob(f"{kind}_*.json"))]
         if kinds and not paths:
-            raise ValueError(
-                f"{results}/{kinds[0]}_*.json: no such file, expected one at least for {opening.strip()}."
-            )
+            raise ValueError(f"{results}/{kinds[0]}_*.json: no such file, expected one at least for {opening.strip()}.")
         try:
             table = TABLES[name]([json.loads(path.read_text()) for path in paths])
         except (KeyError, json.JSONDecodeError) as error:
             names = ", ".join(path.name for path in paths)
-            raise ValueError(
-                f"one of {names} is no {name} result ({type(error).__name__} {error})."
-            ) from error
+            raise ValueError(f"one of {names} is no {name} result ({type(error).__name__} {error}).") from error
         return f"{opening}\n{table}\n\n{closing}"
 
     if len(MARK.findall(page)) != 2 * len(BLOCK.findall(page)):
@@ -104,12 +100,8 @@ def draw_curve(results: Path, picture: Path) -> None:
 
 
 def command() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing, say whether the tables are up to date"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing, say whether the tables are up to date")
     parser.add_argument("files", type=Path, nargs="*", help="the pages with tables; default: all of them")
     parser.add_argument(
         "--results", type=Path, default=ROOT / "docs" / "results" / "data", help="the folder with the results"

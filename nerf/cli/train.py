@@ -50,17 +50,13 @@ RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.lo
 @dataclass
 class TrainScriptConfig(Config):
     resume: str | None = setting(None, "folder of a stopped run to go on with", path=True)
-    dry_run: bool = setting(
-        False, "write dry_run.html, which looks at the scene and the plan, and train nothing"
-    )
+    dry_run: bool = setting(False, "write dry_run.html, which looks at the scene and the plan, and train nothing")
     overwrite: bool = setting(False, "write over the run in the folder that hydra.run.dir names")
 
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.resume is not None and given.dry_run:
-        raise UserError(
-            "dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two."
-        )
+        raise UserError("dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two.")
     if given.dry_run:
         check_split(given.dataset, given.evaluation.split)
         sys.exit(look_before(_run_config(given), folder))

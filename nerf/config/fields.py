@@ -27,9 +27,7 @@ class FieldConfig:
         metadata={"doc": "shares of the run at which the voxels double"},
     )
     initial_alpha: float = setting(0.003, "opacity of one voxel before training", low=1e-9, high=0.5)
-    lr_density: float | None = setting(
-        None, "learning rate of raw density", low=0
-    )
+    lr_density: float | None = setting(None, "learning rate of raw density", low=0)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,7 @@ from nerf.errors import UserError
 
 @dataclass
 class DatasetConfig:
-    scene: str = setting(
-        "bricks", "scene name: a folder in data/nerf_synthetic, in $NERF_DATA or in data", path=True
-    )
+    scene: str = setting("bricks", "scene name: a folder in data/nerf_synthetic, in $NERF_DATA or in data", path=True)
     root: str | None = setting(None, "folder of the scene, or of the folder that holds it", path=True)
     format: str = setting(
         "auto", "of a capture: colmap, transforms, blender, nsvf, neus or llff; auto = what its folder holds"
@@ -85,9 +83,7 @@ class OccupancyConfig:
 
 @dataclass
 class LossConfig:
-    tv_density: float | None = setting(
-        None, "weight per ray of the total variation of raw density", low=0
-    )
+    tv_density: float | None = setting(None, "weight per ray of the total variation of raw density", low=0)
     tv_color: float | None = setting(
         None,
         "weight per ray of the total variation of colour or features",
@@ -99,20 +95,14 @@ class LossConfig:
         low=0,
         high=1,
     )
-    tv_everywhere: float | None = setting(
-        None, "the same after tv_until, as a mean over all vertices", low=0
-    )
+    tv_everywhere: float | None = setting(None, "the same after tv_until, as a mean over all vertices", low=0)
     structure: float | None = setting(
         None,
         "weight of what SSIM says of pairs of near pixels",
         low=0,
     )
-    opacity: float | None = setting(
-        None, "weight of the squared error of opacity beside alpha", low=0
-    )
-    opacity_entropy: float | None = setting(
-        None, "weight of the entropy of each ray's opacity", low=0
-    )
+    opacity: float | None = setting(None, "weight of the squared error of opacity beside alpha", low=0)
+    opacity_entropy: float | None = setting(None, "weight of the entropy of each ray's opacity", low=0)
     near_fade: float | None = setting(
         None,
         "gradients of samples nearer to their camera than this, in halves of the inner box, shrink with the square of "
@@ -130,9 +120,7 @@ class LossConfig:
 class TrainConfig:
     steps: int | None = setting(None, "training steps", low=1)
     max_seconds: float | None = setting(None, "training seconds; the schedule fits them, or steps if fewer", low=0.1)
-    rays_per_step: int | None = setting(
-        None, "rays in a batch", low=1
-    )
+    rays_per_step: int | None = setting(None, "rays in a batch", low=1)
     supersample_from: float = setting(
         0.5, "share of the run from which its pixels have sampler.rays_per_pixel rays, not 1", low=0, high=1
     )
@@ -162,17 +150,13 @@ class TrainConfig:
 
 @dataclass
 class PosesConfig:
-    mode: str = setting(
-        "fixed", "take the poses as given, or learn them with the scene", choices=("fixed", "refine")
-    )
+    mode: str = setting("fixed", "take the poses as given, or learn them with the scene", choices=("fixed", "refine"))
     lr: float | None = setting(
         None,
         "learning rate of poses: radians, and shares of the distance to the scene",
         low=0,
     )
-    lr_decay: float = setting(
-        0.03, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1
-    )
+    lr_decay: float = setting(0.03, "factor on the poses' learning rates over the run, exponential", low=1e-6, high=1)
     beta1: float = setting(0.9, "Adam's decay of the poses' mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay of their mean squared gradient", low=0, high=0.99999)
     start: float | None = setting(
@@ -186,12 +170,8 @@ class PosesConfig:
         200, "or steps of the run, where these are fewer: a scene learned from wrong poses holds them fast", low=0
     )
     max_rotation: float = setting(60.0, "no pose turns farther than this, degrees", low=1e-3, high=180)
-    max_translation: float = setting(
-        0.5, "nor moves farther than this share of its distance to the scene", low=1e-6
-    )
-    slack: float = setting(
-        4.0, "silhouettes count as widened by this angle, degrees: how wrong poses may be", low=0
-    )
+    max_translation: float = setting(0.5, "nor moves farther than this share of its distance to the scene", low=1e-6)
+    slack: float = setting(4.0, "silhouettes count as widened by this angle, degrees: how wrong poses may be", low=0)
     coarsest: int | None = setting(
         None,
         "voxels of the first grid: poses settle from coarse to fine",
@@ -209,25 +189,17 @@ class PosesConfig:
         low=0,
         high=0.9,
     )
-    intrinsics: bool = setting(
-        False, "learn one correction of focal lengths and principal points for all images too"
-    )
-    lr_intrinsics: float = setting(
-        3e-4, "its learning rate: logarithms and shares of the focal length", low=0
-    )
+    intrinsics: bool = setting(False, "learn one correction of focal lengths and principal points for all images too")
+    lr_intrinsics: float = setting(3e-4, "its learning rate: logarithms and shares of the focal length", low=0)
     from_run: str | None = setting(
         None,
         "folder of a run whose learned poses this one begins with; learned further, they are treated as nearly right, "
         "as those of photos are",
         path=True,
     )
-    perturb_degrees: float = setting(
-        0.0, "experiments: turn each training camera by this angle", low=0, high=180
-    )
+    perturb_degrees: float = setting(0.0, "experiments: turn each training camera by this angle", low=0, high=180)
     perturb_translation: float = setting(0.0, "and move it by this share of its distance to the scene", low=0)
-    perturb_sigma: float = setting(
-        0.0, "and by SE(3) noise of this deviation, as Lin et al. 2021 (0.15 there)", low=0
-    )
+    perturb_sigma: float = setting(0.0, "and by SE(3) noise of this deviation, as Lin et al. 2021 (0.15 there)", low=0)
 
 
 @dataclass

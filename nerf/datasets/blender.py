@@ -171,14 +171,10 @@ class _Transforms:
 def _read_transforms(folder: Path, split: str) -> _Transforms:
     path = folder / f"transforms_{split}.json"
     if not folder.is_dir():
-        raise UserError(
-            f"{folder}: no such folder, expected a scene folder with {path.name}; correct dataset.root."
-        )
+        raise UserError(f"{folder}: no such folder, expected a scene folder with {path.name}; correct dataset.root.")
     if not path.exists():
         splits = ", ".join(available_splits(folder)) or "none"
-        raise UserError(
-            f"{path}: no such file; splits found in its folder: {splits}. Ask for one of these or add it."
-        )
+        raise UserError(f"{path}: no such file; splits found in its folder: {splits}. Ask for one of these or add it.")
     header = read_json(path)
     return _Transforms(path, header, frames_of(header, path))
 

@@ -20,12 +20,8 @@ class CameraRig:
 
     centers: np.ndarray  # [I,3]
     rotations: np.ndarray  # [I,3,3] camera to world, OpenGL axes
-    slopes: (
-        np.ndarray
-    )  # [I,2] tangents from the middle of the image to its sides and to its top, the wider ones
-    target: (
-        np.ndarray | None
-    )  # [3] what they look at: the point nearest to all axes; None where there is none
+    slopes: np.ndarray  # [I,2] tangents from the middle of the image to its sides and to its top, the wider ones
+    target: np.ndarray | None  # [3] what they look at: the point nearest to all axes; None where there is none
 
     @property
     def forward(self) -> np.ndarray:
@@ -74,9 +70,7 @@ class CameraRig:
         across = self.slopes[:, None] * signs
         rays = np.concatenate([across, -np.ones_like(across[..., :1])], axis=-1)
         directions = np.einsum("ikc,ijc->ikj", rays, self.rotations)
-        return np.concatenate([self.centers[:, None] + depth * directions for depth in (near, far)]).reshape(
-            -1, 3
-        )
+        return np.concatenate([self.centers[:, None] + depth * directions for depth in (near, far)]).reshape(-1, 3)
 
 
 def camera_rig(frames: Sequence[Frame]) -> CameraRig:

@@ -40,8 +40,6 @@ SIZE_TOLERANCE = 1.0  # pixels by which rounding may change the proportions of a
 NAMED = 5  # files that a message names before it only counts
 
 
-
-
 @dataclass(frozen=True)
 class _Photo:
     """A frame whose file is there, and how it is read."""

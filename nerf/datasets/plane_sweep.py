@@ -124,9 +124,7 @@ class PlaneSweep:
             rival = torch.where(apart, compared.agreement, -1.0).amax(dim=1)
             many = compared.seen.gather(1, best.indices[:, None])[:, 0] >= min(MANY_NEIGHBORS, compared.neighbors)
             found.append(
-                compared.places(best.indices)[
-                    (best.values > POINT_AGREEMENT) & (rival < best.values - DISTINCT) & many
-                ]
+                compared.places(best.indices)[(best.values > POINT_AGREEMENT) & (rival < best.values - DISTINCT) & many]
             )
             count += len(best.values)
         return torch.cat(found), count

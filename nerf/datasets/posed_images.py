@@ -82,9 +82,7 @@ class PosedImages:
             pixels=torch.cat([self.pixels[first:end] for first, end in spans]),
             cameras=cameras,
             names=[self.names[i] for i in indices],
-            depths=None
-            if self.depths is None
-            else torch.cat([self.depths[first:end] for first, end in spans]),
+            depths=None if self.depths is None else torch.cat([self.depths[first:end] for first, end in spans]),
             counted=counted,
         )
 

@@ -32,9 +32,7 @@ DEPTH_QUANTILES = (0.001, 0.999)
 SWEPT_QUANTILES = (0.01, 0.99)  # of a few hundred points
 BOX_MARGIN = 0.05  # of the edge, on each side: sparse points stop short of the surfaces' ends
 THINNEST = 0.02  # of the box's longest edge: points on one plane make no grid
-NEAR_MARGIN = (
-    0.75  # of the nearest depth that is known: sparse points miss what lies nearer; as NeRF has it for LLFF
-)
+NEAR_MARGIN = 0.75  # of the nearest depth that is known: sparse points miss what lies nearer; as NeRF has it for LLFF
 NEAR_SHARE = 0.05  # of the median camera distance, where no depth is known
 
 TRANSPARENT = "The photos are transparent around the object, so it is alone in a box."
@@ -71,9 +69,7 @@ def describe(
     return SceneDescription(kind, torch.from_numpy(aabb), near, far, (*why_not, *why, *how))
 
 
-def _telling(
-    capture: Capture, bounds: np.ndarray | None
-) -> tuple[Capture, np.ndarray | None, list[str]]:
+def _telling(capture: Capture, bounds: np.ndarray | None) -> tuple[Capture, np.ndarray | None, list[str]]:
     """Capture and depth bounds without points that are too few to tell anything, and what is said about it.
 
     Bounds beside points were taken from them. A model for known poses often has no points at all.
@@ -129,18 +125,14 @@ def _kind(
     if has_alpha:
         return "box", [TRANSPARENT]
     turn = float(np.quantile(rig.turns, 0.9))
-    looks = (
-        f"90% of the {len(rig.centers)} cameras look within {math.degrees(turn):.0f} degrees of one direction"
-    )
+    looks = f"90% of the {len(rig.centers)} cameras look within {math.degrees(turn):.0f} degrees of one direction"
     limit = f"{math.degrees(FORWARD_ANGLE):.0f}"
     if turn <= FORWARD_ANGLE:
         along = float(np.ptp(rig.centers @ rig.mean_forward))
         nearest = depths.near if depths else _reach(rig)
         stand = f"stand within {along:.3g} along it, with the nearest depth at {nearest:.3g}"
         if along <= FORWARD_DEPTH_SHARE * nearest:
-            return "forward", [
-                f"{looks} (forward-facing: at most {limit}) and {stand}: one plane is before them all."
-            ]
+            return "forward", [f"{looks} (forward-facing: at most {limit}) and {stand}: one plane is before them all."]
         return "unbounded", [f"{looks}, but they {stand}: they move on through the scene, so it has no end."]
     around = f"{looks} (forward-facing: at most {limit})"
     if rig.target is None:
@@ -156,12 +148,8 @@ def _kind(
         miss = float(np.median(rig.axis_misses)) / distance
         said = f"their axes miss what they look at by {miss:.2g} of the distance"
         if miss <= EXACT_AXES:
-            return "box", [
-                f"{around}; {said}, as a program or a turntable places them around an object in a box."
-            ]
-        return "unbounded", [
-            f"{around}; {said}, as hands do, so the photos show what lies behind the object too."
-        ]
+            return "box", [f"{around}; {said}, as a program or a turntable places them around an object in a box."]
+        return "unbounded", [f"{around}; {said}, as hands do, so the photos show what lies behind the object too."]
     if reach <= OBJECT_SHARE:
         return "box", [f"{around}; {said} (an object alone: at most {OBJECT_SHARE})."]
     return "unbounded", [f"{around}; {said} (an object alone: at most {OBJECT_SHARE})."]
@@ -237,23 +225,17 @@ def _inner_box(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tupl
         middle = rig.centers.mean(axis=0)
         half = depths.near + rig.baseline if depths else rig.baseline
         around = "the cameras, which look at nothing in common, and what is near them"
-        return np.stack(
-            [middle - half, middle + half]
-        ), f"Inner box: a cube of edge {2 * half:.3g} around {around}."
+        return np.stack([middle - half, middle + half]), f"Inner box: a cube of edge {2 * half:.3g} around {around}."
     distance = float(np.median(rig.distances))
     if capture.points is not None:
         offsets = np.linalg.norm(capture.points - rig.target, axis=1)
         nearer = capture.points[offsets < distance]
         if len(nearer) >= 0.5 * len(capture.points):
-            said = (
-                f"around {_share()} of the {len(nearer)} sparse points that are nearer than the median camera"
-            )
+            said = f"around {_share()} of the {len(nearer)} sparse points that are nearer than the median camera"
             return _around(nearer), f"Inner box: {said}, {BOX_MARGIN:.0%} wider."
     half = float(np.median(rig.distances * rig.slopes.max(axis=1)))
     said = "as much as the median camera sees there"
-    free = float(
-        np.abs(rig.centers - rig.target).max(axis=1).min()
-    )  # no camera is in a cube of this half edge
+    free = float(np.abs(rig.centers - rig.target).max(axis=1).min())  # no camera is in a cube of this half edge
     if half > free:
         half, said = free, "up to the nearest camera"
     return (

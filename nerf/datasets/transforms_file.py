@@ -33,8 +33,7 @@ def rigid_pose(matrix: object, where: str) -> np.ndarray:
     rows = matrix if isinstance(matrix, list) else []
     if [len(row) if isinstance(row, list) else 0 for row in rows] != [4, 4, 4, 4]:
         raise UserError(
-            f"{where} is {shown(matrix)}, expected 4 rows of 4 numbers. Write the whole camera-to-world "
-            "matrix."
+            f"{where} is {shown(matrix)}, expected 4 rows of 4 numbers. Write the whole camera-to-world matrix."
         )
     for entry in itertools.chain(*rows):
         if not isinstance(entry, float) or not math.isfinite(entry):

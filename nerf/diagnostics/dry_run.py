@@ -74,9 +74,7 @@ def inspect(
     box = None
     try:
         silhouettes = find_silhouettes(config, images, images.pixels, backend.device)
-        box = scene_kinds.make_box(
-            described, images.cameras, silhouettes, config.sampler.near, backend.device
-        )
+        box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
         box = box.to("cpu")
     except UserError as error:
         remedy = "mend the poses first, if they are red, else set dataset.aabb"
@@ -85,9 +83,7 @@ def inspect(
         evidence = shown if sparse or trusted else shown[:0]
         distances = checks.seen_distances(images.cameras, points.float()) if sparse else surface.distances
         found.append(checks.check_box(box, images.cameras, evidence))
-        found.append(
-            checks.check_near_far(config.sampler, box, images.cameras, distances if len(evidence) else None)
-        )
+        found.append(checks.check_near_far(config.sampler, box, images.cameras, distances if len(evidence) else None))
     device = device_name(backend.device)
     memory, seconds, seconds_from = None, None, "nothing can be trained before the box is found"
     if box is not None:

@@ -84,9 +84,7 @@ def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
         verdict = "red" if len(blind) > len(cameras) / 2 else "yellow"
         return Check("box", verdict, found, "set dataset.aabb=[x0,y0,z0,x1,y1,z1] to what they see, or mend the poses")
     if len(points) < FEWEST_POINTS:
-        return Check(
-            "box", "yellow", f"{described}; nothing is known of the surface", "look at the box below"
-        )
+        return Check("box", "yellow", f"{described}; nothing is known of the surface", "look at the box below")
     inside = _inside(extent, points).float().mean().item()
     low, high = (points.quantile(q, dim=0) for q in (0.01, 0.99))
     margin = MARGIN * (high - low)
@@ -95,9 +93,7 @@ def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
     if unbounded:
         found += ", the others in the shell around it"
     if unbounded and inside < HARDLY_INSIDE:
-        return Check(
-            "box", "yellow", f"{found}, where cells are larger", f"{tight} holds 98% of them along each axis"
-        )
+        return Check("box", "yellow", f"{found}, where cells are larger", f"{tight} holds 98% of them along each axis")
     if inside < INSIDE and not unbounded:
         remedy = f"if the scene has no background that should be shown, {tight} holds 98% of the points along each axis"
         return Check("box", "red" if inside < HARDLY_INSIDE else "yellow", found, remedy)
@@ -120,9 +116,7 @@ def check_near_far(config: SamplerConfig, box: SceneBox, cameras: Cameras, dista
         described += f"; {int(inside.sum())} of {len(cameras)} cameras stand inside the box"
         foggy = bool(inside.any()) and near == 0
     if near >= far:
-        return Check(
-            "near and far", "red", f"{described}: nothing lies between", "set sampler.near below sampler.far"
-        )
+        return Check("near and far", "red", f"{described}: nothing lies between", "set sampler.near below sampler.far")
     if distances is None or len(distances) < FEWEST_POINTS:
         if foggy:
             remedy = "set sampler.near to less than the distance of the nearest thing"
@@ -198,13 +192,9 @@ def world_box(box: SceneBox) -> Tensor | None:
 
 def _check_frustum(space: NdcSpace, points: Tensor) -> Check:
     """Whether the near plane of a forward-facing scene lies before what the images show."""
-    described = (
-        f"forward-facing: all that lies behind a plane {space.near_plane:.3g} before the cameras' middle"
-    )
+    described = f"forward-facing: all that lies behind a plane {space.near_plane:.3g} before the cameras' middle"
     if len(points) < FEWEST_POINTS:
-        return Check(
-            "box", "yellow", f"{described}; nothing is known of the surface", "look at the cameras below"
-        )
+        return Check("box", "yellow", f"{described}; nothing is known of the surface", "look at the cameras below")
     depths = (space.c2w[:, 3] - points) @ space.c2w[:, 2]
     behind = (depths > space.near_plane).float().mean().item()
     found = f"{described}, as do {behind:.0%} of {len(points)} surface points"

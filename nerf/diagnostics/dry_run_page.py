@@ -66,9 +66,7 @@ def look_before(config: Config, folder: Path) -> int:
 def page(config: Config, images: PosedImages, found: DryRun) -> str:
     """The whole page."""
     cameras = images.cameras
-    title = (
-        f"{config.dataset.scene}: {len(images)} training views {cameras.described_size}, {config.dataset.kind}"
-    )
+    title = f"{config.dataset.scene}: {len(images)} training views {cameras.described_size}, {config.dataset.kind}"
     parts = {
         "TITLE": html.escape(title),
         "NOTES": "".join(f"<p>{html.escape(note)}</p>" for note in images.notes),
@@ -95,9 +93,7 @@ def _plan(config: Config, found: DryRun) -> list[tuple[str, str]]:
         rows.append((f"memory on {found.device}", f"{found.memory.total / 2**30:.2f} GiB"))
     learned, kept = "a gain and a bias of each color are learned for each photo", "photos are taken as they are"
     exposure = learned if config.exposure.learn else f"{kept}; where theirs differ, exposure.learn=true"
-    training = (
-        f"{found.seconds:.0f} s ({found.seconds_from})" if found.seconds is not None else found.seconds_from
-    )
+    training = f"{found.seconds:.0f} s ({found.seconds_from})" if found.seconds is not None else found.seconds_from
     return [*rows, ("exposure", exposure), ("training", training)]
 
 

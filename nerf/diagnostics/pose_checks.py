@@ -127,9 +127,7 @@ def check_poses(
             "poses are rough, sorted differently from the images (r_10 before r_2?) or in an unusual convention"
         )
         return Check("poses", "yellow", f"{figures}, but {why}", remedy), scores, False
-    found = (
-        f"{figures}, and neighbours look no more alike than any two images: the poses do not belong to these images"
-    )
+    found = f"{figures}, and neighbours look no more alike than any two images: the poses do not belong to these images"
     remedy = (
         "see that every pose stands beside the name of its own image (sorted differently? r_10 before r_2?), or find "
         "the poses anew with data/prepare.py"

@@ -65,9 +65,7 @@ def place(
 
 
 @torch.no_grad()
-def _alignment(
-    field: Field, sampler: RaySampler, config: Config, given: Cameras, learned: Cameras
-) -> Similarity:
+def _alignment(field: Field, sampler: RaySampler, config: Config, given: Cameras, learned: Cameras) -> Similarity:
     """The similarity that takes given cameras to learned ones, by what the learned ones see of the field."""
     start, device = align(given, learned), sampler.backend.device
     if torch.equal(given.c2w, learned.c2w):

@@ -23,24 +23,16 @@ class VoxelDeferredConfig(VoxelMlpConfig):
         low=3,
         high=64,
     )
-    hidden_width: int | None = setting(
-        None, "neurons per hidden layer of the colour MLP", low=1, high=1024
-    )
-    hidden_layers: int | None = setting(
-        None, "hidden layers of the colour MLP", low=0, high=8
-    )
+    hidden_width: int | None = setting(None, "neurons per hidden layer of the colour MLP", low=1, high=1024)
+    hidden_layers: int | None = setting(None, "hidden layers of the colour MLP", low=0, high=8)
     view_frequencies: int | None = setting(
         None,
         "frequencies of the view direction's sines and cosines",
         low=0,
         high=8,
     )
-    diffuse: bool | None = setting(
-        None, "the first three features are colour too, added to the MLP's"
-    )
-    feature_noise: float | None = setting(
-        None, "deviation of the noise on each pixel's features in training", low=0
-    )
+    diffuse: bool | None = setting(None, "the first three features are colour too, added to the MLP's")
+    feature_noise: float | None = setting(None, "deviation of the noise on each pixel's features in training", low=0)
     lr_features: float | None = setting(
         None,
         "learning rate of the features",
@@ -100,9 +92,7 @@ SETTINGS = FieldSettings(
             "cuda", "voxel_deferred", 3.0, {**_UP_TO_8_SECONDS, "field.num_voxels": 176**3, "field.lr_density": 0.3}
         ),
         Recipe("cuda", "voxel_deferred", 8.0, {**_UP_TO_8_SECONDS, "field.num_voxels": 224**3}),
-        Recipe(
-            "cuda", "voxel_deferred", 20.0, {**_FROM_8_SECONDS, "field.num_voxels": 288**3, "loss.tv_color": 3e-7}
-        ),
+        Recipe("cuda", "voxel_deferred", 20.0, {**_FROM_8_SECONDS, "field.num_voxels": 288**3, "loss.tv_color": 3e-7}),
         Recipe("cuda", "voxel_deferred", math.inf, _FROM_20_SECONDS),
         Recipe("cpu", "voxel_deferred", math.inf, _CPU),
     ),

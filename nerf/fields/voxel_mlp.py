@@ -24,9 +24,7 @@ class VoxelMlpConfig(FieldConfig):
     hidden_width: int = setting(128, "neurons per hidden layer of the colour MLP", low=1, high=1024)
     hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
     view_frequencies: int = setting(4, "frequencies of the view direction's sines and cosines", low=0, high=8)
-    lr_features: float | None = setting(
-        None, "learning rate of the features", low=0
-    )
+    lr_features: float | None = setting(None, "learning rate of the features", low=0)
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
 
@@ -34,9 +32,7 @@ _SETTINGS = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
 SETTINGS = FieldSettings(
     VoxelMlpConfig,
     (
-        Recipe(
-            "cuda", "voxel_mlp", math.inf, {**_SETTINGS, "field.num_voxels": 256**3, "train.rays_per_step": 8192}
-        ),
+        Recipe("cuda", "voxel_mlp", math.inf, {**_SETTINGS, "field.num_voxels": 256**3, "train.rays_per_step": 8192}),
         Recipe("cpu", "voxel_mlp", math.inf, {**_SETTINGS, "field.num_voxels": 80**3, "train.rays_per_step": 4096}),
     ),
     {"unbounded": {"field.lr_features": 0.1}},  # features that are decoded sample by sample keep their rate

@@ -36,7 +36,7 @@ def adam_step(
     touched = (grad != 0) & (grad * grad).isfinite() & (step > 0)
     exp_avg.copy_(torch.where(touched, torch.lerp(grad, exp_avg, beta1), exp_avg))
     exp_avg_sq.copy_(torch.where(touched, torch.lerp(grad * grad, exp_avg_sq, beta2), exp_avg_sq))
-    first, second = 1 - beta1**step.double(), 1 - beta2**step.double()
+    first, second = 1 - beta1 ** step.double(), 1 - beta2 ** step.double()
     size = lr * (exp_avg / first.to(param)) / ((exp_avg_sq / second.to(param)).sqrt() + eps)
     param.sub_(torch.where(touched, size.to(param.dtype), torch.zeros_like(param)))
     grad.zero_()

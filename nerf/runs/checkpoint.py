@@ -237,9 +237,7 @@ def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> 
 
 def restore_cameras(content: dict[str, Any], name: str = "cameras") -> Cameras:
     """The training cameras: cameras as training used or learned them, given_cameras as the data set has them."""
-    saved = (
-        content[name] if name in content else content["cameras"]
-    )  # files from before poses were learned have one
+    saved = content[name] if name in content else content["cameras"]  # files from before poses were learned have one
     lenses = None
     if saved["lenses"] is not None:
         lenses = Lenses.of(saved["lenses"]["models"], saved["lenses"]["coefficients"])

@@ -21,9 +21,7 @@ class ContractedRays(WarpedRays):
         return self.space.to_scene(super().positions(self.distances(t, ray_indices), ray_indices))
 
     def distances(self, t: Tensor, ray_indices: Tensor | None = None) -> Tensor:
-        leave, limit = (
-            x if ray_indices is None else x.index_select(0, ray_indices) for x in (self.leave, self.limit)
-        )
+        leave, limit = (x if ray_indices is None else x.index_select(0, ray_indices) for x in (self.leave, self.limit))
         return contracted_to_distance(t, leave, limit)
 
 

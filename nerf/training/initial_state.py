@@ -73,9 +73,7 @@ def prepare(
     return state
 
 
-def find_silhouettes(
-    config: Config, images: PosedImages, pixels: Tensor, device: torch.device
-) -> Silhouettes | None:
+def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, device: torch.device) -> Silhouettes | None:
     """Where the images show the scene, with room for poses that are to be learned; None where nothing tells.
 
     pixels: those of the images, wherever they are kept.

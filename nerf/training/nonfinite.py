@@ -34,9 +34,7 @@ def all_finite(loss: Tensor, *optimizers: MaskedAdam) -> Tensor:
 
 def parameters_finite(modules: Iterable[torch.nn.Module]) -> bool:
     """Whether every parameter is, in one pass without a copy: minimum and maximum are NaN where anything is."""
-    extremes = [
-        extreme for module in modules for p in module.parameters() for extreme in p.detach().aminmax()
-    ]
+    extremes = [extreme for module in modules for p in module.parameters() for extreme in p.detach().aminmax()]
     return bool(torch.stack(extremes).isfinite().all())
 
 

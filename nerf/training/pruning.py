@@ -19,9 +19,7 @@ RAYS_PER_SURFACE_CELL = {"cuda": 8, "cpu": 12}
 
 
 @torch.no_grad()
-def prune(
-    field: Field, sampler: RaySampler, batches: RayBatches, alpha_threshold: float, min_weight: float
-) -> Tensor:
+def prune(field: Field, sampler: RaySampler, batches: RayBatches, alpha_threshold: float, min_weight: float) -> Tensor:
     """Cells [X-1,Y-1,Z-1] worth sampling: opaque enough and seen by a training ray, or next to such a cell.
 
     The layer around them lets surfaces move, and brings back what was given up by mistake.

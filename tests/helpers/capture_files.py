@@ -58,9 +58,7 @@ def write_transforms(folder: Path, views: Ring, file: str = "transforms.json", *
     return path
 
 
-def write_nsvf(
-    folder: Path, views: Ring, prefixes: str = "0012", bbox: str | None = "-1 -1 -1 1 1 1 0.4"
-) -> None:
+def write_nsvf(folder: Path, views: Ring, prefixes: str = "0012", bbox: str | None = "-1 -1 -1 1 1 1 0.4") -> None:
     """NSVF's layout; frame i gets prefixes[i] in front of its name."""
     names = [f"{prefix}_{name}" for prefix, name in zip(prefixes, views.names)]
     write_photos(folder / "rgb", names)
@@ -153,10 +151,7 @@ def _write_text(target, names, poses, model, parameters, points, size) -> None:
         lines += [f"{index} {' '.join(repr(float(value)) for value in pose)} 1 {name}", seen]
     (target / "images.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     if points is not None:
-        rows = [
-            f"{point} {' '.join(map(repr, xyz.tolist()))} 1 2 3 0.5 1 0 2 0"
-            for point, xyz in zip(ids, points)
-        ]
+        rows = [f"{point} {' '.join(map(repr, xyz.tolist()))} 1 2 3 0.5 1 0 2 0" for point, xyz in zip(ids, points)]
         (target / "points3D.txt").write_text("\n".join(["# a comment", *rows]) + "\n")
 
 

@@ -79,9 +79,7 @@ def _pixels(rays: int = 20, channels: int = 3, shape: tuple[int, int, int] = (2,
     return images, indices
 
 
-def _views(
-    pixels: int = 20, cameras: int = 3, width: int = 7, height: int = 5, rays_per_pixel: int = 4
-) -> tuple:
+def _views(pixels: int = 20, cameras: int = 3, width: int = 7, height: int = 5, rays_per_pixel: int = 4) -> tuple:
     """Cameras in any pose, and pixels of their images, the first and the last of all among them."""
     axes, centers = torch.linalg.qr(numbers(cameras, 3, 3, low=-1, seed=37)).Q, numbers(cameras, 3, 1, low=-4, seed=38)
     size, count = torch.tensor([width, height]).double(), cameras * width * height

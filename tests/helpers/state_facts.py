@@ -36,9 +36,7 @@ def facts(state: object) -> dict[str, object]:
 def differing(one: dict[str, object], other: dict[str, object]) -> list[str]:
     """The paths under which two lists of facts differ in a bit, or that only one of them has."""
     paths = sorted(one.keys() | other.keys())
-    return [
-        path for path in paths if path not in one or path not in other or not _same(one[path], other[path])
-    ]
+    return [path for path in paths if path not in one or path not in other or not _same(one[path], other[path])]
 
 
 def _same(one: object, other: object) -> bool:

@@ -101,9 +101,7 @@ def test_steps_between_saves_may_be_given_instead(
     assert run.steps == [15, 30]
 
 
-def test_no_saves_by_time_if_none_are_wanted(
-    time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_saves_by_time_if_none_are_wanted(time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Trained(tmp_path / "run", monkeypatch, steps=200, save_seconds=0.0)
     run.train()
     assert run.steps == []

@@ -31,9 +31,7 @@ TINY = ("experiment=smoke", "dataset.downscale=1", "dataset.root=scene", "hydra.
 
 
 @pytest.fixture
-def answer(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
+def answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """A function that runs a script on bad input, in a folder with the tiny scene, and returns its one sentence."""
     call = script_caller(monkeypatch, tmp_path)
     write_tiny_scene(Path("scene"))

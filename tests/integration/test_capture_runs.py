@@ -69,9 +69,7 @@ def test_views_of_several_sizes_are_trained_on_scored_and_rendered(call: Callabl
     assert len(widths) == 3 and set(widths) == {20, 17, 16}
 
 
-def test_nothing_held_out_is_said_before_training(
-    call: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_held_out_is_said_before_training(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert call("train", *SHORT, "hydra.run.dir=run", "dataset.hold_out=0") == 2
     assert "no test view among 17 photos" in capsys.readouterr().err and not Path("run").exists()
     assert call("train", *SHORT, "hydra.run.dir=run", "dataset.hold_out=0", "evaluation.split=train") == 0

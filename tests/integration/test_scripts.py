@@ -94,9 +94,7 @@ def test_sources_without_git_take_the_commit_from_the_environment(tmp_path: Path
     write_tiny_scene(root / "data" / "sphere")
     settings = ("experiment=smoke", "dataset=blender", "dataset.scene=sphere", "dataset.downscale=1", "train.steps=3")
     env = {"NERF_COMMIT": "abc123", "CXX": "no-such-compiler"}
-    found = run_script(
-        "train", *settings, "backend=torch", f"hydra.run.dir={run}", cwd=tmp_path, root=root, **env
-    )
+    found = run_script("train", *settings, "backend=torch", f"hydra.run.dir={run}", cwd=tmp_path, root=root, **env)
     assert found.returncode == 0, found.stderr
     metrics = json.loads((run / "metrics.json").read_text())
     assert (metrics["commit"], metrics["backend"]) == ("abc123", "torch")

@@ -146,9 +146,7 @@ def test_rows_that_are_not_visited_stay_and_keep_their_gradient(ops, dtype, devi
 def test_rows_outside_are_named():
     arguments = CASES[NAME]["some_rows"](torch.float32, "cpu")
     for row in (-1, 20):
-        assert_rejected(
-            NAME, arguments, "rows", torch.tensor([3, row, 5, 6]), f"{row} at 1, expected 0 to 19"
-        )
+        assert_rejected(NAME, arguments, "rows", torch.tensor([3, row, 5, 6]), f"{row} at 1, expected 0 to 19")
 
 
 def test_rows_outside_are_passed_over_on_a_gpu(cuda):

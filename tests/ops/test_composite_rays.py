@@ -154,17 +154,13 @@ def test_native_is_as_accurate_as_the_reference(case, dtype, device):
     assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
 
 
-@pytest.mark.parametrize(
-    "case", ["typical", "channels_4", "channels_7", "early_termination", "capacity_tail"]
-)
+@pytest.mark.parametrize("case", ["typical", "channels_4", "channels_7", "early_termination", "capacity_tail"])
 def test_gradcheck(case, device):
     assert_gradcheck(NAME, CASES[NAME][case](torch.float64, device))
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
-@pytest.mark.parametrize(
-    "case", ["typical", "empty", "zero_samples", "capacity_tail", "non_contiguous", "channels_7"]
-)
+@pytest.mark.parametrize("case", ["typical", "empty", "zero_samples", "capacity_tail", "non_contiguous", "channels_7"])
 def test_opcheck(name, case, device):
     assert_opcheck(name, CASES[name][case](torch.float32, device))
 

@@ -28,9 +28,7 @@ def test_points_of_cup_fall_on_the_pixels_that_saw_them() -> None:
     folder = real_capture("cup")
     capture = read_capture(folder)
     assert len(capture.frames) == 77 and missing_images(capture) == []
-    assert capture.format.startswith(
-        "COLMAP, since there is sparse/0/cameras.bin and images.bin; poses_bounds.npy"
-    )
+    assert capture.format.startswith("COLMAP, since there is sparse/0/cameras.bin and images.bin; poses_bounds.npy")
     frames = {frame.image.name: frame for frame in capture.frames}
     model = colmap.read_model(folder / "sparse" / "0")
     errors = []
@@ -129,9 +127,7 @@ def agreement(capture: Capture, axes: np.ndarray) -> float:
     """Share of patches whose depths from two neighbours lie within 4 of DEPTHS steps of each other."""
     frames = [frame for frame in capture.frames if frame.image.is_file()]
     centers = np.stack([frame.c2w[:, 3] for frame in frames])
-    near, far = (
-        (1.5, 30.0) if capture.bounds is None else (0.8 * capture.bounds.min(), 1.5 * capture.bounds.max())
-    )
+    near, far = (1.5, 30.0) if capture.bounds is None else (0.8 * capture.bounds.min(), 1.5 * capture.bounds.max())
     inverse = np.linspace(1 / far, 1 / near, DEPTHS)
     agreeing = []
     for index in (2, len(frames) // 2):
@@ -164,9 +160,7 @@ def sweep(
 ) -> np.ndarray:
     """Index [P] of the inverse depth at which each patch correlates best with the other photo."""
     target, factor = grey(other)
-    offsets = np.stack(np.meshgrid(*[np.arange(-PATCH, PATCH + 1)] * 2, indexing="xy"), axis=-1).reshape(
-        -1, 2
-    )
+    offsets = np.stack(np.meshgrid(*[np.arange(-PATCH, PATCH + 1)] * 2, indexing="xy"), axis=-1).reshape(-1, 2)
     around = pixels[:, None] + offsets
     patch = source[around[..., 1], around[..., 0]]
     fx, fy, cx, cy = frame.intrinsics
@@ -178,9 +172,7 @@ def sweep(
         found = project(turned, (frame.c2w[:, 3] + rays / step).reshape(-1, 3)) / factor
         column, row = np.nan_to_num(np.floor(found), nan=-1).clip(-1, 10_000).astype(int).T
         inside = (column >= 0) & (row >= 0) & (column < target.shape[1]) & (row < target.shape[0])
-        value = np.where(
-            inside, target[row.clip(0, len(target) - 1), column.clip(0, target.shape[1] - 1)], 0.0
-        )
+        value = np.where(inside, target[row.clip(0, len(target) - 1), column.clip(0, target.shape[1] - 1)], 0.0)
         value, whole = value.reshape(patch.shape), inside.reshape(patch.shape).all(axis=1)
         scores.append(np.where(whole, correlation(patch, value), -1.0))
     return np.argmax(scores, axis=0)

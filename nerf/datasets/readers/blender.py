@@ -20,12 +20,8 @@ def read(root: Path, images: str | None = None) -> Capture:
     """
     files = _files(root)
     if not files:
-        raise UserError(
-            f"{root}: no transforms_train.json, expected it for a Blender scene; export it there."
-        )
-    frames = [
-        frame for split, path in files.items() for frame in read_frames(path, read_json(path), images, split)
-    ]
+        raise UserError(f"{root}: no transforms_train.json, expected it for a Blender scene; export it there.")
+    frames = [frame for split, path in files.items() for frame in read_frames(path, read_json(path), images, split)]
     counts = [f"{sum(frame.split == split for frame in frames)} {split}" for split in files]
     return Capture(", ".join(counts), root, frames)
 

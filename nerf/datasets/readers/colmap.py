@@ -48,24 +48,18 @@ def read(root: Path, images: str | None = None) -> Capture:
     """
     models = find_models(root)
     if not models:
-        raise UserError(
-            f"{root}: no sparse/0 with cameras and images, .bin or .txt; export COLMAP's model into it."
-        )
+        raise UserError(f"{root}: no sparse/0 with cameras and images, .bin or .txt; export COLMAP's model into it.")
     sizes = {folder: READERS[_suffix(folder)].count_images(_file(folder, "images")) for folder in models}
     folder = max(models, key=sizes.__getitem__)
     model = read_model(folder)
     names = [image.name for image in model.images]
     if not names:
-        raise UserError(
-            f"{_file(folder, 'images')}: no registered images, expected at least one; reconstruct again."
-        )
+        raise UserError(f"{_file(folder, 'images')}: no registered images, expected at least one; reconstruct again.")
     photos, said = choose_folder(root, images)
     paths = match_photos(photos, names, root / "images")
     order = sorted(range(len(names)), key=names.__getitem__)  # COLMAP's own order is that of registration
     frames = [_frame(model, index, paths[index]) for index in order]
-    points = (
-        None if model.points is None else np.array(list(model.points.values()), np.float64).reshape(-1, 3)
-    )
+    points = None if model.points is None else np.array(list(model.points.values()), np.float64).reshape(-1, 3)
     notes = [said]
     if len(models) > 1:
         others = ", ".join(f"{other.name} has {size}" for other, size in sizes.items() if other != folder)
@@ -109,9 +103,7 @@ def _depth_bounds(model: ColmapModel, order: list[int]) -> np.ndarray | None:
     for index in order:
         image = model.images[index]
         seen = [
-            model.points[point]
-            for point in image.point_ids.tolist()
-            if point != NO_POINT and point in model.points
+            model.points[point] for point in image.point_ids.tolist() if point != NO_POINT and point in model.points
         ]
         row = image.world_to_camera(str(model.folder))[2]
         depth = np.array(seen, np.float64).reshape(-1, 3) @ row[:3] + row[3]

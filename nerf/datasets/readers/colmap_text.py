@@ -44,9 +44,7 @@ def read_images(path: Path) -> list[ColmapImage]:
         except ValueError as error:
             raise _bad_line(path, number_observed, observed, "X Y POINT3D_ID, again and again") from error
         point_ids = triples[:, 2].astype(np.int64)
-        images.append(
-            ColmapImage(name, camera_id, np.array(pose[:4]), np.array(pose[4:]), triples[:, :2], point_ids)
-        )
+        images.append(ColmapImage(name, camera_id, np.array(pose[:4]), np.array(pose[4:]), triples[:, :2], point_ids))
     return images
 
 
@@ -70,13 +68,9 @@ def count_images(path: Path) -> int:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of the file, stripped."""
     try:
-        text = path.read_text(
-            encoding="utf-8", errors="surrogateescape"
-        )  # names in the encoding of file names
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")  # names in the encoding of file names
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror}); copy or export the model again."
-        ) from error
+        raise UserError(f"{path}: cannot be read ({error.strerror}); copy or export the model again.") from error
     return ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
 
 
@@ -87,6 +81,4 @@ def _entries(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 def _bad_line(path: Path, number: int, line: str, expected: str) -> UserError:
     found = line if len(line) <= 60 else f"{line[:57]}..."
-    return UserError(
-        f"{path}: line {number} is '{found}', expected {expected}; correct it or export the model again."
-    )
+    return UserError(f"{path}: line {number} is '{found}', expected {expected}; correct it or export the model again.")

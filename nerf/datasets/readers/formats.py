@@ -25,12 +25,8 @@ class Format:
 
 
 FORMATS = {
-    "colmap": Format(
-        "COLMAP", "sparse/0 with cameras and images, .bin or .txt", colmap.recognise, colmap.read
-    ),
-    "transforms": Format(
-        "instant-ngp or nerfstudio", "transforms.json", transforms.recognise, transforms.read
-    ),
+    "colmap": Format("COLMAP", "sparse/0 with cameras and images, .bin or .txt", colmap.recognise, colmap.read),
+    "transforms": Format("instant-ngp or nerfstudio", "transforms.json", transforms.recognise, transforms.read),
     "blender": Format("Blender", "transforms_train.json", blender.recognise, blender.read),
     "nsvf": Format("NSVF", "intrinsics.txt and pose/", nsvf.recognise, nsvf.read),
     "neus": Format("NeuS or IDR", "cameras_sphere.npz or cameras.npz", neus.recognise, neus.read),

@@ -30,9 +30,7 @@ def make_frame(
     if (width > height) != (lens.width > lens.height) and is_turned(image):
         width, height = height, width  # the poses were made from the image as it is shown
     lens = lens.fitted(width, height, str(image))
-    return Frame(
-        image, pose[:3], lens.width, lens.height, lens.intrinsics, lens.model, lens.distortion, mask, split
-    )
+    return Frame(image, pose[:3], lens.width, lens.height, lens.intrinsics, lens.model, lens.distortion, mask, split)
 
 
 def check_frames(capture: Capture) -> Capture:
@@ -41,9 +39,7 @@ def check_frames(capture: Capture) -> Capture:
     An image may be in val and in test, which many scenes make equal, but not in training and in one of these.
     """
     if not capture.frames:
-        raise UserError(
-            f"{capture.root}: no frames in it, expected at least one posed image; make the poses again."
-        )
+        raise UserError(f"{capture.root}: no frames in it, expected at least one posed image; make the poses again.")
     if capture.points is not None and not np.isfinite(capture.points).all():
         bad = np.count_nonzero(~np.isfinite(capture.points).all(axis=1))
         raise UserError(

@@ -44,19 +44,13 @@ class Lens:
         across, down = width / self.width, height / self.height
         if abs(across / down - 1) > SHAPE_TOLERANCE:
             turned = abs(width * self.width / (height * self.height) - 1) <= SHAPE_TOLERANCE
-            remedy = (
-                "Turn the image back to how it was when the poses were made"
-                if turned
-                else "Restore the image"
-            )
+            remedy = "Turn the image back to how it was when the poses were made" if turned else "Restore the image"
             raise UserError(
                 f"{where} is {width}x{height} but its camera is for {self.width}x{self.height}, which is no other size "
                 f"of the same picture. {remedy}, or make the poses again."
             )
         fx, fy, cx, cy = self.intrinsics
-        return Lens(
-            width, height, (fx * across, fy * down, cx * across, cy * down), self.model, self.distortion
-        )
+        return Lens(width, height, (fx * across, fy * down, cx * across, cy * down), self.model, self.distortion)
 
 
 def make_lens(
@@ -75,9 +69,7 @@ def make_lens(
     fx, fy, cx, cy = intrinsics
     for name, value in (("width", width), ("height", height), ("fx", fx), ("fy", fy)):
         if not (math.isfinite(value) and value > 0):
-            raise UserError(
-                f"{where}: {name} is {value:g}, expected a positive number of pixels; correct it."
-            )
+            raise UserError(f"{where}: {name} is {value:g}, expected a positive number of pixels; correct it.")
     for name, value in (("cx", cx), ("cy", cy), *coefficients.items()):
         if not math.isfinite(value):
             raise UserError(f"{where}: {name} is {value:g}, expected a finite number; correct it.")
@@ -90,9 +82,7 @@ def make_lens(
     distortion = [float(coefficients.get(name, 0.0)) for name in COEFFICIENTS[model]]
     while distortion and distortion[-1] == 0:
         distortion.pop()
-    return Lens(
-        round(width), round(height), (float(fx), float(fy), float(cx), float(cy)), model, tuple(distortion)
-    )
+    return Lens(round(width), round(height), (float(fx), float(fy), float(cx), float(cy)), model, tuple(distortion))
 
 
 def colmap_lens(model: str, parameters: Sequence[float], width: int, height: int, where: str) -> Lens:

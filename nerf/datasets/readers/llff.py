@@ -54,9 +54,7 @@ def _rows(path: Path) -> np.ndarray:
     try:
         rows = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(
-            f"{path}: cannot be read as an array of NumPy ({error}); copy or make it again."
-        ) from error
+        raise UserError(f"{path}: cannot be read as an array of NumPy ({error}); copy or make it again.") from error
     if rows.ndim != 2 or rows.shape[1] != 17 or not len(rows) or rows.dtype.kind not in "fiu":
         raise UserError(
             f"{path}: {rows.dtype} of shape {list(rows.shape)}, expected real numbers of shape [images, 17]: 3x5 pose "

@@ -31,9 +31,7 @@ def read(root: Path, images: str | None = None) -> Capture:
     """
     poses = sorted((root / "pose").glob("*.txt"))
     if not poses:
-        raise UserError(
-            f"{root / 'pose'}: no poses, expected a file NAME.txt of 4x4 numbers for each image; add them."
-        )
+        raise UserError(f"{root / 'pose'}: no poses, expected a file NAME.txt of 4x4 numbers for each image; add them.")
     folder = root / (images or "rgb")
     posed = {path.stem for path in poses}
     unposed = [photo.name for photo in list_photos(folder) if photo.stem not in posed]
@@ -93,13 +91,7 @@ def _aabb(path: Path) -> np.ndarray:
 def _rows(path: Path) -> list[list[float]]:
     """The numbers of each line that has any."""
     try:
-        return [
-            [float(word) for word in line.split()]
-            for line in path.read_text("utf-8").splitlines()
-            if line.strip()
-        ]
+        return [[float(word) for word in line.split()] for line in path.read_text("utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
         reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{path}: cannot be read ({reason}), expected lines of numbers; replace it."
-        ) from error
+        raise UserError(f"{path}: cannot be read ({reason}), expected lines of numbers; replace it.") from error

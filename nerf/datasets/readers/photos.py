@@ -131,9 +131,7 @@ def match_photos(folder: Path, names: Sequence[str], originals: Path) -> list[Pa
         return paths
     photos = list_photos(folder)
     sources = [str(path.relative_to(originals)) for path in list_photos(originals)]
-    if not set(names) <= set(
-        sources
-    ):  # the originals are not here: the reconstruction may have used them all
+    if not set(names) <= set(sources):  # the originals are not here: the reconstruction may have used them all
         sources = sorted(names)
     if len(sources) == len(photos):
         by_name = dict(zip(sources, photos))

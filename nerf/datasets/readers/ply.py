@@ -29,9 +29,7 @@ def read_points(path: Path) -> np.ndarray:
     order = BYTE_ORDERS[form]
     try:
         if order is None:
-            rows = np.array(body.split()[: count * len(properties)], np.float64).reshape(
-                count, len(properties)
-            )
+            rows = np.array(body.split()[: count * len(properties)], np.float64).reshape(count, len(properties))
             axes = [rows[:, [name for name, _ in properties].index(axis)] for axis in "xyz"]
         else:
             rows = np.frombuffer(body, np.dtype([(name, order + code) for name, code in properties]), count)
@@ -48,9 +46,7 @@ def _vertices(path: Path, lines: list[list[str]]) -> tuple[int, list[tuple[str, 
     """How many vertices there are, and the names and NumPy types of their properties."""
     starts = [index for index, line in enumerate(lines) if line[:1] == ["element"]] + [len(lines)]
     first = lines[starts[0]] if len(starts) > 1 else []
-    properties = (
-        [line[1:] for line in lines[starts[0] + 1 : starts[1]] if line[:1] == ["property"]] if first else []
-    )
+    properties = [line[1:] for line in lines[starts[0] + 1 : starts[1]] if line[:1] == ["property"]] if first else []
     plain = all(len(entry) == 2 and entry[0] in TYPES for entry in properties)
     names = [entry[-1] for entry in properties]
     if first[1:2] != ["vertex"] or not first[2].isdigit() or not plain or not set("xyz") <= set(names):

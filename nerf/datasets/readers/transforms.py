@@ -50,9 +50,7 @@ def read(root: Path, images: str | None = None) -> Capture:
     if isinstance(header.get("ply_file_path"), str):
         ply = root / header["ply_file_path"]
         points = read_points(ply) if ply.is_file() else None
-        notes.append(
-            f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points"
-        )
+        notes.append(f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points")
     if "aabb_scale" in header:
         notes.append(f"aabb_scale {shown(header['aabb_scale'])} is not used, the box is found from the data")
     applied = [key for key in ("applied_transform", "applied_scale") if key in header]
@@ -75,9 +73,7 @@ def read_frames(path: Path, header: Any, images: str | None = None, split: str |
             size = fallback
         mask = path.parent / camera.text("mask_path") if entry.get("mask_path") is not None else None
         where = f"{camera.where}: transform_matrix"
-        frames.append(
-            make_frame(photo, entry.get("transform_matrix"), camera.lens(*size), where, mask, split)
-        )
+        frames.append(make_frame(photo, entry.get("transform_matrix"), camera.lens(*size), where, mask, split))
     return frames
 
 
@@ -159,9 +155,7 @@ def _split_lists(path: Path, header: dict[str, Any]) -> dict[str, str]:
     for split in SPLITS:
         names = header.get(f"{split}_filenames", [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise UserError(
-                f"{path}: {split}_filenames is {shown(names)}, expected a list of file_path; correct it."
-            )
+            raise UserError(f"{path}: {split}_filenames is {shown(names)}, expected a list of file_path; correct it.")
         split_of.update({_key(name): split for name in names})
     return split_of
 

@@ -156,9 +156,7 @@ def test_wrong_row_is_marked_and_counts_for_nothing(
     )
     monkeypatch.setattr(ablation, "EAGER", (EAGER[0], wrong))
     native = select("native", "cpu")
-    rows = measure_rows(
-        make_start(config, SETTINGS, images, native), SETTINGS, native, 256, lambda what: None
-    )
+    rows = measure_rows(make_start(config, SETTINGS, images, native), SETTINGS, native, 256, lambda what: None)
     assert {row["label"]: row["agrees"] for row in rows} == {
         "native": True,
         UNFUSED: True,
@@ -184,9 +182,7 @@ def test_torch_compile_that_fails_is_a_row_that_says_why(
     monkeypatch.setattr(torch, "compile", no_compiler)
     monkeypatch.setattr(ablation, "EAGER", EAGER[:2])
     native, settings = select("native", "cpu"), replace(SETTINGS, compile=True)
-    rows = measure_rows(
-        make_start(config, settings, images, native), settings, native, 256, lambda what: None
-    )
+    rows = measure_rows(make_start(config, settings, images, native), settings, native, 256, lambda what: None)
     failed = [row for row in rows if row["missing"]]
     assert failed and all(row["missing"].endswith("RuntimeError: no C++ compiler") for row in failed)
     assert "cpu" in speedups(rows)

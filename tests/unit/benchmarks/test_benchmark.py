@@ -124,9 +124,7 @@ def test_floor_of_index_add_counts_each_target_once():
 
 def test_every_operation_of_the_library_has_a_case_and_a_ladder():
     """An operation that only serves another one is measured as its backward."""
-    names = {
-        s.name.removeprefix("nerf::") for s in torch._C._jit_get_all_schemas() if s.name.startswith("nerf::")
-    }
+    names = {s.name.removeprefix("nerf::") for s in torch._C._jit_get_all_schemas() if s.name.startswith("nerf::")}
     serving = {f"{name}_backward" for name in names} | {"interpolate_trilinear_grad"}
     assert names - serving <= set(OPS) == set(LADDERS)
 
@@ -185,9 +183,7 @@ def test_times_on_a_gpu_are_the_devices(cuda):
         for _ in range(20):
             x[:32].zero_()
 
-    assert (
-        statistics.median(watch.times(Call(many), cold=False)) < 0.2
-    )  # 20 launches of a few microseconds each
+    assert statistics.median(watch.times(Call(many), cold=False)) < 0.2  # 20 launches of a few microseconds each
 
 
 def test_ceilings(device):
@@ -293,8 +289,7 @@ def test_the_best_of_both_directions_is_one_row():
     def row(label: str, kind: str, forward: float, backward: float) -> dict:
         times = {"forward": forward, "backward": backward}
         directions = {
-            name: {"agrees": True, "cold_ms": summary([ms]), "warm_ms": summary([ms])}
-            for name, ms in times.items()
+            name: {"agrees": True, "cold_ms": summary([ms]), "warm_ms": summary([ms])} for name, ms in times.items()
         }
         return {"label": label, "kind": kind, "missing": None, "directions": directions}
 
@@ -325,9 +320,7 @@ def test_bad_variants_are_named(tmp_path):
     with pytest.raises(UserError, match="no function named like an operation"):
         load_variants(str(path))
     rows = [*rows_of("composite_rays", CPU, False, None)][:1]
-    detached = Row(
-        "variant: mine", "variant", lambda *a: tuple(x.detach() for x in reference.composite_rays(*a))
-    )
+    detached = Row("variant: mine", "variant", lambda *a: tuple(x.detach() for x in reference.composite_rays(*a)))
     with pytest.raises(UserError, match="variant: mine has no derivative"):
         measured("composite_rays", [*rows, detached])
 
@@ -358,9 +351,7 @@ def test_script_with_a_right_and_a_wrong_variant(tmp_path):
         for row in case["rows"]:
             for figures in row["directions"].values():
                 for mode in ("cold_ms", "warm_ms"):
-                    assert figures[mode]["median"] == pytest.approx(
-                        statistics.median(figures[mode]["all"]), abs=1e-5
-                    )
+                    assert figures[mode]["median"] == pytest.approx(statistics.median(figures[mode]["all"]), abs=1e-5)
                     assert len(figures[mode]["all"]) == 2
     assert result["summaries"] == [line for case in result["cases"] for line in summaries(case)]
     assert {"device", "torch", "commit", "command", "date", "ceilings", "flush_bytes"} <= set(result)
@@ -375,9 +366,5 @@ def test_script_without_time_leaves_cases_out(tmp_path):
 
 def test_script_answers_mistakes(tmp_path):
     run = script(tmp_path, "benchmark.ops=[interpolate]")
-    assert (
-        run.returncode == 2
-        and "there is no operation interpolate" in run.stderr
-        and "Traceback" not in run.stderr
-    )
+    assert run.returncode == 2 and "there is no operation interpolate" in run.stderr and "Traceback" not in run.stderr
     assert not (tmp_path / "benchmark.json").exists()

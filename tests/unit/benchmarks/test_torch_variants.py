@@ -36,9 +36,7 @@ def test_variant_has_the_functions_of_the_reference(variant: Variant) -> None:
 def test_unfused_agrees_with_the_reference(device: str) -> None:
     for case in CASES["interpolate_trilinear"]:
         arguments = CASES["interpolate_trilinear"][case](torch.float64, device)
-        found, expected = (
-            outcome("interpolate_trilinear", ops, arguments) for ops in (unfused(native).ops, reference)
-        )
+        found, expected = (outcome("interpolate_trilinear", ops, arguments) for ops in (unfused(native).ops, reference))
         for key, value in found.items():
             torch.testing.assert_close(value, expected[key], rtol=1e-9, atol=1e-9, msg=f"{case}: {key}")
 

@@ -220,7 +220,7 @@ def test_views_move_by_what_the_learned_cameras_see(monkeypatch: pytest.MonkeyPa
     views, sampler = tiny_images("test"), make_sampler(config, state)
     placed = place(state.field, sampler, config, views, "test", learned, GIVEN)
     torch.testing.assert_close(placed.cameras.c2w, true.applied(views.cameras).c2w, rtol=0, atol=1e-5)
-    (start, before, after, distances, cameras), = asked
+    ((start, before, after, distances, cameras),) = asked
     assert start.scale == align(GIVEN, learned).scale and len(cameras.unique()) == len(GIVEN) < len(cameras)
     torch.testing.assert_close(before.origins, GIVEN.centers[cameras])
     torch.testing.assert_close(after.origins, learned.centers[cameras])

@@ -332,7 +332,6 @@ def test_a_resumed_run_ends_as_if_never_stopped(tmp_path: Path, stop: int) -> No
     assert state.poses.increments.any() and state.poses.lens.any() and state.exposure.values.any()
 
 
-
 def test_the_model_has_the_learned_cameras_and_the_given_ones(tmp_path: Path) -> None:
     config, state = tiny_refined()
     run_to(config, state, 20)

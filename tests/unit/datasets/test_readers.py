@@ -50,9 +50,7 @@ def test_transforms(tmp_path: Path) -> None:
     assert (frame.width, frame.height) == (WIDTH, HEIGHT) and frame.intrinsics == INTRINSICS
     assert frame.lens == "perspective" and frame.distortion == (0.1, -0.2, 0.01, -0.02)
     assert frame.mask is None and frame.split is None and capture.points is None
-    assert (
-        "since there is transforms.json" in capture.format and "aabb_scale 4.0 is not used" in capture.format
-    )
+    assert "since there is transforms.json" in capture.format and "aabb_scale 4.0 is not used" in capture.format
 
 
 def edit_frame(path: Path, index: int, **keys: object) -> None:
@@ -117,9 +115,7 @@ def test_splits_by_lists_of_file_names(tmp_path: Path) -> None:
 
 
 def test_what_nerfstudio_notes(tmp_path: Path) -> None:
-    ascii_ply = (
-        "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\nproperty float z\n"
-    )
+    ascii_ply = "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\nproperty float z\n"
     (tmp_path / "sparse_pc.ply").write_text(f"{ascii_ply}end_header\n1 2 3\n")
     write_transforms(tmp_path, VIEWS, applied_scale=0.5, ply_file_path="sparse_pc.ply")
     capture = read_capture(tmp_path)
@@ -132,9 +128,7 @@ def test_what_nerfstudio_notes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_binary_ply(tmp_path: Path, order: str) -> None:
-    rows = np.zeros(
-        len(POINTS), [("x", order + "f4"), ("red", "u1"), ("y", order + "f8"), ("z", order + "f4")]
-    )
+    rows = np.zeros(len(POINTS), [("x", order + "f4"), ("red", "u1"), ("y", order + "f8"), ("z", order + "f4")])
     for column, axis in enumerate("xyz"):
         rows[axis] = POINTS[:, column]
     name = "little" if order == "<" else "big"
@@ -158,16 +152,12 @@ def test_smaller_photos_are_given_their_own_intrinsics(tmp_path: Path) -> None:
 def test_blender_as_its_loader_reads_it(tmp_path: Path) -> None:
     write_sphere_scene(tmp_path)
     capture = read_capture(tmp_path)
-    assert capture.format == (
-        "Blender, since there is transforms_train.json, transforms_test.json: 4 train, 4 test"
-    )
+    assert capture.format == ("Blender, since there is transforms_train.json, transforms_test.json: 4 train, 4 test")
     for split in ("train", "test"):
         loaded = load_blender(tmp_path, split).cameras
         frames = [frame for frame in capture.frames if frame.split == split]
         np.testing.assert_allclose(np.stack([frame.c2w for frame in frames]), loaded.c2w.numpy(), atol=1e-6)
-        np.testing.assert_allclose(
-            [frame.intrinsics for frame in frames], loaded.intrinsics.numpy(), rtol=1e-6
-        )
+        np.testing.assert_allclose([frame.intrinsics for frame in frames], loaded.intrinsics.numpy(), rtol=1e-6)
     assert missing_images(capture) == []
 
 
@@ -207,9 +197,7 @@ def test_llff(tmp_path: Path) -> None:
 def test_of_several_sizes_the_largest_up_to_1600_pixels(tmp_path: Path, sides: tuple, chosen: str) -> None:
     write_llff(tmp_path, VIEWS)
     for factor, side in enumerate(sides):
-        write_photos(
-            tmp_path / ("images" if not factor else f"images_{2**factor}"), VIEWS.names, (side, side * 2 // 3)
-        )
+        write_photos(tmp_path / ("images" if not factor else f"images_{2**factor}"), VIEWS.names, (side, side * 2 // 3))
     capture = read_capture(tmp_path)
     assert capture.frames[0].image.parent.name == chosen and "chosen for its size" in capture.format
     assert read_capture(tmp_path, images="images").frames[0].width == sides[0]

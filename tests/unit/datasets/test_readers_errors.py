@@ -59,9 +59,7 @@ def test_unknown_folder_says_what_was_looked_for_and_found(tmp_path: Path) -> No
 
 def test_photos_without_poses_are_sent_to_preparation(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", VIEWS.names)
-    assert f"4 photos but no poses: make them with python data/prepare.py {tmp_path} OUT" in complaint(
-        tmp_path
-    )
+    assert f"4 photos but no poses: make them with python data/prepare.py {tmp_path} OUT" in complaint(tmp_path)
 
 
 def test_a_scene_one_folder_deeper_is_pointed_at(tmp_path: Path) -> None:
@@ -74,10 +72,7 @@ def test_mixed_formats_are_named_and_one_can_be_chosen(tmp_path: Path) -> None:
     write_colmap(tmp_path, VIEWS)
     write_photos(tmp_path / "images", VIEWS.names)
     message = complaint(tmp_path)
-    assert (
-        "found 2 formats: COLMAP (sparse/0/cameras.bin and images.bin); Blender (transforms_train.json"
-        in message
-    )
+    assert "found 2 formats: COLMAP (sparse/0/cameras.bin and images.bin); Blender (transforms_train.json" in message
     assert "dataset.format=colmap or dataset.format=blender" in message
     assert len(read_capture(tmp_path, "colmap").frames) == 4
 
@@ -298,17 +293,13 @@ def test_no_photos(tmp_path: Path) -> None:
 def test_photos_of_another_scene(tmp_path: Path) -> None:
     write_colmap(tmp_path, VIEWS)
     write_photos(tmp_path / "images", ["a.png", "b.png"])
-    assert "none of the 4 images of the reconstruction is there (the first is view 0.png)" in complaint(
-        tmp_path
-    )
+    assert "none of the 4 images of the reconstruction is there (the first is view 0.png)" in complaint(tmp_path)
 
 
 def test_folder_of_photos_that_is_not_there(tmp_path: Path) -> None:
     colmap(tmp_path)
     message = complaint(tmp_path, "auto", "images_8")
-    assert (
-        "images_8: no photos there, as dataset.images=images_8 asks; folders with photos: images." in message
-    )
+    assert "images_8: no photos there, as dataset.images=images_8 asks; folders with photos: images." in message
 
 
 # LLFF

@@ -122,9 +122,7 @@ def test_a_grid_of_cameras_that_look_one_way() -> None:
     assert scene.near == pytest.approx(3.75) and scene.far == pytest.approx(20)
     # Widest at far: the grid's half and 0.6 or 0.4 of 20.
     np.testing.assert_allclose(scene.aabb[:, :2], [[-13, -8 - 2 / 3], [13, 8 + 2 / 3]], atol=1e-6)
-    assert scene.aabb[0, 2] == pytest.approx(-20, abs=0.1) and scene.aabb[1, 2] == pytest.approx(
-        -3.75, abs=0.1
-    )
+    assert scene.aabb[0, 2] == pytest.approx(-20, abs=0.1) and scene.aabb[1, 2] == pytest.approx(-3.75, abs=0.1)
 
 
 def test_without_depths_the_parallax_ends_it() -> None:
@@ -218,9 +216,7 @@ def test_photos_from_one_place_have_no_depth() -> None:
 # What must not matter
 
 
-@pytest.mark.parametrize(
-    "poses", [around(), by_hand(), looking_down(ball(12, 0.3))], ids=["box", "hand", "forward"]
-)
+@pytest.mark.parametrize("poses", [around(), by_hand(), looking_down(ball(12, 0.3))], ids=["box", "hand", "forward"])
 @pytest.mark.parametrize("scale", [1e-2, 1e3])
 def test_size_and_place_of_the_world_do_not_matter(poses: list[np.ndarray], scale: float) -> None:
     scene = describe(capture_of(poses))
@@ -261,9 +257,7 @@ def test_a_fisheye_sees_as_wide_as_its_angle() -> None:
 def test_lego_is_a_box() -> None:
     scene = describe(read_capture(official_scene("lego")))
     assert scene.kind == "box"
-    assert (scene.aabb[0] < [-0.7, -1.2, -0.7]).all() and (
-        scene.aabb[1] > [0.7, 1.2, 1.1]
-    ).all()  # the model's own box
+    assert (scene.aabb[0] < [-0.7, -1.2, -0.7]).all() and (scene.aabb[1] > [0.7, 1.2, 1.1]).all()  # the model's own box
     assert 1 < scene.near < 2.5 and 5.5 < scene.far < 7
 
 

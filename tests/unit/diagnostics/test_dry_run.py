@@ -172,9 +172,7 @@ def test_the_inner_box_of_an_unbounded_scene() -> None:
     box = make_box(SceneDescription("unbounded", UNIT_BOX.aabb), cameras, None, 0.0, torch.device("cpu"))
     torch.testing.assert_close(checks.world_box(box), UNIT_BOX.aabb)
     check = checks.check_box(box, cameras, 2 * points)
-    assert (
-        check.verdict == "green" and "inner box -1,-1,-1 to 1,1,1" in check.found and "shell" in check.found
-    )
+    assert check.verdict == "green" and "inner box -1,-1,-1 to 1,1,1" in check.found and "shell" in check.found
     check = checks.check_box(box, cameras, 4 * points)
     assert check.verdict == "yellow" and "dataset.aabb" in check.remedy
     assert checks.check_box(box, replace(cameras, c2w=cameras.c2w + 50), points).verdict == "red"
@@ -191,9 +189,7 @@ def test_the_near_plane_of_a_forward_facing_scene() -> None:
     assert checks.world_box(box) is None
     points = torch.rand(1000, 3) + torch.tensor([-0.5, -0.5, -5.0])
     assert checks.check_box(box, cameras, points).verdict == "green"
-    check = checks.check_box(
-        box, cameras, points + torch.tensor([0, 0, 3.5])
-    )  # half of them nearer than the plane
+    check = checks.check_box(box, cameras, points + torch.tensor([0, 0, 3.5]))  # half of them nearer than the plane
     assert check.verdict == "red" and check.remedy == "set sampler.near=0.251"
     assert checks.check_near_far(SamplerConfig(), box, cameras, torch.linspace(3, 5, 100)).verdict == "green"
 

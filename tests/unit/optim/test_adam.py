@@ -20,9 +20,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 def make_field(backend: Backend) -> VoxelMlp:
     torch.manual_seed(0)
-    config = VoxelMlpConfig(
-        feature_channels=4, hidden_width=8, lr_density=0.2, lr_features=0.05, lr_mlp=MLP_RATE
-    )
+    config = VoxelMlpConfig(feature_channels=4, hidden_width=8, lr_density=0.2, lr_features=0.05, lr_mlp=MLP_RATE)
     box = SceneBox(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
     return VoxelMlp(config, box, (4, 4, 4), 0.25, backend)
 

@@ -153,7 +153,7 @@ def test_learning_rates_decay_over_the_run_and_moments_begin_anew_at_a_doubling(
     assert numbers == list(range(STEPS + 1))
     moments = [found[".optimizer.moments.density_grid[1]"] for _, found in seen]
     doubled = UPSAMPLE_STEPS[0] + 1
-    kept = 0.99**UPSAMPLE_STEPS[0]  # had the moments been kept, most of what was in them would still be there
+    kept = 0.99 ** UPSAMPLE_STEPS[0]  # had the moments been kept, most of what was in them would still be there
     assert moments[doubled].sum() < kept * moments[doubled - 1].sum()
 
 

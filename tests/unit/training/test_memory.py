@@ -40,9 +40,7 @@ def test_the_plan_counts_what_is_there() -> None:
     assert (plan.moments, plan.gradients) == (int(2 * VISITED_SHARE * plan.values), plan.values)
     assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
     assert plan.total == 2 * plan.values + plan.moments + plan.images + plan.samples + plan.libraries
-    assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(
-        plan
-    )
+    assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(plan)
 
 
 @pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
