@@ -2,6 +2,7 @@
 # make test     runs the tests of minutes                                 make test ARGS="tests/ops -x"
 # make test-all runs all tests: these, and those that train for longer, start every script or try each page of docs/
 # make docs     builds the site of docs/ into build/docs; a broken link fails it
+# make wheel    packs the last commit as one wheel, for every Python, PyTorch and GPU generation, into build/wheel
 # make clean    removes what these made, except the runs in outputs/
 #
 # All of them install everything into .venv first, once. pip is used as it is configured on this machine: where its index
@@ -15,10 +16,12 @@ ARGS =
 WORKERS = 2
 
 VENV_PYTHON = .venv/bin/python
+WHEEL_ARCHS = 75 80 86 89 90 100 120
+
 PIP_INSTALL = $(VENV_PYTHON) -m pip --disable-pip-version-check install
 PYTEST = OMP_NUM_THREADS=1 $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: train test test-all docs clean
+.PHONY: train test test-all docs wheel clean
 
 train: .venv/.installed
 	@$(VENV_PYTHON) scripts/train.py $(ARGS)
@@ -31,6 +34,10 @@ test-all: .venv/.installed
 
 docs: .venv/.docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
+
+wheel: .venv/.installed
+	@rm -rf build/wheel && mkdir -p build/wheel/tree && git archive HEAD | tar x -C build/wheel/tree
+	@NERF_CUDA_ARCHS="$(WHEEL_ARCHS)" $(VENV_PYTHON) cuda_ext/wheel.py build/wheel build/wheel/tree
 
 .venv/.docs: .venv/.installed
 	$(PIP_INSTALL) --no-build-isolation -e ".[docs]"

@@ -27,7 +27,7 @@ def _load_builder() -> ModuleType:
 
 
 class BuildWithLibrary(build_py):
-    """Makes nerf/ops/libnerf.so before the package's files are gathered, and packs configs/ with them."""
+    """Makes nerf/ops/libnerf.so before the package's files are gathered; packs configs/ and the bundled scene too."""
 
     def run(self) -> None:
         builder = _load_builder()
@@ -37,8 +37,9 @@ class BuildWithLibrary(build_py):
             # Not an Exception: an editable install would turn that into a warning and go on without the library.
             raise SystemExit(f"error: {error}") from None
         super().run()
-        if not self.editable_mode:  # in place, a checkout has them at its top: nerf/cli/help_text.py
-            shutil.copytree("configs", Path(self.build_lib) / "nerf" / "configs", dirs_exist_ok=True)
+        if not self.editable_mode:  # in place, a checkout has them at its top: nerf/files.py
+            for folder, packed in {"configs": "configs", "data/bricks": "scenes/bricks"}.items():
+                shutil.copytree(folder, Path(self.build_lib) / "nerf" / packed, dirs_exist_ok=True)
 
 
 class PlatformWheel(bdist_wheel):

@@ -21,7 +21,7 @@ from nerf.datasets.decoding import image_info, read_all, read_depth, read_images
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, rigid_pose, with_extension
 from nerf.errors import UserError
-from nerf.files import read_json, shown
+from nerf.files import PACKED_SCENES, read_json, shown
 
 SYNTHETIC_NERF = ("chair", "drums", "ficus", "hotdog", "lego", "materials", "mic", "ship")
 
@@ -30,7 +30,8 @@ def find_scene(root: str | None, scene: str, data_dir: Path) -> Path:
     """The folder that holds the scene's transforms_train.json.
 
     An explicit root is the only place searched: itself, then root/scene. Without one, in this order:
-    data_dir/nerf_synthetic/scene, $NERF_DATA/scene, data_dir/scene. Raises UserError listing the places.
+    data_dir/nerf_synthetic/scene, $NERF_DATA/scene, data_dir/scene, the scenes inside an installed package. Raises
+    UserError listing the places.
     """
     unpacked = data_dir / "nerf_synthetic" / scene
     if root is not None:
@@ -39,6 +40,8 @@ def find_scene(root: str | None, scene: str, data_dir: Path) -> Path:
         places = [unpacked, data_dir / scene]
         if os.environ.get("NERF_DATA"):
             places.insert(1, Path(os.environ["NERF_DATA"]).expanduser() / scene)
+        if (PACKED_SCENES / scene).is_dir():
+            places.append(PACKED_SCENES / scene)
     for place in places:
         if (place / "transforms_train.json").is_file():
             return place

@@ -1,0 +1,91 @@
+"""The wheel: its tag is one that indexes take, and its commands run where there is no compiler and no checkout.
+
+PyTorch and the other dependencies are those of the environment that the tests run in; `make wheel-matrix` installs them
+from the index, under the oldest and the newest PyTorch.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def module(name: str) -> ModuleType:
+    """A program of cuda_ext/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "cuda_ext" / f"{name}.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made from a copy of the sources with the library that is built."""
+    if module("build").is_stale():
+        pytest.skip("the native library is not built from these sources")
+    tree = tmp_path_factory.mktemp("tree")
+    for folder in ("nerf", "cuda_ext", "configs", "data/bricks"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copyfile(ROOT / name, tree / name)
+    try:
+        return module("wheel").make_wheel(tree, tmp_path_factory.mktemp("dist"))
+    finally:
+        shutil.rmtree(tree)
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel in it; its folder. The dependencies are seen through a .pth file."""
+    folder = tmp_path_factory.mktemp("clean") / "env"
+    venv.create(folder, with_pip=False)
+    site = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    subprocess.run([*install, "--prefix", str(folder), "--ignore-installed", str(wheel)], check=True)
+    Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+def test_the_wheel_is_one_for_all_and_holds_what_its_commands_need(wheel: Path) -> None:
+    assert "-py3-none-manylinux" in wheel.name and wheel.stat().st_size < 15e6
+    with zipfile.ZipFile(wheel) as content:
+        names = set(content.namelist())
+    assert {"nerf/ops/libnerf.so", "nerf/configs/train.yaml", "nerf/scenes/bricks/transforms_train.json"} <= names
+    assert not [name for name in names if name.startswith(("cuda_ext/", "tests/", "scripts/", "data/"))]
+
+
+def test_its_commands_run_without_compiler_and_checkout(clean: Path, tmp_path: Path) -> None:
+    def nerf(*arguments: str) -> str:
+        program = [str(clean / "bin" / "python"), "-m", "nerf", *arguments]
+        env = {"PATH": str(clean / "bin"), "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+        found = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stdout + found.stderr
+        return found.stdout + found.stderr
+
+    where = nerf("train", "train.steps=60", "dataset.downscale=4", "device=cpu", "hydra.run.dir=run")
+    assert "native" in where
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["psnr"]["mean"] > 14  # 16.1 after 60 steps
+    nerf("render", "run=run", "frames=2", "width=32", "height=32", "hydra.run.dir=frames")
+    assert list((tmp_path / "frames").rglob("*.png"))
+    nerf("evaluate", "run=run", "every=10", "hydra.run.dir=scores")
+    nerf("mesh", "run=run", "hydra.run.dir=mesh")
+    assert (tmp_path / "mesh" / "mesh.glb").stat().st_size > 1000
+    assert str(clean) in nerf("doctor")
+
+
+def test_a_command_of_its_own_is_installed(clean: Path, tmp_path: Path) -> None:
+    env = {"PATH": f"{clean / 'bin'}{os.pathsep}/usr/bin:/bin"}
+    shown = subprocess.run(["nerf", "--help"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout
+    assert "train" in shown and "render" in shown
