@@ -34,11 +34,8 @@ def make_wheel(tree: Path, out: Path) -> Path:
         (wheel,) = Path(raw).glob("*.whl")
         exclude = [option for name in FROM_TORCH for option in ("--exclude", name)]
         out.mkdir(parents=True, exist_ok=True)
-        before = set(out.iterdir())
         _run([sys.executable, "-m", "auditwheel", "repair", *exclude, "-w", str(out.resolve()), str(wheel)], tree)
-    made = sorted(set(out.glob("*manylinux*.whl")) - before) or sorted(
-        out.glob("*manylinux*.whl"), key=lambda path: path.stat().st_mtime
-    )
+    made = sorted(out.glob("*manylinux*.whl"), key=lambda path: path.stat().st_mtime)
     if not made:
         raise WheelError(f"auditwheel left no wheel with a manylinux tag in {out}.")
     size = made[-1].stat().st_size / 1e6
