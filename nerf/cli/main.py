@@ -16,6 +16,7 @@ COMMANDS = {
     "render": "renders a trained run along a path of cameras",
     "evaluate": "scores a trained run again, on any split",
     "mesh": "writes the surface of a trained run as a mesh",
+    "export": "takes a trained run away: a web page, points, a mesh, a volume, cameras",
     "ablate": "takes the optimizations of a training step away one by one",
     "benchmark": "measures operations, the stages of a step, or quality against training seconds",
     "prepare": "makes poses for photos or a video, with COLMAP",
@@ -23,6 +24,8 @@ COMMANDS = {
     "tables": "writes the tables of README.md and docs/ anew from docs/results/data",
     "doctor": "versions, what `auto` chooses and why, a check of every operation; fails where one is broken",
 }
+# Their first word may be the folder of a run: `nerf export outputs/RUN`.
+OF_A_RUN = ("render", "evaluate", "mesh", "export")
 
 
 def main() -> int:
@@ -46,6 +49,8 @@ def main() -> int:
 
 def command(name: str) -> int:
     """Runs the command with the arguments in sys.argv; returns the exit status."""
+    if name in OF_A_RUN and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
+        sys.argv[1] = f"run={sys.argv[1]}"
     with signals.ended_at_once():
         try:
             module = importlib.import_module(f"nerf.cli.{name}")

@@ -29,6 +29,7 @@ CLASSES = {
     "render": "RenderConfig",
     "evaluate": "EvaluateConfig",
     "mesh": "MeshConfig",
+    "export": "ExportConfig",
     "ablate": "AblateScriptConfig",
     "benchmark": "BenchmarkScriptConfig",
 }

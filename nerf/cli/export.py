@@ -1,0 +1,111 @@
+"""Take a trained run away, in a form that other programs open.
+
+    python scripts/export.py outputs/RUN format=web        one HTML file: turn the scene in a browser, without a server
+    python scripts/export.py outputs/RUN format=points     the surface as points with colours and normals: PLY
+    python scripts/export.py outputs/RUN format=mesh       the surface as triangles: GLB (mesh.py has more choices)
+    python scripts/export.py outputs/RUN format=volume     density on its grid, with the box and units: NumPy's .npz
+    python scripts/export.py outputs/RUN format=cameras    the training cameras, as learned: transforms.json
+    python scripts/export.py outputs/RUN format=colmap     the same as COLMAP's text model
+
+Without a run's folder the newest one is taken. The last line printed is the file, or the folder of several files.
+The page of format=web needs WebGL 2; drag to turn, the wheel zooms, and it shows depth and saves pictures.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nerf.cameras.poses import estimate_up
+from nerf.cli.hydra_app import run
+from nerf.cli.open_run import PicturesConfig, open_run
+from nerf.config.settings import setting
+from nerf.errors import UserError
+from nerf.export.camera_files import write_colmap, write_transforms
+from nerf.export.mesh import extract_mesh
+from nerf.export.mesh_files import write_glb
+from nerf.export.points import write_points
+from nerf.export.volume import write_volume
+from nerf.export.web.export import export_web
+from nerf.runs.open_run import OpenRun
+
+
+@dataclass
+class ExportConfig(PicturesConfig):
+    format: str = setting("web", "what is written", choices=("web", "points", "mesh", "volume", "cameras", "colmap"))
+    file: str | None = setting(
+        None, "name of the file, in the folder of the result; none = named by the format", path=True
+    )
+    web_features: int = setting(7, "format=web: features of a voxel that the page keeps", choices=(3, 7, 11))
+    web_width: int = setting(32, "format=web: neurons per layer of the page's network", choices=(16, 32, 64))
+    web_steps: int = setting(3000, "format=web: steps for which that network is trained", low=2)
+
+
+def _web(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+    scene, background = opened.config.dataset.scene, opened.background
+    page = export_web(
+        path, opened.field, opened.sampler, opened.cameras, background, scene,
+        config.web_features, config.web_width, steps=config.web_steps,
+    )  # fmt: skip
+    return f"{page.num_bytes / 1e6:.1f} MB, {page.distilled_psnr:.1f} dB beside the run's own network"
+
+
+def _points(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+    mesh = extract_mesh(opened.field, opened.sampler, opened.cameras)
+    write_points(path, mesh)
+    return f"{len(mesh.vertices)} points"
+
+
+def _mesh(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+    mesh = extract_mesh(opened.field, opened.sampler, opened.cameras)
+    write_glb(path, mesh, estimate_up(opened.cameras.c2w.double().cpu()))
+    return f"{len(mesh.faces)} triangles"
+
+
+def _volume(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+    write_volume(path, opened.field, opened.sampler)
+    return "density of {} x {} x {} vertices".format(*opened.field.resolution)
+
+
+def _cameras(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+    write_transforms(path, opened.cameras, _names(opened))
+    return f"{len(opened.cameras)} cameras"
+
+
+def _colmap(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+    write_colmap(path, opened.cameras, _names(opened))
+    return f"{len(opened.cameras)} cameras"
+
+
+def _names(opened: OpenRun) -> Sequence[str]:
+    """The names of the training images; numbers where the images are not to be found any more."""
+    try:
+        return opened.given_views("train").names
+    except UserError as error:
+        print(f"note: images are named by their numbers: {error}")
+        return [f"{index:04d}.png" for index in range(len(opened.cameras))]
+
+
+# By the setting: the name of the file or folder, and what writes it and tells its size.
+FORMATS: dict[str, tuple[str, Callable[[OpenRun, Path, ExportConfig], str]]] = {
+    "web": ("scene.html", _web),
+    "points": ("points.ply", _points),
+    "mesh": ("mesh.glb", _mesh),
+    "volume": ("volume.npz", _volume),
+    "cameras": ("transforms.json", _cameras),
+    "colmap": ("sparse/0", _colmap),
+}
+
+
+def main(config: ExportConfig, folder: Path, overrides: list[str]) -> None:
+    name, write = FORMATS[config.format]
+    path = folder / (config.file or name)
+    suffix = Path(name).suffix
+    if path.suffix != suffix and suffix:
+        raise UserError(f"file={config.file} does not fit format={config.format}; give a name that ends with {suffix}.")
+    opened = open_run(config)
+    size = write(opened, path, config)
+    print(f"{size}, of {opened.folder}:", path, sep="\n")
+
+
+def command() -> None:
+    run("export", ExportConfig, main, __doc__)

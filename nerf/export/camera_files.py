@@ -1,0 +1,107 @@
+"""The cameras of a run as files that other programs read: transforms.json (instant-ngp, nerfstudio) and COLMAP's text.
+
+Poses that were learned go out as they were learned.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nerf.cameras.cameras import Cameras
+from nerf.errors import UserError
+from nerf.files import replacing
+
+OPENCV_FROM_OPENGL = torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64)  # COLMAP's cameras look along +z, y is down
+
+
+def write_transforms(path: Path, cameras: Cameras, names: Sequence[str]) -> None:
+    """One JSON file: for each camera its image's name, camera to world (OpenGL's axes), intrinsics and lens.
+
+    Raises UserError where it cannot be written.
+    """
+    frames = []
+    for index, name in enumerate(names):
+        width, height = cameras.size(index)
+        fx, fy, cx, cy = cameras.intrinsics[index].double().tolist()
+        model, lens = _lens(cameras, index)
+        pose = [*cameras.c2w[index].double().tolist(), [0.0, 0.0, 0.0, 1.0]]
+        frames.append(
+            {
+                "file_path": name,
+                "camera_model": "OPENCV_FISHEYE" if model == "fisheye" else "OPENCV",
+                **dict(w=width, h=height, fl_x=fx, fl_y=fy, cx=cx, cy=cy),
+                **lens,
+                "transform_matrix": pose,
+            }
+        )
+    with replacing(path) as partial:
+        partial.write_text(json.dumps({"frames": frames}, indent=1) + "\n")
+
+
+def write_colmap(folder: Path, cameras: Cameras, names: Sequence[str]) -> None:
+    """cameras.txt, images.txt and an empty points3D.txt in a folder: COLMAP's text model without points.
+
+    Raises UserError where it cannot be written, and for a lens that COLMAP has no model for.
+    """
+    camera_lines, image_lines = [], []
+    for index, name in enumerate(names):
+        width, height = cameras.size(index)
+        model, numbers = _colmap_camera(cameras, index)
+        camera_lines.append(f"{index + 1} {model} {width} {height} {_joined(numbers)}")
+        c2w = cameras.c2w[index].double()
+        world_to_camera = (c2w[:, :3] * OPENCV_FROM_OPENGL).T
+        moved = -world_to_camera @ c2w[:, 3]
+        pose = _joined([*quaternion(world_to_camera), *moved.tolist()])
+        image_lines += [f"{index + 1} {pose} {index + 1} {name}", ""]  # no points are seen in it
+    files = {"cameras.txt": camera_lines, "images.txt": image_lines, "points3D.txt": []}
+    for name, lines in files.items():
+        with replacing(folder / name) as partial:
+            partial.write_text("".join(f"{line}\n" for line in lines))
+
+
+def quaternion(rotation: Tensor) -> list[float]:
+    """The unit quaternion w, x, y, z, w >= 0, of a rotation matrix [3,3]: an eigenvector (Bar-Itzhack 2000)."""
+    r = rotation.double()
+    xx, yy, zz = r.diagonal().tolist()
+    a, b, c = (r[0, 1] + r[1, 0]).item(), (r[0, 2] + r[2, 0]).item(), (r[1, 2] + r[2, 1]).item()
+    d, e, f = (r[2, 1] - r[1, 2]).item(), (r[0, 2] - r[2, 0]).item(), (r[1, 0] - r[0, 1]).item()
+    matrix = torch.tensor(
+        [[xx - yy - zz, a, b, d], [a, yy - xx - zz, c, e], [b, c, zz - xx - yy, f], [d, e, f, xx + yy + zz]],
+        dtype=torch.float64,
+    )
+    x, y, z, w = torch.linalg.eigh(matrix).eigenvectors[:, -1].tolist()
+    return [w, x, y, z] if w >= 0 else [-w, -x, -y, -z]
+
+
+def _lens(cameras: Cameras, index: int) -> tuple[str, dict[str, float]]:
+    """The model of a camera's lens and its coefficients by name, those that are not zero."""
+    if cameras.lenses is None:
+        return "perspective", {}
+    model = "fisheye" if cameras.lenses.fisheye[index] else "perspective"
+    names = ("k1", "k2", "k3", "k4") if model == "fisheye" else ("k1", "k2", "p1", "p2", "k3", "k4")
+    values = cameras.lenses.coefficients[index].double().tolist()
+    return model, {name: value for name, value in zip(names, values, strict=False) if value != 0}
+
+
+def _colmap_camera(cameras: Cameras, index: int) -> tuple[str, list[float]]:
+    """COLMAP's name of a camera's model, and its parameters."""
+    intrinsics = cameras.intrinsics[index].double().tolist()
+    model, lens = _lens(cameras, index)
+    if model == "fisheye":
+        return "OPENCV_FISHEYE", intrinsics + [lens.get(name, 0.0) for name in ("k1", "k2", "k3", "k4")]
+    if "k4" in lens:
+        raise UserError(
+            "format=colmap has no model for a perspective lens with k4; export format=cameras, whose transforms.json "
+            "has it."
+        )
+    numbers = intrinsics + [lens.get(name, 0.0) for name in ("k1", "k2", "p1", "p2")]
+    if "k3" in lens:
+        return "FULL_OPENCV", [*numbers, lens["k3"], 0.0, 0.0, 0.0]
+    return ("OPENCV", numbers) if lens else ("PINHOLE", intrinsics)
+
+
+def _joined(numbers: Sequence[float]) -> str:
+    return " ".join(f"{number:.17g}" for number in numbers)

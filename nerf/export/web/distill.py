@@ -1,0 +1,141 @@
+"""A small network for a browser, taught by the network of a deferred field.
+
+The network of a run has a hundred neurons per layer and more; a fragment shader evaluates one of 32 at every pixel of
+a frame. The first layer maps the field's features to a few channels without looking at the direction. That map is
+linear, and so is compositing: it can be applied to the vertices instead of the pixels, and only its few channels have
+to be stored.
+
+Legend: P pixels, F channels of the field, K channels that are kept.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from tqdm import tqdm
+
+from nerf.cameras.cameras import Cameras
+from nerf.errors import UserError
+from nerf.export.web.bake import Baked, bake
+from nerf.fields.view_encoding import encode_view, encoding_width
+from nerf.fields.voxel_deferred import SMALLEST_OPACITY, VoxelDeferred
+from nerf.rendering.sampler import RaySampler
+
+FREQUENCIES = 2  # of the view direction: what a small network can use
+PIXELS, BATCH = 1 << 19, 1 << 13
+RATE, LAST_RATE = 3e-3, 1e-4
+OPAQUE = 0.05  # pixels that meet less teach nothing
+
+
+class SmallMlp(nn.Module):
+    """Colours [P,3] from composited features [P,F] and unit directions [P,3]."""
+
+    def __init__(self, features: int, kept: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(features, kept, bias=False)
+        widths = [kept + encoding_width(FREQUENCIES)] + [width] * layers
+        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.color = nn.Linear(width, 3)
+
+    def forward(self, features: Tensor, directions: Tensor) -> Tensor:
+        return self.decode(self.projection(features), directions)
+
+    def decode(self, kept: Tensor, directions: Tensor) -> Tensor:
+        """Colours [P,3] from the kept channels [P,K]."""
+        x = torch.cat([kept, encode_view(directions, FREQUENCIES, encoding_width(FREQUENCIES))], dim=-1)
+        for layer in self.hidden:
+            x = functional.relu(layer(x))
+        return torch.sigmoid(self.color(x))
+
+
+@torch.no_grad()
+def composited(field: VoxelDeferred, sampler: RaySampler, cameras: Cameras, pixels: Tensor) -> tuple[Tensor, ...]:
+    """Mean features [P,F], opacity [P] and unit directions [P,3] of pixels [P], counted over all cameras."""
+    parts = []
+    for some in pixels.split(1 << 15):
+        rays = cameras.rays_through(some, sampler.rays_per_pixel, sampler.backend.ops)
+        _, march = sampler.march(rays, None)
+        grid = field.density_grid_view
+        limits = sampler.config.min_transmittance, sampler.config.min_weight
+        values, opacity, _ = sampler.backend.ops.render_rays(
+            *march, grid.values, grid.shift, grid.scale, *limits, field.composited_grid,
+            sampler.grid_map.space.contraction, rays.per_pixel,
+        )  # fmt: skip
+        opacity = rays.pixel_means(opacity)
+        parts.append((values / opacity.clamp(min=SMALLEST_OPACITY)[:, None], opacity, rays.pixel_directions()))
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+
+def distill(
+    field: VoxelDeferred,
+    sampler: RaySampler,
+    cameras: Cameras,
+    kept: int,
+    width: int,
+    layers: int,
+    steps: int,
+    seed: int = 0,
+) -> tuple[Baked, SmallMlp, float]:
+    """The field as bytes, the small network that decodes them, and its PSNR in dB against the field's own network.
+
+    cameras: those of training; random pixels of theirs are the lessons. Half of the steps train the projection with the
+    network on exact features, the other half train the network on what the bytes composite to.
+    Raises UserError where the cameras meet nothing.
+    """
+    device = field.density_grid.device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    count = cameras.first_pixel(len(cameras))
+    pixels = torch.randint(count, (min(PIXELS, count),), generator=generator, device=device)
+    features, opacity, directions = composited(field, sampler, cameras, pixels)
+    met = (opacity > OPAQUE).nonzero()[:, 0]
+    if len(met) == 0:
+        raise UserError("the scene is empty: no training camera meets anything; train longer, or look at its renders.")
+    pixels, features, opacity, directions = (x[met] for x in (pixels, features, opacity, directions))
+    target = _own_colors(field, features, opacity, directions)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = SmallMlp(features.shape[1], kept, width, layers).to(device)
+    _teach(lambda rows: network(features[rows], directions[rows]), [*network.parameters()], target, opacity, steps // 2,
+           generator)  # fmt: skip
+    baked = bake(field, sampler.occupancy, network.projection.weight.detach())
+    seen, now_opaque, _ = composited(baked.as_field(field), sampler, cameras, pixels)
+    opacity = torch.minimum(opacity, now_opaque)
+    decoder = [*network.hidden.parameters(), *network.color.parameters()]
+    psnr = _teach(lambda rows: network.decode(seen[rows], directions[rows]), decoder, target, opacity, steps // 2,
+                  generator)  # fmt: skip
+    return baked, network, psnr
+
+
+@torch.no_grad()
+def _own_colors(field: VoxelDeferred, features: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
+    """What the field's own network makes of mean features: colours [P,3], unclamped light taken apart from opacity."""
+    parts = zip(features.split(1 << 16), opacity.split(1 << 16), directions.split(1 << 16), strict=True)
+    colors = [field.shade(f * o[:, None], o, d) / o[:, None] for f, o, d in parts]
+    return torch.cat(colors).clamp(0, 1)
+
+
+def _teach(
+    student: Callable[[Tensor], Tensor],
+    parameters: list[nn.Parameter],
+    target: Tensor,
+    opacity: Tensor,
+    steps: int,
+    generator: torch.Generator,
+) -> float:
+    """Adam on the squared error of light (colour times opacity); the PSNR in dB of the last tenth of the steps.
+
+    student: colours [B,3] for rows [B] of the target [P,3].
+    """
+    optimizer = torch.optim.Adam(parameters, lr=RATE)
+    decay = torch.optim.lr_scheduler.ExponentialLR(optimizer, (LAST_RATE / RATE) ** (1 / max(1, steps)))
+    errors = []
+    for _ in tqdm(range(max(1, steps)), desc="distilling", unit="step", leave=False):
+        rows = torch.randint(len(target), (BATCH,), generator=generator, device=target.device)
+        loss = ((student(rows) - target[rows]) * opacity[rows, None]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        decay.step()
+        errors.append(loss.detach())
+    return -10 * torch.stack(errors[-max(1, steps // 10) :]).mean().log10().item()

@@ -1,0 +1,107 @@
+"""From a trained run's field to the page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.poses import estimate_target, estimate_up
+from nerf.errors import UserError
+from nerf.export.web.bake import Baked
+from nerf.export.web.distill import SmallMlp, distill
+from nerf.export.web.page import feature_limits, network_weights, pack, shader, write_page
+from nerf.fields.field import Field
+from nerf.fields.voxel_deferred import VoxelDeferred
+from nerf.rendering.sampler import RaySampler, depth_range
+from nerf.scene.ndc import NdcSpace
+
+
+@dataclass(frozen=True)
+class WebPage:
+    """What was written."""
+
+    num_bytes: int
+    distilled_psnr: float  # dB, of the small network against the run's own, at training pixels
+
+
+def export_web(
+    path: Path,
+    field: Field,
+    sampler: RaySampler,
+    cameras: Cameras,
+    background: Tensor,
+    title: str,
+    channels: int = 7,
+    width: int = 32,
+    layers: int = 2,
+    steps: int = 3000,
+) -> WebPage:
+    """Writes a trained field as one HTML file, which opens from a disk and needs WebGL 2.
+
+    cameras: those of training, any device. background [3]. channels: features of a vertex that are kept, 3, 7 or 11;
+    width, layers: of the network that decodes them; steps: for which it is trained.
+    Raises UserError for a field whose colour is not deferred, a scene that is empty, a path that cannot be written.
+    """
+    if not isinstance(field, VoxelDeferred):
+        raise UserError(
+            f"format=web shows fields whose colour is made once a pixel, and this run's is {field.config.name}; train "
+            "one with field=voxel_deferred."
+        )
+    cameras = cameras.to(field.density_grid.device)
+    baked, network, psnr = distill(field, sampler, cameras, channels, width, layers, steps)
+    data, counts = pack(baked, sampler.occupancy.occupied)
+    header = {"name": title, **counts, **_header(field, sampler, baked, network, cameras, background)}
+    most = int(4 * sum(field.resolution) / sampler.config.step_size_voxels) + 64
+    return WebPage(write_page(path, title, header, shader(network, most), data), psnr)
+
+
+def _header(
+    field: VoxelDeferred, sampler: RaySampler, baked: Baked, network: SmallMlp, cameras: Cameras, background: Tensor
+) -> dict[str, object]:
+    """What the page's programs know of the scene."""
+    space, config = sampler.grid_map.space, sampler.config
+    low, high = baked.density_range
+    feature_low, feature_range = feature_limits(baked)
+    frustum = {"axes": [1, 0, 0, 0, 1, 0, 0, 0, 1], "center": [0, 0, 0], "near": 0, "thickness": 1}
+    if isinstance(space, NdcSpace):
+        frustum = {
+            "axes": space.c2w[:, :3].T.flatten().tolist(),
+            "center": space.c2w[:, 3].tolist(),
+            "near": space.near_plane,
+            "thickness": space.thickness,
+        }
+    return {
+        "resolution": list(field.resolution),
+        "chunks": len(feature_low) // 4,
+        "lower": sampler.grid_map.lower.tolist(),
+        "scale": sampler.grid_map.scale.tolist(),
+        "step": sampler.step_size,
+        "near": max(config.near, space.near),
+        "far": 1e30 if config.far is None else config.far,
+        "minTransmittance": config.min_transmittance,
+        "minWeight": config.min_weight,
+        "density": [low, high - low, field.density_shift, field.density_scale],
+        "featureLow": feature_low,
+        "featureRange": feature_range,
+        "contraction": space.contraction,
+        "frustum": frustum,
+        "depthRange": list(depth_range(sampler, cameras)),
+        "background": background.tolist(),
+        "network": {"weights": network_weights(network)},
+        "start": _start(cameras),
+    }
+
+
+def _start(cameras: Cameras) -> dict[str, object]:
+    """Where the page begins: at the first training camera, around what all of them look at."""
+    c2w = cameras.c2w.double().cpu()
+    (width, height), center = cameras.size(0), c2w[0, :, 3]
+    target, up = estimate_target(c2w), estimate_up(c2w)
+    # In front of the camera, where it looks: the picture begins as that camera's.
+    distance = ((target - center) @ -c2w[0, :, 2]).item()
+    distance = distance if distance > 0 else (target - center).norm().clamp(min=1e-6).item()
+    aimed = center - distance * c2w[0, :, 2]
+    focal = cameras.intrinsics[0, 1].item() / height
+    start = {"center": center.tolist(), "target": aimed.tolist(), "up": up.tolist(), "focal": focal}
+    return {**start, "aspect": width / height}

@@ -1,0 +1,114 @@
+"""The HTML file: everything that the page needs stands in it, so that it opens from a disk without a server."""
+
+import base64
+import gzip
+import html
+import json
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nerf.export.web.bake import Baked
+from nerf.export.web.distill import FREQUENCIES, SmallMlp
+from nerf.files import replacing
+
+BRICK = 8  # vertices of a brick along each axis
+SCRIPTS = ("unpack.js", "renderer.js", "controls.js", "main.js")
+MAX_KEPT = 11  # channels: three textures of four, less density
+
+
+def _asset(name: str) -> str:
+    return (resources.files("nerf.export.web") / name).read_text()
+
+
+def pack(baked: Baked, occupied: Tensor) -> tuple[bytes, dict[str, int]]:
+    """What unpack.js reads, and its counts: bricks of vertices, masks, bricks of cells, planes of differences.
+
+    occupied [X-1,Y-1,Z-1] bool: cells that are marched through.
+    """
+    x, y, z = (part.numpy() for part in torch.unravel_index(baked.rows, baked.resolution))
+    across = [-(-size // BRICK) for size in baked.resolution]
+    brick = (x // BRICK * across[1] + y // BRICK) * across[2] + z // BRICK
+    local = (x % BRICK * BRICK + y % BRICK) * BRICK + z % BRICK
+    order = np.lexsort((local, brick))
+    numbers, where = np.unique(brick[order], return_inverse=True)
+    masks = np.zeros((len(numbers), BRICK**3), np.uint8)
+    masks[where, local[order]] = 1
+    cells = torch.nn.functional.max_pool3d(
+        occupied[None].float().cpu(), BRICK, ceil_mode=True
+    )[0].flatten().nonzero()[:, 0].numpy()  # fmt: skip
+    values = torch.cat([baked.density[:, None], baked.features], dim=1).numpy()[order]
+    planes = np.diff(values.T.astype(np.int16), axis=1, prepend=np.int16(0)).astype(np.uint8)
+    parts = numbers.astype("<u4"), cells.astype("<u4"), np.packbits(masks, axis=1, bitorder="little"), planes
+    counts = {
+        "vertexBricks": len(numbers),
+        "cellBricks": len(cells),
+        "vertices": len(baked.rows),
+        "channels": values.shape[1],
+    }
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts), counts
+
+
+def network_weights(network: SmallMlp) -> list[float]:
+    """Weights as the shader reads them: for each four outputs their biases, then a 4x4 matrix for each four inputs."""
+    numbers: list[Tensor] = []
+    for layer in [*network.hidden, network.color]:
+        weight, bias = layer.weight.detach().cpu(), layer.bias.detach().cpu()
+        rows, columns = (-(-size // 4) * 4 for size in weight.shape)
+        weight = nn.functional.pad(weight, (0, columns - weight.shape[1], 0, rows - weight.shape[0]))
+        bias = nn.functional.pad(bias, (0, rows - len(bias)))
+        for first in range(0, rows, 4):
+            numbers.append(bias[first : first + 4])
+            numbers += [weight[first : first + 4, i : i + 4].T.flatten() for i in range(0, columns, 4)]
+    return [float(f"{value:.7g}") for value in torch.cat(numbers).tolist()]
+
+
+def shader(network: SmallMlp, max_steps: int) -> str:
+    """march.glsl with the sizes of the network and of the walk as constants."""
+    kept, width = network.projection.out_features, network.color.in_features
+    inputs = -(-network.hidden[0].in_features // 4)
+    constants = {
+        "KEPT": kept,
+        "CHUNKS": 1 + -(-max(0, kept - 3) // 4),
+        "FREQUENCIES": FREQUENCIES,
+        "INPUTS": inputs,
+        "WIDTH": width // 4,
+        "WIDEST": max(inputs, width // 4),
+        "LAYERS": len(network.hidden),
+        "MAX_STEPS": max_steps,
+    }
+    version, rest = _asset("march.glsl").split("\n", 1)
+    return "\n".join([version, *(f"#define {name} {value}" for name, value in constants.items()), rest])
+
+
+def feature_limits(baked: Baked) -> tuple[list[float], list[float]]:
+    """Lowest value and range of the features, chunk by chunk of four as the shader's textures hold them."""
+    low, high = baked.feature_range.tolist()
+    ranges = [b - a for a, b in zip(low, high, strict=True)]
+
+    def chunked(values: list[float]) -> list[float]:
+        result = values[:3] + [0.0] * (3 - len(values[:3])) + [0.0]
+        rest = values[3:]
+        return result + rest + [0.0] * (-len(rest) % 4)
+
+    return chunked(low), chunked(ranges)
+
+
+def write_page(path: Path, title: str, header: dict, source: str, data: bytes) -> int:
+    """Writes the page; returns its size in bytes. Raises UserError where it cannot be written."""
+    fields = {
+        "title": html.escape(title),
+        "header": json.dumps(header, separators=(",", ":")).replace("</", "<\\/"),
+        "shader": source,
+        "data": base64.b64encode(gzip.compress(data, 9, mtime=0)).decode(),
+        "script": "\n".join(_asset(name) for name in SCRIPTS),
+    }
+    text = _asset("page.html")
+    for name, value in fields.items():
+        text = text.replace("{{" + name + "}}", value)
+    with replacing(path) as partial:
+        partial.write_text(text)
+    return path.stat().st_size

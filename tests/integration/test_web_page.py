@@ -1,0 +1,158 @@
+"""The page of `export format=web` in a browser: it draws what our renderer draws, and does what its buttons say."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from browser import browser, picture, wait_for
+from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
+from torch import Tensor
+
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.poses import look_at
+from nerf.export.web.export import export_web
+from nerf.images.metrics import psnr
+from nerf.runs.open_run import OpenRun
+from nerf.scene.contraction import ContractedSpace
+from nerf.scene.ndc import NdcSpace
+from nerf.training.state import make_sampler
+
+READ = """
+const bytes = window.nerf.renderer.pixels(...arguments);
+let text = "";
+for (let i = 0; i < bytes.length; i += 4096) text += String.fromCharCode(...bytes.subarray(i, i + 4096));
+return btoa(text);
+"""
+
+
+@pytest.fixture(scope="module")
+def trained() -> OpenRun:
+    config, state = tiny_state(tiny_config("voxel_deferred"))
+    run_to(config, state, STEPS)
+    cameras = tiny_images().cameras
+    return OpenRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
+
+
+def written(run: OpenRun, folder: Path) -> Path:
+    path = folder / "scene.html"
+    export_web(path, run.field, run.sampler, run.cameras, torch.ones(3), "a <scene>", steps=400)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(trained: OpenRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with browser() as driver:
+        opened(driver, written(trained, tmp_path_factory.mktemp("page")))
+        yield driver
+
+
+def opened(driver: Any, path: Path) -> None:
+    driver.get(path.as_uri())
+    wait_for(lambda: driver.execute_script("return 'nerf' in window || !message.textContent.startsWith('loading')"))
+    assert driver.execute_script("return 'nerf' in window"), driver.find_element("id", "message").text
+
+
+def drawn(driver: Any, cameras: Cameras, index: int, rays: int) -> Tensor:
+    (width, height), c2w = cameras.size(index), cameras.c2w[index]
+    camera = {
+        "axes": c2w[:, :3].T.tolist(),
+        "center": c2w[:, 3].tolist(),
+        "intrinsics": cameras.intrinsics[index].tolist(),
+    }
+    return picture(driver.execute_script(READ, camera, width, height, rays), width, height)
+
+
+def worst_psnr(driver: Any, run: OpenRun, cameras: Cameras) -> float:
+    """The least PSNR in dB of pictures in the browser beside our own, over a white background."""
+    rays = run.sampler.rays_per_pixel
+    pairs = [(drawn(driver, cameras, i, rays), run.render(cameras, i).rgb.clamp(0, 1)) for i in range(len(cameras))]
+    return min(psnr(found, expected) for found, expected in pairs)
+
+
+def test_the_browser_draws_what_we_draw(page: Any, trained: OpenRun) -> None:
+    assert worst_psnr(page, trained, trained.cameras[:3].resized(width=80)) >= 43
+
+
+def test_its_title_is_text(page: Any) -> None:
+    assert page.title == "a <scene>"
+
+
+def test_a_drag_turns_the_camera_and_a_double_click_brings_it_back(page: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    def center() -> list[float]:
+        return page.execute_script("return window.nerf.orbit.center")
+
+    start = center()
+    canvas = page.find_element("id", "view")
+    ActionChains(page).drag_and_drop_by_offset(canvas, 60, 20).perform()
+    wait_for(lambda: center() != start)
+    turned = center()
+    assert sum(x * x for x in turned) == pytest.approx(sum(x * x for x in start), rel=0.05)  # around the scene
+    ActionChains(page).double_click(canvas).perform()
+    wait_for(lambda: center() == start)
+
+
+def test_it_rests_in_full_and_shows_depth(page: Any) -> None:
+    """At rest the canvas has its full size; the button goes through the kinds of picture."""
+    size = page.execute_script("return [nerf.canvas.clientWidth, nerf.canvas.clientHeight].join(' x ')")
+    wait_for(lambda: page.find_element("id", "state").text == size)
+    page.find_element("id", "mode").click()
+    assert page.execute_script("return window.nerf.mode") == 1
+    wait_for(lambda: page.find_element("id", "state").text == size)
+    page.find_element("id", "mode").click()
+    page.find_element("id", "mode").click()
+    assert page.execute_script("return window.nerf.mode") == 0
+
+
+def test_the_canvas_follows_the_window(page: Any) -> None:
+    page.set_window_size(420, 400)
+    wait_for(lambda: page.execute_script("return nerf.canvas.width === Math.round(innerWidth * devicePixelRatio)"))
+    page.set_window_size(320, 240)
+
+
+def test_a_browser_without_webgl_is_told_so(trained: OpenRun, tmp_path: Path) -> None:
+    path = written(trained, tmp_path)
+    text = path.read_text().replace('getContext("webgl2"', 'getContext("none"')
+    path.write_text(text)
+    with browser() as driver:
+        driver.get(path.as_uri())
+        wait_for(lambda: "WebGL 2" in driver.find_element("id", "message").text)
+
+
+def warped(run: OpenRun, space: NdcSpace | ContractedSpace) -> OpenRun:
+    """The same values at the vertices, in another space: what was learned in a box is a scene there too."""
+    box = replace(run.field.box, space=space)
+    if isinstance(space, NdcSpace):
+        box = replace(box, aabb=torch.tensor([[-0.5, -0.5, 0.0], [0.5, 0.5, space.thickness]]))
+    run.field.box = box
+    run.field.set_resolution(run.field.resolution)
+    sampler = replace(
+        run.sampler, grid_map=run.field.grid_map, step_size=run.config.sampler.step_size_voxels * run.field.voxel_size
+    )
+    return replace(run, sampler=sampler)
+
+
+@pytest.mark.parametrize("kind", ["forward", "unbounded"])
+def test_warped_scenes_are_drawn_alike(kind: str, tmp_path: Path) -> None:
+    config, state = tiny_state(tiny_config("voxel_deferred"))
+    run_to(config, state, STEPS)
+    cameras = tiny_images().cameras
+    run = OpenRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
+    center = torch.tensor([0.0, 0.0, 4.0])
+    pose = look_at(center, torch.zeros(3), torch.tensor([0.0, 1.0, 0.0]))
+    if kind == "forward":
+        space = NdcSpace(pose, near_plane=2.0, thickness=1.0, near=0.1)
+    else:
+        space = ContractedSpace(torch.zeros(3), torch.full((3,), 0.5), contraction=1.0, near=0.1)
+    run = warped(run, space)
+    poses = torch.stack([look_at(center + shift, torch.zeros(3), pose[:, 1]) for shift in 0.4 * torch.randn(4, 3)])
+    seen = Cameras(poses, torch.tensor([[40.0, 40.0, 24.0, 24.0]]).expand(4, 4), 48, 48)
+    run = replace(run, cameras=seen, given_cameras=seen)
+    assert run.render(seen, 0).opacity.mean() > 0.05
+    with browser() as driver:
+        opened(driver, written(run, tmp_path))
+        assert worst_psnr(driver, run, seen[:2]) >= 43
