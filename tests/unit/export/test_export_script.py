@@ -78,9 +78,7 @@ def test_mistakes_are_answered(
     assert expected in message and "Traceback" not in message
 
 
-def test_only_deferred_color_makes_a_page(
-    call: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_deferred_color_makes_a_page(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     config, state = tiny_state(tiny_config("voxel_sh"))
     run_to(config, state, 10)
     Path("sh").mkdir()
