@@ -39,7 +39,7 @@ STAGES = {
     "composite": ("nerf::composite_rays",),
     "MLP": ("Bf16Mlp", "aten::linear"),
     "distortion": ("nerf::distortion_loss", "nerf::distortion_loss_backward"),
-    "MLP backward": ("HalfMlpBackward", "AddmmBackward0", "ReluBackward0"),
+    "MLP backward": ("Bf16MlpBackward", "AddmmBackward0", "ReluBackward0"),
     "composite backward": ("nerf::composite_rays_backward",),
     "basis backward": ("nerf::contract_basis_backward",),
     "interpolate backward": ("nerf::interpolate_trilinear_grad", "nerf::interpolate_trilinear_backward"),
