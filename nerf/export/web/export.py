@@ -35,12 +35,12 @@ def export_web(
     channels: int = 7,
     width: int = 32,
     layers: int = 2,
-    steps: int = 3000,
+    steps: int | None = None,
 ) -> WebPage:
     """Writes a trained field as one HTML file, which opens from a disk and needs WebGL 2.
 
     cameras: those of training, any device. background [3]. channels: features of a vertex that are kept, 3, 7 or 11;
-    width, layers: of the network that decodes them; steps: for which it is trained.
+    width, layers: of the network that decodes them; steps: for which it is trained, None: distill.STEPS.
     Raises UserError for a field whose colour is not deferred, a scene that is empty, a path that cannot be written.
     """
     if not isinstance(field, VoxelDeferred):
