@@ -114,7 +114,7 @@ class Row:
         """Back to the start, in the same memory."""
         self.state.field.load_state_dict(self.start.field["field"])
         self.state.optimizer.load_state_dict(self.start.optimizer)
-        self.state.optimizer.visit(self.state.optimizer.vertex_rows)
+        self.state.optimizer.set_active(self.state.optimizer.active_vertices)
 
     def backward(self, batch: Batch) -> tuple[Tensor, RaySamples, RaySamples]:
         """The first part of a step: loss (detached), samples, visible ones. The field has its gradients."""

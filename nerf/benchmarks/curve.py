@@ -91,7 +91,7 @@ def measure_run(
 
 def _score(run: TrainingRun, test: PosedImages, every: int, with_lpips: bool = False) -> Scores:
     color = run.state.background.eval(run.state.field.backend.device)
-    views = run.open().placed(test, run.config.evaluation.split, every)
+    views = run.open().align_views(test, run.config.evaluation.split, every)
     return evaluate(run.state.field, make_sampler(run.config, run.state), views, color, every, with_lpips=with_lpips)
 
 

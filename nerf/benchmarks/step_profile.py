@@ -124,7 +124,7 @@ def draw_batch(run: TrainingRun) -> Batch:
     sampler = make_sampler(run.config, state)
     rays, jitter = state.batches.draw_rays(pixels, state.rays_per_pixel)
     samples = visible_samples(field, sampler, rays, jitter)
-    visited = state.optimizer.vertex_rows
+    visited = state.optimizer.active_vertices
     return Batch(
         pixels=pixels,
         rays=len(rays),
@@ -139,7 +139,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     """What each stage needs for the batch at least, in the order of STAGES."""
     config, state = run.config, run.state
     p, r, m, v, c = batch.pixels, batch.rays, batch.samples, batch.vertices, batch.channels
-    grids, composited = _grids(run), state.field.composited_grid
+    grids, composited = _grids(run), state.field.deferred_grid
     of_samples, of_rays, points = FLOAT * m, LONG * (r + 1), 3 * FLOAT * m
     shown = 3 if composited is None else composited.shape[-1]  # channels of what is composited
     functions = grids[1].shape[-1] // 3  # of the harmonics
@@ -156,7 +156,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     turn = 0 if smooth or loss.tv_everywhere == 0 else batch.visited // TV_SUBSETS  # vertices
     # Gradients are looked at on all vertices that are visited; the rest is read and written where there is one.
     dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
-    listed = 0 if state.optimizer.vertex_rows is None else LONG * batch.visited * len(grids)
+    listed = 0 if state.optimizer.active_vertices is None else LONG * batch.visited * len(grids)
     cells = math.prod(n - 1 for n in state.field.resolution)
     composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {

@@ -1,1 +1,1 @@
-"""What is learned of the cameras beside the scene: poses and exposure."""
+"""Camera calibration: learned poses, learned exposure, alignment of poses."""

@@ -1,8 +1,8 @@
-"""The exposure of each photo: a gain and a bias for each colour, learned while training, fitted for a score.
+"""Exposure of the photos: a gain and a bias per colour channel, learned in training or fitted for evaluation.
 
-A photo is modelled as gain * rendering + bias where it shows the scene; what this program blends in behind transparent
-pixels has no exposure. Learned ones are relative to their mean over all images, or the scene could grow darker while
-every gain grows.
+A photo is modelled as gain * rendering + bias in its opaque part; the background behind transparent pixels has no
+exposure. Learned exposures are relative to their mean over all images. Otherwise the brightness of the scene would be
+undetermined.
 
 Legend: R rays, I images, H W pixels.
 """
@@ -20,8 +20,8 @@ from nerf.optim.adam import MaskedAdam, ParameterGroup
 from nerf.optim.clock import RunClock
 
 LR_DECAY = 0.1  # over the run, exponential
-RIDGE = 1e-6  # keeps the fit at no change where there is nothing to fit
-MAX_PIXELS = 1 << 18  # of a view, which tell whether its exposure is another one
+RIDGE = 1e-6  # regularizes the fit towards gain 1 and bias 0
+MAX_PIXELS = 1 << 18  # per view, for the exposure gain
 
 
 class Exposure(nn.Module):
@@ -39,62 +39,63 @@ class Exposure(nn.Module):
         return [ParameterGroup("values", self.values, (self.config.lr,))]
 
     def forward(self, rgb: Tensor, alpha: Tensor, image: Tensor) -> Tensor:
-        """What the photos would show of rendered colours rgb [R,3]; alpha [R,1] of the photos, image [R] int64."""
+        """Rendered colours rgb [R,3] with the exposure of their photos; alpha [R,1] of the photos, image [R] int64."""
         relative = self.values - self.values.mean(0)
         log_gain, bias = take_rows(relative, image, self.backend).chunk(2, dim=-1)
         return exposed(rgb, alpha, log_gain.exp(), bias)
 
-    def advance(self, clock: RunClock) -> None:
-        """Sets the learning rate of a run that has come so far; called outside of a CUDA graph."""
+    def set_progress(self, clock: RunClock) -> None:
+        """Sets the learning rate for the clock's progress. Call it outside of a CUDA graph."""
         self.optimizer.decay.fill_(LR_DECAY**clock.progress)
 
-    def step(self, taken: Tensor | None = None) -> None:
-        """One step of Adam with the gradients in place, which are dropped. taken: see MaskedAdam.step."""
-        self.optimizer.step(taken)
+    def step(self, apply: Tensor | None = None) -> None:
+        """One Adam step with the current gradients, which are then dropped. apply: see MaskedAdam.step."""
+        self.optimizer.step(apply)
 
 
 def exposed(rgb: Tensor, alpha: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    """gain * rgb + bias on the share alpha of each pixel that is photo, rgb on the rest. Shapes [...,3] and [...,1]."""
+    """alpha * (gain * rgb + bias) + (1 - alpha) * rgb, for rgb [...,3] and alpha [...,1] of the photo."""
     return rgb + alpha * ((gain - 1) * rgb + bias)
 
 
-def fit(rgb: Tensor, truth: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """The gain [3] and bias [3] that bring a rendering rgb [...,3] closest to a photo truth [...,3], alpha [...,1].
+def fit(rgb: Tensor, target: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """The gain [3] and bias [3] that fit a rendering rgb [...,3] to a photo target [...,3] with alpha [...,1].
 
-    Least squares of truth - exposed(rgb, alpha, gain, bias), colour by colour.
+    Least squares of target - exposed(rgb, alpha, gain, bias), per colour channel.
     """
-    rgb, truth, alpha = (x.double().flatten(0, -2) for x in (rgb, truth, alpha))
+    rgb, target, alpha = (x.double().flatten(0, -2) for x in (rgb, target, alpha))
     columns = torch.stack([alpha * rgb, alpha.expand_as(rgb)], dim=-1).transpose(0, 1)  # [3,N,2]
     normal = columns.mT @ columns + RIDGE * torch.eye(2, dtype=rgb.dtype, device=rgb.device)
-    right = columns.mT @ (truth - rgb).T[:, :, None]
+    right = columns.mT @ (target - rgb).T[:, :, None]
     change, bias = torch.linalg.solve(normal, right)[:, :, 0].unbind(-1)
     return (1 + change).float(), bias.float()
 
 
-def fit_left_score_right(rgb: Tensor, truth: Tensor, alpha: Tensor, counts: Tensor | None = None) -> Tensor:
-    """A rendering rgb [H,W,3] with the exposure that its left half fits, for its right half to be scored.
+def fit_left_score_right(rgb: Tensor, target: Tensor, alpha: Tensor, counts: Tensor | None = None) -> Tensor:
+    """A rendering rgb [H,W,3] with the exposure that is fitted on its left half, so that the right half can be scored.
 
-    counts [H,W] bool: the pixels that the fit looks at; None: all.
+    counts [H,W] bool: the pixels that enter the fit; None: all.
     """
     half = rgb.shape[1] // 2
-    left = [x[:, :half] if counts is None else x[:, :half][counts[:, :half]] for x in (rgb, truth, alpha)]
+    left = [x[:, :half] if counts is None else x[:, :half][counts[:, :half]] for x in (rgb, target, alpha)]
     gain, bias = fit(*left)
     return exposed(rgb, alpha, gain, bias)
 
 
-def fitting_gain(rgb: Tensor, truth: Tensor, alpha: Tensor, counts: Tensor | None = None) -> float:
-    """How many dB nearer to its photo the right half of a rendering rgb [H,W,3] is with the exposure of the left half.
+def fitting_gain(rgb: Tensor, target: Tensor, alpha: Tensor, counts: Tensor | None = None) -> float:
+    """The exposure gain: increase in PSNR, in dB, of the right half of a rendering rgb [H,W,3] when its exposure is
+    fitted on the left half.
 
-    About 0 where the photo is exposed as those that were trained on. counts: see fit_left_score_right; 0 where half of
-    the view has no pixel that counts. Of large views it looks at every so-manieth pixel.
+    About 0 if the photo has the exposure of the training photos, and 0 if the mask hides one half of the view. counts:
+    see fit_left_score_right. Large views are subsampled to about MAX_PIXELS pixels.
     """
     step = math.ceil(math.sqrt(rgb.shape[0] * rgb.shape[1] / MAX_PIXELS))
-    rgb, truth, alpha = (x[::step, ::step] for x in (rgb, truth, alpha))
+    rgb, target, alpha = (x[::step, ::step] for x in (rgb, target, alpha))
     counts = None if counts is None else counts[::step, ::step]
     half = rgb.shape[1] // 2
     right = None if counts is None else counts[:, half:]
     if half == 0 or (counts is not None and not (counts[:, :half].any() and right.any())):
         return 0.0
-    fitted = fit_left_score_right(rgb, truth, alpha, counts)
-    before, after = (metrics.psnr(x[:, half:], truth[:, half:], right) for x in (rgb, fitted))
+    fitted = fit_left_score_right(rgb, target, alpha, counts)
+    before, after = (metrics.psnr(x[:, half:], target[:, half:], right) for x in (rgb, fitted))
     return after - before

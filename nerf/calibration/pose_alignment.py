@@ -1,4 +1,4 @@
-"""Poses against poses: perturbing them for experiments, aligning two sets of them, and measuring what is left.
+"""Comparison of poses: alignment of two sets of poses, the remaining errors, and perturbation for experiments.
 
 Legend: I cameras.
 """
@@ -17,7 +17,7 @@ from nerf.config.schema import PosesConfig
 
 ALIGNMENT_ROUNDS = 20
 VIEW_ROUNDS = 100
-EXACT = 1e-20  # squared misfits that are rounding
+EXACT = 1e-20  # squared misfits below this are rounding errors
 OUTLYING = 3.0  # times the median misfit
 
 
@@ -30,7 +30,7 @@ class Similarity:
     translation: Tensor  # [3] float64
 
     def applied(self, cameras: Cameras) -> Cameras:
-        """The cameras, moved; they see a scene that is moved alike as they saw it before."""
+        """The transformed cameras. They see the transformed scene as the original cameras see the original scene."""
         c2w = cameras.c2w.double()
         center = self.scale * c2w[:, :, 3] @ self.rotation.T + self.translation
         moved = torch.cat([self.rotation @ c2w[:, :, :3], center[:, :, None]], dim=-1)
@@ -39,13 +39,13 @@ class Similarity:
 
 @dataclass(frozen=True)
 class PoseErrors:
-    """How far poses are from the given ones once they are aligned, camera by camera."""
+    """Errors of aligned poses against the given ones, per camera."""
 
     rotation: list[float]  # degrees
     translation: list[float]  # world units of the given poses
 
     def summary(self) -> dict[str, float]:
-        """Plain values for metrics.json: means."""
+        """Means and maxima as plain values, for metrics.json."""
         count = len(self.rotation)
         return {
             "rotation_degrees": sum(self.rotation) / count,
@@ -56,11 +56,11 @@ class PoseErrors:
 
 
 def align(given: Cameras, learned: Cameras) -> Similarity:
-    """The similarity that takes given poses to learned ones, whatever a few of them do.
+    """The similarity that maps given poses to learned ones, robust against outliers.
 
-    A scene and its cameras can be learned anywhere, turned and at another size. By least squares a single camera that
-    was never found again would shift all the others by its share: cameras weigh the less the worse they fit
-    (iteratively reweighted least squares, Holland and Welsch 1977, with Cauchy's weights).
+    Learned scenes and cameras are determined only up to a similarity. In plain least squares, one camera with a wrong
+    pose would distort the alignment of all. So cameras that fit badly get small weights (iteratively reweighted least
+    squares, Holland and Welsch 1977, with Cauchy weights).
     """
     source, target = given.c2w.double().cpu(), learned.c2w.double().cpu()
     weights = torch.ones(len(given), dtype=torch.float64)
@@ -75,7 +75,7 @@ def align(given: Cameras, learned: Cameras) -> Similarity:
 
 
 def _misfits(source: Tensor, target: Tensor, fit: Similarity) -> Tensor:
-    """How badly each pose [I,3,4] fits, squared: its axes in radians, its centre in units of the centres' spread."""
+    """Squared misfit of each pose [I,3,4]: axes in radians, centres in units of the centres' spread, [I]."""
     axes = (fit.rotation @ source[:, :, :3] - target[:, :, :3]).square().sum((1, 2)) / 2
     spread = fit.scale**2 * (source[:, :, 3] - source[:, :, 3].median(0).values).square().sum(-1).median()
     if spread == 0:
@@ -85,10 +85,10 @@ def _misfits(source: Tensor, target: Tensor, fit: Similarity) -> Tensor:
 
 
 def _least_squares(source: Tensor, target: Tensor, weights: Tensor) -> Similarity:
-    """The similarity from poses [I,3,4] to others (Umeyama 1991), weights [I] adding up to 1.
+    """The least-squares similarity from source to target poses [I,3,4] (Umeyama 1991), weights [I] with sum 1.
 
-    Centres count in units of their spread and axes count too, so that cameras in one place or on one line determine the
-    rotation as well.
+    Centres, in units of their spread, and axes both enter the fit. So cameras at one point or on one line determine the
+    rotation, too.
     """
     from_mean, to_mean = weights @ source[:, :, 3], weights @ target[:, :, 3]
     centers, moved = source[:, :, 3] - from_mean, target[:, :, 3] - to_mean
@@ -104,13 +104,14 @@ def _least_squares(source: Tensor, target: Tensor, weights: Tensor) -> Similarit
 
 
 def align_views(start: Similarity, given: Rays, learned: Rays, distances: Tensor, cameras: Tensor) -> Similarity:
-    """align, made finer by what cameras see: takes things from where given cameras see them to where learned ones do.
+    """Refines the result of align by scene points: maps points on the given cameras' rays to those on the learned ones.
 
-    A camera that turns a little and moves a little may see the same as before; photos do not tell the two apart. align
-    knows the poses alone and takes both for errors, which add up to a turn and a size where all do it alike.
+    A small rotation and a small translation of a camera can have nearly the same effect on its image, so photos do not
+    separate them well. align sees poses only and treats both as errors. If these are alike in all cameras, they add up
+    to a wrong rotation and scale of the scene.
 
-    start: what align found. given, learned: rays [N] through the same pixels. distances [N]: along the learned rays to
-    what they meet. cameras [N] int64: whose rays they are; a camera whose points fit badly counts little.
+    start: the result of align. given, learned: rays [N] through the same pixels. distances [N]: along the learned rays
+    to the surface, world units. cameras [N] int64: the camera of each ray; cameras that fit badly get small weights.
     """
     centers, along = given.origins.double(), distances.double()[:, None]
     before, targets = along * given.directions.double(), learned.origins.double() + along * learned.directions.double()
@@ -118,7 +119,7 @@ def align_views(start: Similarity, given: Rays, learned: Rays, distances: Tensor
     of_camera, points = torch.ones(count, dtype=torch.float64), torch.bincount(cameras, minlength=count).clamp(min=1)
     fit = start
     for _ in range(VIEW_ROUNDS):
-        weights = of_camera[cameras][:, None] / along.square()  # an angle counts, not a length
+        weights = of_camera[cameras][:, None] / along.square()  # errors as angles, not as lengths
         weights = weights / weights.sum()
         sources = fit.scale * centers + before
         from_mean, to_mean = (weights * sources).sum(0), (weights * targets).sum(0)
@@ -135,7 +136,7 @@ def align_views(start: Similarity, given: Rays, learned: Rays, distances: Tensor
 
 
 def _scaled(turned: Tensor, moved: Tensor, weights: Tensor, rotation: Tensor) -> Similarity:
-    """The similarity with this rotation whose scale and translation take points [N,3] that are turned to moved ones."""
+    """The similarity with this rotation that maps points, given after the rotation (turned [N,3]), to moved [N,3]."""
     from_mean, to_mean = (weights * turned).sum(0), (weights * moved).sum(0)
     spread = (weights * (turned - from_mean).square()).sum()
     shared = (weights * (turned - from_mean) * (moved - to_mean)).sum()
@@ -144,18 +145,18 @@ def _scaled(turned: Tensor, moved: Tensor, weights: Tensor, rotation: Tensor) ->
 
 
 def _vanishes(spread: Tensor, mean: Tensor) -> bool:
-    """Whether a mean square of distances from the mean [3] is rounding, beside that from the origin."""
+    """Whether the mean squared distance from the mean [3] is only rounding, compared with that from the origin."""
     return bool(spread <= EXACT * (spread + mean @ mean))
 
 
 def _proper(covariance: Tensor) -> Tensor:
-    """The rotation that fits a covariance [3,3] best, no reflection (Umeyama 1991)."""
+    """The rotation, without reflection, that fits a covariance [3,3] best (Umeyama 1991)."""
     u, _, vh = torch.linalg.svd(covariance)
     return u @ torch.diag(torch.tensor([1.0, 1.0, torch.det(u @ vh).sign().item()], dtype=torch.float64)) @ vh
 
 
 def pose_errors(given: Cameras, learned: Cameras) -> PoseErrors:
-    """Rotation and translation errors of learned poses, the given ones being right, after their alignment."""
+    """Rotation and translation errors of learned poses after alignment with the given ones, which are the reference."""
     fit = align(learned, given).applied(learned)
     one, other = given.c2w.double().cpu(), fit.c2w.double().cpu()
     angles = rotation_angle(one[:, :, :3].mT @ other[:, :, :3]) * 180 / math.pi
@@ -163,11 +164,11 @@ def pose_errors(given: Cameras, learned: Cameras) -> PoseErrors:
 
 
 def perturbed(cameras: Cameras, config: PosesConfig, seed: int) -> Cameras:
-    """Cameras [I] with the errors that the config asks for; the same ones for the same seed.
+    """Cameras [I] with the pose errors of the config; deterministic for a seed.
 
-    perturb_degrees turns each camera about its own centre by that angle, about an axis of any direction;
-    perturb_translation moves its centre in any direction by that share of its distance to the scene; perturb_sigma puts
-    an SE(3) increment with six normal numbers of that deviation, radians and world units, before world-to-camera
+    perturb_degrees: rotation of each camera about its centre by this angle, about a random axis. perturb_translation:
+    displacement of its centre in a random direction, as a fraction of its distance to the scene. perturb_sigma:
+    standard deviation of the six numbers of an SE(3) increment, radians and world units, applied before world-to-camera
     (Lin et al. 2021, section 4.2).
     """
     if not (config.perturb_degrees or config.perturb_translation or config.perturb_sigma):

@@ -1,19 +1,19 @@
-"""Cameras that are learned with the scene (BARF, Lin et al. 2021): bounded SE(3) increments on given poses.
+"""Pose refinement: camera poses that are learned with the scene (BARF, Lin et al. 2021), as bounded SE(3) increments.
 
-An increment moves its camera about the point that it looks at, as far away as the middle of the scene: a rotation then
-turns the scene in the image and a translation shifts it. About the camera's own centre both would shift it, and Adam,
-which scales each number on its own, would zigzag between them. Increments are in the camera's axes, angles in radians
-and translations as shares of the distance to the scene, and a step of any number moves the image by about as much: one
-learning rate serves every number and every scene.
+Pivot. An increment moves its camera about a point in front of it, at the distance of the scene's middle. Then a
+rotation turns the scene in the image and a translation shifts it. About the camera's own centre, both would shift it,
+and Adam, which scales each number separately, would zigzag between them. Increments are in the camera's axes: angles in
+radians, translations as fractions of the distance to the scene. A step of any of the six numbers moves the image by
+about the same amount, so one learning rate serves all numbers and scenes.
 
-Until poses have settled, colour does not see the direction (Field.view_weight): else every camera gets the colours that
-hide its error, and nothing pulls it any more.
+View dependence. Until poses have settled, colour does not depend on the direction (Field.view_weight). Otherwise each
+camera would get colours that hide its pose error, and its gradient would vanish.
 
-A scene that has long learned from wrong poses explains the photos with fog that holds them fast: in a box poses move
-from the first step on, and after PosesConfig.warmup_steps as fast as they ever will, however long the run.
+Schedule. A scene that is trained long with wrong poses explains the photos by fog, which then holds the poses. So in a
+box poses move from the first step, and at full rate after PosesConfig.warmup_steps, however long the run is.
 
-Samples keep their place t along the ray: positions differentiate through the ray's origin and direction. Colour takes
-the direction as given: that a surface looks different from elsewhere says little about where the camera is.
+Gradients. Samples keep their t along the ray, and positions are differentiated through the ray's origin and direction.
+The view direction of colour is detached: it carries little information about the pose.
 
 Legend: R rays, I cameras.
 """
@@ -35,21 +35,21 @@ from nerf.optim.adam import MaskedAdam, ParameterGroup
 from nerf.optim.clock import RunClock
 from nerf.scene.box import SceneBox
 
-MAX_LENS_SHIFT = 0.2  # of intrinsics: as the logarithm of the focal length, and as a share of it
-SETTLING = 0.2  # share of the run over which poses come to rest, so that the scene is sharp where they end
-VIEW_RISE = 0.1  # share of the run over which colour comes to see the direction
+MAX_LENS_SHIFT = 0.2  # bound of the intrinsics' correction: log focal length, and principal point in focal lengths
+SETTLING = 0.2  # fraction of the run at its end in which the rate falls to 0, so that the scene becomes sharp
+VIEW_RISE = 0.1  # fraction of the run in which the weight of the view direction rises from 0 to 1
 
 
 class PoseRefinement(nn.Module):
-    """The increments of I cameras, and on request one correction of the intrinsics that all of them share."""
+    """The pose increments of I cameras and, optionally, one correction of the intrinsics for all cameras."""
 
     def __init__(
         self, cameras: Cameras, radius: float, config: PosesConfig, backend: Backend, keep_scale: bool = True
     ) -> None:
-        """cameras: as given, on the backend's device. radius: of the scene, world units (scene_radius).
+        """cameras: the given ones, on the backend's device. radius: of the scene, world units (scene_radius).
 
-        keep_scale: the cameras do not all draw back together. Where the scene is learned too it would follow: nothing
-        tells its size, and a larger one has finer voxels.
+        keep_scale: fixes the cameras' mean distance to the scene. If the scene is learned too, its scale is
+        undetermined and would drift, because a larger scene has finer voxels.
         """
         super().__init__()
         self.given, self.config, self.backend, self.keep_scale = cameras, config, backend, keep_scale
@@ -59,7 +59,7 @@ class PoseRefinement(nn.Module):
         self.units = torch.stack([angle, angle, angle, one, one, angle], dim=-1)
         self.increments = nn.Parameter(cameras.c2w.new_zeros(len(cameras), 6))
         self.lens = nn.Parameter(cameras.c2w.new_zeros(1, 4)) if config.intrinsics else None
-        # Made here, for a recorded step cannot take numbers from the host.
+        # Tensors, because a captured step cannot read numbers from the host.
         self.limits = cameras.c2w.new_tensor([math.radians(config.max_rotation)] * 3 + [config.max_translation] * 3)
         self.backward_axis = cameras.c2w.new_tensor([0.0, 0.0, 1.0])
         self.view_weight = cameras.c2w.new_zeros(1)
@@ -72,18 +72,18 @@ class PoseRefinement(nn.Module):
             groups.append(ParameterGroup("lens", self.lens, (self.config.lr_intrinsics,)))
         return groups
 
-    def advance(self, clock: RunClock) -> None:
-        """Sets the learning rates of a run that has come so far; called outside of a CUDA graph."""
+    def set_progress(self, clock: RunClock) -> None:
+        """Sets learning rates and view_weight for the clock's progress. Call it outside of a CUDA graph."""
         config, progress = self.config, clock.progress
-        share = max(0.0, (progress - config.start) / (1 - config.start))
-        moving = max(_part(share, config.warmup), _part(clock.step, config.warmup_steps))
-        moving = moving if progress >= config.start else 0.0
-        settling = min(1.0, (1 - share) / SETTLING)
-        self.optimizer.decay.fill_(moving * settling * config.lr_decay**share)
+        fraction = max(0.0, (progress - config.start) / (1 - config.start))
+        rise = max(_part(fraction, config.warmup), _part(clock.step, config.warmup_steps))
+        rise = rise if progress >= config.start else 0.0
+        fall = min(1.0, (1 - fraction) / SETTLING)
+        self.optimizer.decay.fill_(rise * fall * config.lr_decay**fraction)
         self.view_weight.fill_(min(1.0, max(0.0, (progress - config.view_from) / VIEW_RISE)))
 
     def bounded(self) -> Tensor:
-        """The increments [I,6], their rotations and translations each shorter than their limit."""
+        """The increments [I,6], with rotation and translation each bounded by its limit."""
         x = self.increments * self.units
         if self.keep_scale:
             x = torch.cat([x[:, :5], x[:, 5:] - x[:, 5:].mean()], dim=-1)
@@ -92,9 +92,9 @@ class PoseRefinement(nn.Module):
         return x.view(-1, 6) * self.limits
 
     def c2w(self) -> Tensor:
-        """Refined poses [I,3,4]: T exp(increment) T^-1 behind the given ones, T moving to the pivot."""
+        """Refined poses [I,3,4]: given pose times T exp(increment) T^-1, where T translates to the pivot."""
         rotation, shift = exponential(self.bounded())
-        # From the pivot, one distance in front, the camera is at +z; where the rotation takes it is its new place.
+        # The camera is at +z, one distance from the pivot; its rotated position is the new one.
         moved = (rotation[:, :, 2] - self.backward_axis + shift) * self.distances[:, None]
         axes, center = self.given.c2w[:, :, :3], self.given.c2w[:, :, 3]
         return torch.cat([axes @ rotation, (axes @ moved[:, :, None]) + center[:, :, None]], dim=-1)
@@ -102,7 +102,7 @@ class PoseRefinement(nn.Module):
     def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType | None = None) -> Rays:
         """Rays of the refined cameras through pixels [P], differentiable in the increments.
 
-        pixel_indices, per_pixel: see Cameras.rays_through. ops: not asked, its camera_rays has no derivative.
+        pixel_indices, per_pixel: see Cameras.rays_through. ops: unused, because its camera_rays has no derivative.
         """
         points, image = self.given.plane_points(pixel_indices, per_pixel)
         if self.lens is not None:
@@ -113,13 +113,13 @@ class PoseRefinement(nn.Module):
         return posed_rays(in_camera, poses.view(-1, 3, 4), per_pixel)
 
     def _lens(self) -> tuple[Tensor, Tensor]:
-        """Factors on what Cameras.plane_points gives, x and y [2], and what is added to it [2]."""
+        """Scale [2] and shift [2] of the points of Cameras.plane_points, x and y."""
         scale, shift = (MAX_LENS_SHIFT * torch.tanh(self.lens[0] / MAX_LENS_SHIFT)).view(2, 2)
         return scale.exp(), shift
 
     @torch.no_grad()
     def refined(self) -> Cameras:
-        """The cameras as they are learned now."""
+        """The cameras with their current poses and intrinsics."""
         intrinsics = self.given.intrinsics
         if self.lens is not None:
             scale, shift = self._lens()
@@ -127,32 +127,33 @@ class PoseRefinement(nn.Module):
             intrinsics = torch.cat([focal, intrinsics[:, 2:] - shift * focal], dim=-1)
         return replace(self.given, c2w=self.c2w(), intrinsics=intrinsics)
 
-    def step(self, taken: Tensor | None = None) -> None:
-        """One step of Adam with the gradients in place, which are dropped. taken: see MaskedAdam.step."""
-        self.optimizer.step(taken)
+    def step(self, apply: Tensor | None = None) -> None:
+        """One Adam step with the current gradients, which are then dropped. apply: see MaskedAdam.step."""
+        self.optimizer.step(apply)
 
 
 def _part(done: float, whole: float) -> float:
-    """How much of the whole is done, in [0, 1]; all where there is nothing to do."""
+    """done / whole, at most 1; 1 if whole is 0."""
     return min(1.0, done / whole) if whole > 0 else 1.0
 
 
 def coarse_to_fine(config: PosesConfig, num_voxels: int) -> list[float]:
-    """Shares of the run at which voxels double, evenly from the coarsest grid on.
+    """The coarse-to-fine schedule: fractions of the run at which the number of voxels doubles, evenly spaced.
 
-    A photo that is off by less than a voxel still pulls its camera the right way (as Lin et al. 2021, section 3.2).
+    Coarse voxels come first because the gradient on a pose points the right way only if the photo is off by less than
+    about a voxel (compare Lin et al. 2021, section 3.2).
     """
     doublings = max(0, round(math.log2(num_voxels / config.coarsest)))
     return [config.finest_at * (count + 1) / doublings for count in range(doublings)]
 
 
 def take_rows(table: Tensor, index: Tensor, backend: Backend) -> Tensor:
-    """Rows [R,C] of a short table [I,C] at index [R]; the gradients of many takers are added up by index_add."""
+    """Rows [R,C] of a short table [I,C] at index [R] int64; the backward pass adds up gradients with index_add."""
     return _TakeRows.apply(table, index, backend.ops.index_add)
 
 
 class _TakeRows(torch.autograd.Function):
-    """Selects rows; backward is our own operation, made for few targets of many rows."""
+    """index_select whose backward pass is our own operation, which is fast for many rows with few targets."""
 
     @staticmethod
     def forward(ctx, table, index, index_add):
@@ -169,9 +170,9 @@ class _TakeRows(torch.autograd.Function):
 
 
 def scene_radius(box: SceneBox) -> float:
-    """Root mean square distance of a box's points from its middle, world units.
+    """Root mean square distance of the points of a box from its centre, world units.
 
-    Infinite for forward-facing scenes, which go on behind what the cameras look at.
+    Infinite for forward-facing scenes, which have no far end.
     """
     if box.space.kind == "forward":
         return math.inf
@@ -179,9 +180,10 @@ def scene_radius(box: SceneBox) -> float:
 
 
 def scene_distances(cameras: Cameras) -> Tensor:
-    """How far each camera is from what they all look at, [I] in world units.
+    """The distance of each camera to the common point of their optical axes, [I] in world units.
 
-    Cameras that look at no common point (side by side, or outwards) count as far from the scene as from each other.
+    If the axes have no common point (parallel, or pointing outwards), it is the cameras' largest distance from their
+    mean.
     """
     c2w = cameras.c2w.double().cpu()
     centers = c2w[:, :, 3]

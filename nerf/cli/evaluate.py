@@ -32,16 +32,16 @@ class EvaluateConfig(PicturesConfig):
 
 
 def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
-    opened = open_run(config)
-    settings = opened.config
+    loaded = open_run(config)
+    settings = loaded.config
     settings.evaluation.split, settings.evaluation.every = config.split, config.every
     settings.evaluation.view_poses = config.view_poses or settings.evaluation.view_poses
     settings.evaluation.exposure = config.exposure or settings.evaluation.exposure
-    views = opened.views(config.split, config.every)
-    scores, sheet = score_views(opened.field, opened.sampler, views, settings, folder)
-    facts = pose_facts(settings, opened.cameras, opened.given_cameras)
+    views = loaded.views(config.split, config.every)
+    scores, sheet = score_views(loaded.field, loaded.sampler, views, settings, folder)
+    facts = pose_facts(settings, loaded.cameras, loaded.given_cameras)
     metrics = (
-        _training_facts(opened.folder)
+        _training_facts(loaded.folder)
         | scores.summary()
         | facts
         | {
@@ -49,19 +49,19 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
             "field": settings.field.name,
             "image_size": [views.cameras.width, views.cameras.height],
             "split": config.split,
-            "rays_per_pixel": opened.sampler.rays_per_pixel,
+            "rays_per_pixel": loaded.sampler.rays_per_pixel,
             "scored_by": {
                 "command": as_typed(sys.argv),
                 "commit": commit(),
                 "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                "backend": opened.sampler.backend.name,
-                "device": device_name(opened.sampler.backend.device),
+                "backend": loaded.sampler.backend.name,
+                "device": device_name(loaded.sampler.backend.device),
             },
         }
     )
     path = folder / "metrics.json"
     path.write_text(json.dumps(metrics, indent=2) + "\n")
-    print_table(metrics, scores, opened.field.voxel_size)
+    print_table(metrics, scores, loaded.field.voxel_size)
     print(path)
     print(sheet)
 

@@ -33,11 +33,11 @@ def main(config: MeshConfig, folder: Path, overrides: list[str]) -> None:
     path = folder / config.file
     if path.suffix not in FORMATS:
         raise UserError(f"file={config.file} is of no format that is known here; name one with {' or '.join(FORMATS)}.")
-    opened = open_run(config)
-    mesh = extract_mesh(opened.field, opened.sampler, opened.cameras, config.smallest)
-    FORMATS[path.suffix](path, mesh, estimate_up(opened.cameras.c2w.double().cpu()))
+    loaded = open_run(config)
+    mesh = extract_mesh(loaded.field, loaded.sampler, loaded.cameras, config.smallest)
+    FORMATS[path.suffix](path, mesh, estimate_up(loaded.cameras.c2w.double().cpu()))
     numbers = f"{len(mesh.faces)} triangles, {len(mesh.vertices)} vertices, {path.stat().st_size / 1e6:.1f} MB"
-    print(f"{numbers} of {opened.folder}:", path, sep="\n")
+    print(f"{numbers} of {loaded.folder}:", path, sep="\n")
 
 
 def command() -> None:

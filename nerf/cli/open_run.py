@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nerf.config.settings import setting
 from nerf.errors import UserError
-from nerf.runs.open_run import OpenRun, load
+from nerf.runs.open_run import LoadedRun, load
 
 
 @dataclass
@@ -25,12 +25,12 @@ class PicturesConfig(RunConfig):
     )
 
 
-def open_run(config: RunConfig) -> OpenRun:
+def open_run(config: RunConfig) -> LoadedRun:
     """Loads the run that the config names. Raises UserError where there is none or it is damaged."""
-    opened = load(config.run, config.backend, config.device, getattr(config, "rays_per_pixel", None))
+    loaded = load(config.run, config.backend, config.device, getattr(config, "rays_per_pixel", None))
     root = getattr(config, "root", None)
     if root is not None:
         if not Path(root).expanduser().exists():
             raise UserError(f"dataset.root={root} is not there; expected the folder of the scene.")
-        opened.config.dataset.root = root
-    return opened
+        loaded.config.dataset.root = root
+    return loaded

@@ -37,7 +37,7 @@ from nerf.cameras.path_file import MAX_SIZE, CameraPath, read_camera_path, write
 from nerf.cameras.paths import orbit, spiral, tour
 from nerf.cameras.splines import interpolate
 from nerf.cli.hydra_app import run
-from nerf.cli.open_run import OpenRun, PicturesConfig, open_run
+from nerf.cli.open_run import LoadedRun, PicturesConfig, open_run
 from nerf.config.settings import setting
 from nerf.errors import UserError
 from nerf.images import visualize
@@ -78,20 +78,20 @@ class RenderConfig(PicturesConfig):
 
 def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     _check(config)
-    opened = open_run(config)
+    loaded = open_run(config)
     if config.path == "auto":
-        config.path = "spiral" if opened.config.dataset.kind == "forward" else "orbit"
-    device = opened.sampler.backend.device
-    path = _camera_path(config, opened)
+        config.path = "spiral" if loaded.config.dataset.kind == "forward" else "orbit"
+    device = loaded.sampler.backend.device
+    path = _camera_path(config, loaded)
     cameras = path.cameras.resized(config.width, config.height, config.scale).to(device)
     fps = config.fps or path.fps or DEFAULT_FPS
-    near, far = depth_range(opened.sampler, cameras)
-    color = opened.background
+    near, far = depth_range(loaded.sampler, cameras)
+    color = loaded.background
     digits = max(4, len(str(len(cameras) - 1)))
 
     def frames():
         for index in tqdm(range(len(cameras)), desc="rendering", unit="frame"):
-            rendering = render_image(opened.field, opened.sampler, cameras, index, color, with_normals=True)
+            rendering = render_image(loaded.field, loaded.sampler, cameras, index, color, with_normals=True)
             shown = {
                 "rgb": rendering.rgb,
                 "depth": visualize.color_depth(rendering.depth, rendering.opacity, near, far),
@@ -110,7 +110,7 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     video = folder / f"{Path(config.path).stem}.mp4"
     pictures.write_video(video, frames(), fps)
     size = cameras.described_size
-    print(f"{len(cameras)} frames {size} of {opened.folder} in {folder}: {', '.join(f'{kind}/' for kind in SHOWN)}")
+    print(f"{len(cameras)} frames {size} of {loaded.folder} in {folder}: {', '.join(f'{kind}/' for kind in SHOWN)}")
     print(folder / "camera_path.json", video, sep="\n")
 
 
@@ -135,15 +135,15 @@ def _check(config: RenderConfig) -> None:
         raise UserError(f"cameras= is for path=interpolate, but path is {config.path}; give path=interpolate too.")
 
 
-def _camera_path(config: RenderConfig, opened: OpenRun) -> CameraPath:
+def _camera_path(config: RenderConfig, loaded: LoadedRun) -> CameraPath:
     if config.path.endswith(".json"):
         return read_camera_path(Path(config.path))
     if config.path == "test":
-        return CameraPath(opened.given_views("test").cameras, None)
+        return CameraPath(loaded.given_views("test").cameras, None)
     if config.path == "interpolate":
-        return CameraPath(interpolate(_key_cameras(config, opened.cameras), config.frames), None)
+        return CameraPath(interpolate(_key_cameras(config, loaded.cameras), config.frames), None)
     try:
-        return CameraPath({"orbit": orbit, "spiral": spiral}[config.path](opened.cameras, config.frames), None)
+        return CameraPath({"orbit": orbit, "spiral": spiral}[config.path](loaded.cameras, config.frames), None)
     except ValueError as error:
         remedy = "path=interpolate needs no common target"
         raise UserError(f"path={config.path} cannot be read off the training {error}; {remedy}.") from error

@@ -174,7 +174,7 @@ class RunReport:
         sampler, learned = make_sampler(config, state), state.cameras.to("cpu")
         split, every = config.evaluation.split, config.evaluation.every
         views = load_split(config.dataset, split)
-        views = held_out.place(state.field, sampler, config, views, split, learned, cameras, every)
+        views = held_out.align_eval_poses(state.field, sampler, config, views, split, learned, cameras, every)
         scores, sheet = score_views(state.field, sampler, views, config, self.folder)
         device = self.backend.device
         metrics = scores.summary() | {

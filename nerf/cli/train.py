@@ -80,9 +80,9 @@ def _begin(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> Trai
     if not given.overwrite:
         refuse_to_write_over(folder)
     check_split(given.dataset, given.evaluation.split)
-    begun = start(_run_config(given))
+    training = start(_run_config(given))
     forget_run(folder)
-    return begun
+    return training
 
 
 def _run_config(given: TrainScriptConfig) -> Config:
@@ -91,19 +91,19 @@ def _run_config(given: TrainScriptConfig) -> Config:
 
 def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: list[str]) -> None:
     """Trains to the end of the run, or until a signal, and leaves in the folder what there is to show."""
-    begun = _begin(given, folder, overrides)
-    config, state, backend = begun.config, begun.state, begun.state.field.backend
-    images, cameras = begun.images, begun.images.cameras
-    sources = begun.sources
+    training = _begin(given, folder, overrides)
+    config, state, backend = training.config, training.state, training.state.field.backend
+    images, cameras = training.images, training.images.cameras
+    sources = training.sources
     save_config(folder, config, sources)
-    for note in (*begun.notes, *images.notes):
+    for note in (*training.notes, *images.notes):
         print(note, file=sys.stderr)
     size = images.cameras.described_size
     print(f"{len(images)} training views {size} on the {config.train.images}; {backend}", file=sys.stderr)
-    print(f"scene kind {config.dataset.kind}: {'; '.join(begun.reasons)}", file=sys.stderr)
+    print(f"scene kind {config.dataset.kind}: {'; '.join(training.reasons)}", file=sys.stderr)
     if backend.device.type == "cuda":
-        print(f"memory plan: {begun.memory_plan()}", file=sys.stderr)
-    del begun, images  # the state holds what training needs, and lets it go
+        print(f"memory plan: {training.memory_plan()}", file=sys.stderr)
+    del training, images  # the state holds what training needs, and lets it go
 
     report, looks = RunReport(folder, config, backend), []
     saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.say)

@@ -1,8 +1,8 @@
-"""Where held-out views are seen from once poses were learned, and how far the learned poses went.
+"""Poses of held-out views after poses were learned (test-time pose alignment), and the change of the learned poses.
 
-A learned scene is free to lie elsewhere, turned and at another size, than the given poses say. The training cameras,
-of which both poses are known, tell how, by what they see; held-out cameras are moved alike. Lin et al. 2021, section
-4.1, go by the poses alone.
+A scene learned with its poses is determined only up to a similarity. It is estimated from the training cameras, whose
+given and learned poses are both known, and from scene points they see; then it is applied to the held-out cameras.
+Lin et al. 2021, section 4.1, align by the poses alone.
 """
 
 from dataclasses import replace
@@ -23,15 +23,15 @@ from nerf.rendering.sampler import RaySampler
 from nerf.training.batches import RayBatches
 from nerf.training.losses import photometric
 
-# Of each view in a step of its refinement: 64 led views of fern's 1008x756 pixels away from where they were right.
+# Rays per view in a refinement step; 64 rays made correct poses of fern's 1008x756 views worse.
 RAYS_PER_VIEW = 512
 MAX_RAYS = {"cuda": 1 << 16, "cpu": 1 << 12}
-PIXELS_ACROSS = 12  # of each training image: where it sees what tells how the scene was moved
-SEEN = 0.5  # opacity from which on something is seen
-LEARNING_RATE = 1e-3  # views start near their place
+PIXELS_ACROSS = 12  # grid of pixels per axis of each training image whose scene points enter the alignment
+OPAQUE = 0.5  # opacity from which a ray hits the scene
+LEARNING_RATE = 1e-3  # small, because views start near their poses
 
 
-def place(
+def align_eval_poses(
     field: Field,
     sampler: RaySampler,
     config: Config,
@@ -41,10 +41,10 @@ def place(
     given: Cameras,
     every: int = 1,
 ) -> PosedImages:
-    """The views of a split, with the cameras from which they are to be scored (evaluation.view_poses).
+    """The views of a split with the cameras for scoring, as evaluation.view_poses says.
 
-    learned, given: the training cameras, on the CPU. Training views get the learned ones. every: only every k-th view
-    is going to be looked at.
+    learned, given: the training cameras, on the CPU. Training views get the learned cameras. every: only every k-th
+    view will be scored, so only these are refined.
     """
     how = config.evaluation.view_poses
     if how == "given" or (how == "aligned" and torch.equal(learned.c2w, given.c2w)):
@@ -52,7 +52,7 @@ def place(
     if split == "train":
         return replace(views, cameras=learned)
     cameras = _alignment(field, sampler, config, given, learned).applied(views.cameras)
-    if config.poses.intrinsics:  # one correction for all, in shares of the image: that of any camera
+    if config.poses.intrinsics:  # the correction is the same for all cameras, relative to the image
         change = learned.intrinsics[:1] / given.intrinsics[:1]
         cameras = replace(cameras, intrinsics=cameras.intrinsics * change)
     if how == "refined":
@@ -66,16 +66,16 @@ def place(
 
 @torch.no_grad()
 def _alignment(field: Field, sampler: RaySampler, config: Config, given: Cameras, learned: Cameras) -> Similarity:
-    """The similarity that takes given cameras to learned ones, by what the learned ones see of the field."""
+    """The similarity that maps given cameras to learned ones, by their poses and the scene points they see."""
     start, device = align(given, learned), sampler.backend.device
     if torch.equal(given.c2w, learned.c2w):
         return start
     pixels = torch.cat([_spread_pixels(learned, index) for index in range(len(learned))])
     rays = learned.to(device).rays_through(pixels.to(device), ops=sampler.backend.ops)
     color = Background.of(config.dataset, field.background).eval(field.backend.device)
-    seen = render_rays(field, sampler, rays, color)
-    distances, hit = seen.distance().cpu(), seen.opacity.cpu() > SEEN
-    if hit.sum() < len(learned):  # too little to tell
+    rendering = render_rays(field, sampler, rays, color)
+    distances, hit = rendering.distance().cpu(), rendering.opacity.cpu() > OPAQUE
+    if hit.sum() < len(learned):  # too few scene points
         return start
     chosen = pixels[hit]
     before, after = given.rays_through(chosen), learned.rays_through(chosen)
@@ -83,7 +83,7 @@ def _alignment(field: Field, sampler: RaySampler, config: Config, given: Cameras
 
 
 def _spread_pixels(cameras: Cameras, index: int) -> Tensor:
-    """Pixels in the middle of PIXELS_ACROSS by PIXELS_ACROSS equal parts of an image, [N] int64."""
+    """The pixels at the centres of PIXELS_ACROSS x PIXELS_ACROSS equal tiles of an image, [N] int64."""
     width, height = cameras.size(index)
     middle = (torch.arange(PIXELS_ACROSS) + 0.5) / PIXELS_ACROSS
     columns, rows = ((middle * size).long() for size in (width, height))
@@ -91,32 +91,33 @@ def _spread_pixels(cameras: Cameras, index: int) -> Tensor:
 
 
 def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages) -> Cameras:
-    """The views' cameras, each moved to where its own photo fits the scene best; the field stays as it is.
+    """The views' cameras, each optimized until its photo fits the scene best; the field is fixed.
 
-    What is left of a score after that says how good the scene is, not how well its place is known (Lin et al. 2021).
+    Then a score measures the quality of the scene, not of the pose (test-time photometric optimization, Lin et al.
+    2021).
     """
     backend = sampler.backend
     batches = RayBatches(views, backend, config.seed)
     settings = replace(PosesConfig(), lr=LEARNING_RATE, start=0.0, warmup=0.0, view_from=0.0)
     poses = PoseRefinement(batches.cameras, scene_radius(field.box), settings, backend, keep_scale=False)
     batches.ray_source = poses
-    batches.find_pool(sampler)
+    batches.find_valid_pixels(sampler)
     color = Background.of(config.dataset, field.background).eval(field.backend.device)
     count = min(RAYS_PER_VIEW * len(views), MAX_RAYS[backend.device.type])
-    if len(batches.pool) == 0:  # no view sees the scene
+    if len(batches.valid_pixels) == 0:  # no ray hits the scene
         return views.cameras
     trained = [p for p in field.parameters() if p.requires_grad]
     field.requires_grad_(False)
     clock = RunClock(config.evaluation.pose_steps, None)
     try:
         while not clock.finished:
-            poses.advance(clock)
+            poses.set_progress(clock)
             batch = batches.draw(count)
             samples = visible_samples(field, sampler, batch.rays, batch.jitter)
             alpha = batch.rgba[:, 3:]
-            truth = alpha * batch.rgba[:, :3] + (1 - alpha) * color
+            target = alpha * batch.rgba[:, :3] + (1 - alpha) * color
             rendering = render_samples(field, sampler, samples, color)
-            photometric(rendering.rgb, truth).backward()
+            photometric(rendering.rgb, target).backward()
             poses.step()
             clock.tick()
     finally:
@@ -126,10 +127,10 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
 
 
 def pose_facts(config: Config, learned: Cameras, given: Cameras) -> dict[str, dict[str, float]]:
-    """For metrics.json: pose_change where poses were learned, here or before; pose_error where they were perturbed.
+    """Entries for metrics.json: pose_change if poses were learned, pose_error and pose_error_before if perturbed.
 
-    How far they are from those given, and from those that are right. Both after alignment, rotations in degrees,
-    translations in world units.
+    pose_change: learned against initial poses. pose_error: learned against given poses, which are correct when poses
+    are perturbed for an experiment. After alignment; rotations in degrees, translations in world units.
     """
     facts = {}
     start = perturbed(given, config.poses, config.seed)

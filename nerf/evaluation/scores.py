@@ -1,7 +1,6 @@
-"""Scores a field on the views of a split: PSNR, SSIM and LPIPS of float images, geometry error where depth is known.
+"""Scores of a field on the views of a split: PSNR, SSIM, LPIPS of float images, and depth error if depth is known.
 
-Pixels that do not count (masks) are left out of all of them; LPIPS, whose network sees the whole image, is shown the
-truth there.
+Masked pixels are excluded from all scores. LPIPS needs whole images, so its input shows the ground truth there.
 """
 
 import time
@@ -27,17 +26,17 @@ SCORES = ("views", "psnr", "ssim", "ssim_window", "lpips", "median_depth_error",
 
 @dataclass(frozen=True)
 class Scores:
-    """Metrics of a split, view by view."""
+    """Scores of a split, per view."""
 
-    views: list[str]  # names of the views that were scored, in the order of every list below
+    views: list[str]  # names of the scored views, in the order of the lists below
     psnr: list[float]  # dB
     ssim: list[float]
-    depth_error: list[float]  # world units, median over hit pixels; empty where no depth is known
-    seconds_per_view: float  # rendering alone, the device waited for
-    lpips: list[float]  # of VGG, its inputs in [-1,1]; empty where it was not asked for or cannot be had
-    no_lpips: str | None  # why it cannot be had
-    exposure_gain: list[float]  # dB that fitting would add (exposure.fitting_gain); of photos alone
-    ssim_window: int = metrics.SSIM_WINDOW  # pixels; smaller where a view is
+    depth_error: list[float]  # world units, median over hit pixels; empty if no depth is known
+    seconds_per_view: float  # rendering only
+    lpips: list[float]  # VGG, inputs in [-1,1]; empty if not requested or not available
+    no_lpips: str | None  # why LPIPS is not available
+    exposure_gain: list[float]  # dB (exposure.fitting_gain); for photos only
+    ssim_window: int = metrics.SSIM_WINDOW  # pixels; smaller for very small views
 
     def __repr__(self) -> str:
         """One line, however many views there are."""
@@ -65,14 +64,15 @@ def evaluate(
     images: PosedImages,
     background: Tensor,
     every: int = 1,
-    on_view: Callable[[int, Rendering, Tensor], None] = lambda index, rendering, truth: None,
+    on_view: Callable[[int, Rendering, Tensor], None] = lambda index, rendering, target: None,
     with_lpips: bool = False,
     exposure: str = "none",
 ) -> Scores:
-    """Renders and scores every k-th view; on_view sees each with its truth [H,W,3].
+    """Renders and scores every k-th view.
 
-    exposure: fit adapts each rendering to the exposure of its photo, from the left half, and scores the right half.
-    Raises UserError where half a view is too small to score.
+    background [3]: behind the scene, for renderings and for ground truth with alpha. on_view: called with index,
+    rendering and ground truth [H,W,3] of each scored view. exposure="fit": the exposure of each rendering is fitted to
+    its photo on the left half, and the right half is scored. Raises UserError if half a view is too small for that.
     """
     device = background.device
     narrowest = images.cameras.image_sizes[:, 0].min().item()
@@ -82,7 +82,7 @@ def evaluate(
             f"few, expected at least {2 * metrics.SSIM_WINDOW}; take evaluation.exposure=none or larger views."
         )
     cameras = images.cameras.to(device)
-    rendered = images.has_alpha or images.depths is not None  # by a program, whose exposure is one
+    rendered = images.has_alpha or images.depths is not None  # synthetic views, all with the same exposure
     smallest = images.cameras.image_sizes.min().item()
     window = metrics.ssim_window(smallest, smallest)
     perceptual, no_lpips = None, None
@@ -93,7 +93,7 @@ def evaluate(
             perceptual = Lpips(device)
         except LpipsUnavailable as error:
             no_lpips = str(error)
-    if device.type == "cuda":  # the first picture of a process loads kernels, and is no measure of the others
+    if device.type == "cuda":  # untimed: the first image of a process loads kernels
         render_image(field, sampler, cameras, 0, background)
     psnr, ssim, lpips, depth_error, exposure_gain, seconds = [], [], [], [], [], 0.0
     for index in range(0, len(images), every):
@@ -102,30 +102,30 @@ def evaluate(
         rendering = render_image(field, sampler, cameras, index, background)
         _synchronize(device)
         seconds += time.perf_counter() - started
-        truth = images.image_over(index, background.cpu()).to(device)
+        target = images.image_over(index, background.cpu()).to(device)
         counts = images.counts(index)
         counts = None if counts is None else counts.to(device)
-        shown, wanted, scored = rendering.rgb, truth, counts
-        alpha = torch.ones_like(truth[..., :1])
+        pred, rgb_gt, scored = rendering.rgb, target, counts
+        alpha = torch.ones_like(target[..., :1])
         if images.has_alpha:
             alpha = images.image(index)[..., 3:].to(device) / 255
         if exposure == "fit":
-            rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, truth, alpha, counts))
-            half = truth.shape[1] // 2
-            shown, wanted = rendering.rgb[:, half:], truth[:, half:]
+            rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, target, alpha, counts))
+            half = target.shape[1] // 2
+            pred, rgb_gt = rendering.rgb[:, half:], target[:, half:]
             scored = None if counts is None else counts[:, half:]
         elif not rendered:
-            exposure_gain.append(fitting_gain(rendering.rgb, truth, alpha, counts))
-        psnr.append(metrics.psnr(shown, wanted, scored))
-        ssim.append(metrics.ssim(shown, wanted, scored, window))
+            exposure_gain.append(fitting_gain(rendering.rgb, target, alpha, counts))
+        psnr.append(metrics.psnr(pred, rgb_gt, scored))
+        ssim.append(metrics.ssim(pred, rgb_gt, scored, window))
         if perceptual is not None:
-            seen = shown if scored is None else torch.where(scored[..., None], shown, wanted)
-            lpips.append(perceptual(seen, wanted))
+            whole = pred if scored is None else torch.where(scored[..., None], pred, rgb_gt)
+            lpips.append(perceptual(whole, rgb_gt))
         known = images.depth(index)
         if known is not None:
             known = known.to(device) if counts is None else known.to(device) * counts
             depth_error.append(metrics.median_depth_error(rendering.depth, known, rendering.opacity))
-        on_view(index, rendering, truth)
+        on_view(index, rendering, target)
     names = [images.names[index] for index in range(0, len(images), every)]
     return Scores(names, psnr, ssim, depth_error, seconds / len(psnr), lpips, no_lpips, exposure_gain, window)
 

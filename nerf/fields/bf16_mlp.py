@@ -1,8 +1,8 @@
-"""The colour MLP in bfloat16: tensor cores, and half of the memory that a step's activations go through.
+"""The colour MLP in bfloat16: it uses tensor cores and halves the memory traffic of activations.
 
-Products add up in float32, and so do the gradients of the parameters, which stay float32. bfloat16 has float32's range,
-so no loss needs scaling. A function of its own because what autograd makes of the layers takes as long again: the
-gradients of three biases alone, sums over all rays, were a fifteenth of a step.
+Products are accumulated in float32. Parameters and their gradients are float32. bfloat16 has the range of float32, so
+the loss needs no scaling. The backward pass is written by hand because that of autograd takes twice as long: the
+gradients of three biases alone, sums over all rays, took a fifteenth of a step.
 """
 
 from typing import Any
@@ -12,15 +12,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-WIDE = 8  # bfloat16 numbers of 16 bytes: tensor cores are fed by rows of so many
+WIDE = 8  # bfloat16 numbers in 16 bytes; tensor cores need rows of a multiple of this
 RAYS_PER_SUM = 256
 
 
 class Bf16Mlp(torch.autograd.Function):
     """relu(... relu(inputs W0^T + b0) ...) Wn^T + bn for inputs [N,I]: [N,O] float32.
 
-    layers: weight [O,I] and bias [O] of each, float32. Inputs beyond those that the first layer has weights for do not
-    count: with padded(I) of them nothing has to be copied.
+    layers: weight [O,I] and bias [O] of each layer, float32. Inputs beyond the first layer's I columns are ignored;
+    with round_up(I) columns the inputs need not be copied.
     """
 
     @staticmethod
@@ -58,7 +58,7 @@ class Bf16Mlp(torch.autograd.Function):
 
 
 def bf16_mlp_without_gradient(inputs: Tensor, *layers: Tensor) -> Tensor:
-    """Bf16Mlp for pictures: no activation is kept."""
+    """Bf16Mlp without gradients: no activation is stored."""
     x = inputs.to(torch.bfloat16)
     weights = [w.to(torch.bfloat16) for w in layers[::2]]
     weights[0] = functional.pad(weights[0], (0, inputs.shape[1] - weights[0].shape[1]))
@@ -67,28 +67,28 @@ def bf16_mlp_without_gradient(inputs: Tensor, *layers: Tensor) -> Tensor:
     return _product(x, _with_whole_rows(weights[-1]).t())[:, : len(weights[-1])] + layers[-1]
 
 
-def padded(count: int) -> int:
-    """The smallest multiple of WIDE that is no less than count."""
+def round_up(count: int) -> int:
+    """The smallest multiple of WIDE that is at least count."""
     return -(-count // WIDE) * WIDE
 
 
 def has_bf16_tensor_cores(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 on tensor cores: NVIDIA's from Ampere on."""
+    """Whether the device has tensor cores for bfloat16: NVIDIA GPUs from Ampere on."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _with_whole_rows(weight: Tensor) -> Tensor:
-    """The last layer's weights [O,I] with zeros for more outputs, so that a row of these fills 16 bytes."""
-    return functional.pad(weight, (0, 0, 0, padded(len(weight)) - len(weight)))
+    """The last layer's weights [O,I] padded with zero rows, so that a row of outputs fills 16 bytes."""
+    return functional.pad(weight, (0, 0, 0, round_up(len(weight)) - len(weight)))
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b of bfloat16 matrices, float32."""
+    """The float32 product a @ b of bfloat16 matrices."""
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
 
 
 def _sum_of_rows(x: Tensor) -> Tensor:
-    """Sum [C] of rows [N,C] in float32. In two steps: PyTorch's one gives each column to few threads."""
+    """Sum [C] of rows [N,C] in float32. In two steps, because PyTorch's single step uses few threads per column."""
     whole = len(x) // RAYS_PER_SUM * RAYS_PER_SUM
     parts = x[:whole].unflatten(0, (whole // RAYS_PER_SUM, RAYS_PER_SUM)).sum(1, dtype=torch.float32).sum(0)
     return parts if whole == len(x) else parts + x[whole:].sum(0, dtype=torch.float32)

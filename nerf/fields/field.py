@@ -1,8 +1,10 @@
-"""What every field offers to sampling, rendering and training. Fields are siblings: open two side by side.
+"""The interface of a radiance field, as sampling, rendering and training use it.
 
-A field answers at points of a box, which it is given in units of a lattice: the cells of the occupancy, by which empty
-space is skipped. How it computes what it answers is its own affair; VoxelField (nerf/fields/voxel_field.py) keeps
-values at the vertices of that lattice.
+A field is evaluated at points of a box. Points are given in units of a lattice, whose cells are those of the occupancy
+grid. How a field computes its values is up to it; VoxelField (nerf/fields/voxel_field.py) stores values at the vertices
+of the lattice.
+
+Legend: N points, R rays, C channels, X Y Z lattice vertices.
 """
 
 import math
@@ -23,7 +25,7 @@ POINTS_AT_A_TIME = 1 << 21
 
 @dataclass(frozen=True)
 class DensityGrid:
-    """Raw density as a grid: what the operations read that march and look at density in one walk."""
+    """Raw density as a grid, for the operations that march and query density in one kernel."""
 
     values: Tensor  # [X,Y,Z,1]
     shift: float
@@ -34,10 +36,10 @@ class Field(nn.Module, ABC):
     """Density and view-dependent color at points of a box.
 
     Points are given in units of a lattice of X * Y * Z vertices that spans the box: 0 to X - 1 along the first axis. A
-    field has to say raw_density, forward and parameter_groups; the rest has an answer that holds for every field.
+    subclass must define raw_density, forward and parameter_groups; every other method has a default.
 
-    density = softplus(raw + shift) * scale, where scale is one over the voxel size of the finest lattice, and shift
-    makes a raw density of zero almost transparent: one finest voxel has opacity initial_alpha (Sun et al. 2022, eq. 9).
+    density = softplus(raw + shift) * scale. scale is 1 / (voxel size of the finest lattice). shift is chosen so that a
+    raw density of 0 gives one finest voxel the alpha initial_alpha, almost transparent (Sun et al. 2022, eq. 9).
     """
 
     def __init__(
@@ -45,61 +47,62 @@ class Field(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.box, self.backend = box, backend
-        self.view_weight: Tensor | None = None  # [1]: how much of the direction color may see; None: all
-        self.noise_generator: torch.Generator | None = None  # of a run that trains, on the device
-        self.full_gradient_from = 0.0  # of a run that trains: the distance of nerf/rendering/gradient_scaling.py
+        self.view_weight: Tensor | None = None  # [1] in [0,1]: view-dependence weight; None: 1
+        self.noise_generator: torch.Generator | None = None  # on the device; None outside of training
+        self.full_gradient_from = 0.0  # distance of nerf/rendering/gradient_scaling.py; 0 outside of training
         self.density_scale = 1 / finest_voxel
         self.density_shift = math.log(math.expm1(-math.log1p(-initial_alpha)))
         self.set_resolution(resolution)
         self.background: nn.Parameter | None = None  # [3] before the sigmoid
 
-    # What a field has to say.
+    # To be defined by every field.
 
     @abstractmethod
     def raw_density(self, coords: Tensor) -> Tensor:
-        """Density before its activation, [N], at points [N,3] in lattice units; differentiable in both."""
+        """Density before its activation, [N], at points [N,3] in lattice units. Differentiable in coords, too."""
 
     @abstractmethod
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Density [N] per unit of scene space and values [N,C] at points [N,3] in lattice units, seen along
-        ray_directions[ray_indices].
+        """Density [N] per unit of scene space and values [N,C] at points [N,3] in lattice units.
 
-        ray_directions [R,3] unit; ray_indices [N] int64: what depends on the direction alone is computed once per ray.
+        Point i is viewed along ray_directions[ray_indices[i]]: ray_directions [R,3] unit, ray_indices [N] int64. What
+        depends on the direction only can be computed once per ray. The values are composited along rays, then passed
+        to shade.
         """
 
     @abstractmethod
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Every parameter with its initial learning rate; background_groups() among them."""
+        """Every parameter with its initial learning rate, including background_groups()."""
 
-    # What follows from that, unless a field knows better.
+    # Defaults, which a field may override.
 
     def density(self, coords: Tensor) -> Tensor:
         """Density [N] per unit of scene space at points [N,3] in lattice units."""
         return self.activate_density(self.raw_density(coords))
 
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
-        """Light [R,3] of rays from their composited values [R,C] and opacity [R]: rgb times opacity.
+        """Light [R,3] of rays, that is rgb times opacity, from composited values [R,C] and opacity [R].
 
-        Where the values of the samples are colors, it is what they add up to.
+        By default the values are colors, so it is the composited values.
         """
         return values
 
     def density_slopes(self, coords: Tensor, positions: Tensor) -> Tensor:
-        """Gradient of raw density at points [N,3] by the positions [N,3] that the coords were computed from, [N,3].
+        """Gradient [N,3] of raw density with respect to positions [N,3], from which the coords [N,3] were computed.
 
-        Leaves nothing in the gradients of parameters.
+        Does not change the gradients of parameters.
         """
         return torch.autograd.grad(self.raw_density(coords).sum(), positions)[0]
 
     @torch.no_grad()
     def vertices_above_alpha(self, alpha: float) -> Tensor:
-        """Vertices [X,Y,Z] of the lattice where one voxel's length has at least this opacity, bool."""
+        """The lattice vertices where one voxel length has at least this alpha, [X,Y,Z] bool."""
         if alpha >= 1:
             return torch.zeros(self.resolution, dtype=torch.bool, device=self.backend.device)
         return self.raw_density_at_vertices() >= self.raw_density_of(alpha)
 
     def raw_density_at_vertices(self) -> Tensor:
-        """Raw density at the vertices of the lattice, [X,Y,Z]; a slab at a time, whatever it costs to compute."""
+        """Raw density at the vertices of the lattice, [X,Y,Z]; computed in slabs, to bound memory."""
         device, (x, y, z) = self.backend.device, self.resolution
         axes = [torch.arange(n, dtype=torch.float32, device=device) for n in self.resolution]
         slab = max(1, POINTS_AT_A_TIME // (y * z))
@@ -107,43 +110,43 @@ class Field(nn.Module, ABC):
         return torch.cat(slabs).view(self.resolution)
 
     def upsample(self, resolution: Resolution) -> None:
-        """Goes over to a finer lattice. Parameters may be new tensors afterwards."""
+        """Changes to a finer lattice. Parameters may be new tensors afterwards."""
         self.set_resolution(resolution)
 
     @property
     def grids(self) -> tuple[nn.Parameter, ...]:
-        """The grids of values at the lattice's vertices, density first; none where a field has no such grid."""
+        """The grids of values at the lattice's vertices, density first; empty if the field has none."""
         return ()
 
     @property
     def density_grid_view(self) -> DensityGrid | None:
-        """Raw density as a grid, for operations that march through it; None: density is asked for point by point."""
+        """Raw density as a grid, for operations that march through it; None: density is queried point by point."""
         return None
 
     @property
-    def composited_grid(self) -> Tensor | None:
-        """The grid whose interpolated values are the values of forward(); None where they are more than that."""
+    def deferred_grid(self) -> Tensor | None:
+        """The grid whose interpolation gives the values of forward(), for deferred shading; None if there is none."""
         return None
 
-    # What is the same for all.
+    # The same for all fields.
 
     def set_resolution(self, resolution: Resolution) -> None:
         self.resolution = resolution
         self.grid_map = self.box.grid_map(resolution)
-        self.voxel_size = self.box.voxel_size(resolution)  # read from the device once, not in every step
+        self.voxel_size = self.box.voxel_size(resolution)  # a float, so that steps need not read it from the device
 
     def activate_density(self, raw_density: Tensor) -> Tensor:
         """Raw density to density per unit of scene space."""
         return functional.softplus(raw_density + self.density_shift) * self.density_scale
 
     def raw_density_of(self, alpha: float) -> float:
-        """The raw density at which one voxel's length has an opacity; activation rises strictly."""
+        """The raw density at which one voxel length has this alpha. The activation is strictly increasing."""
         density = -math.log1p(-alpha) / self.voxel_size / self.density_scale  # before the scale
-        raw = density + math.log(-math.expm1(-density)) if density > 0 else -math.inf  # softplus, inverted
+        raw = density + math.log(-math.expm1(-density)) if density > 0 else -math.inf  # inverse of softplus
         return raw - self.density_shift
 
     def learn_background(self) -> None:
-        """Gives the field a color behind the scene, grey at first; without one it is given to the renderer."""
+        """Adds a learned background color, initially grey."""
         self.background = nn.Parameter(torch.zeros(3, device=self.backend.device))
 
     def background_groups(self) -> list[ParameterGroup]:

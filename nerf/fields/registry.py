@@ -1,4 +1,4 @@
-"""The fields by name, each with its settings; field=auto prefers those further up."""
+"""The fields by name, with their settings. field=auto prefers fields that stand earlier in the table."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from nerf.scene.box import Resolution, SceneBox
 
 @dataclass(frozen=True)
 class FieldKind:
-    """A field and what its own file says of its settings."""
+    """A field's class and its settings."""
 
     field: type[Field]
     settings: FieldSettings
@@ -27,5 +27,5 @@ FIELDS: dict[str, FieldKind] = {
 def build_field(
     config: FieldConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
 ) -> Field:
-    """The field that the config names, untrained, on a lattice of the given resolution."""
+    """The untrained field that the config names. resolution: of its lattice. finest_voxel: world units."""
     return FIELDS[config.name].field(config, box, resolution, finest_voxel, backend)

@@ -1,6 +1,6 @@
 """Real spherical harmonics up to degree 3, the colour basis of the explicit field.
 
-Coefficient order and signs are the ones common in the field (Yu et al. 2021, PlenOctrees): for each degree l the orders
+Order and signs of the coefficients are the common ones (Yu et al. 2021, PlenOctrees): for each degree l the orders
 m = -l..l, without the Condon-Shortley phase.
 """
 
@@ -11,7 +11,7 @@ MAX_DEGREE = 3
 
 
 def num_coefficients(sh_degree: int) -> int:
-    """(sh_degree + 1)^2 basis functions up to and with this degree."""
+    """Number of basis functions up to and including this degree: (sh_degree + 1)^2."""
     return (sh_degree + 1) ** 2
 
 

@@ -1,5 +1,5 @@
-"""The deferred field: features are composited along the ray, and one small MLP turns each pixel's features and view
-direction into colour (Hedman et al. 2021, "Baking Neural Radiance Fields", section 4), once a pixel."""
+"""The deferred field: features are composited along the ray, and a small MLP computes colour from the composited
+features and the view direction, once per pixel (Hedman et al. 2021, "Baking Neural Radiance Fields", section 4)."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from nerf.config.fields import FieldSettings, Recipe
 from nerf.config.settings import setting
 from nerf.fields.voxel_mlp import VoxelMlp, VoxelMlpConfig
 
-SMALLEST_OPACITY = 1e-3  # a ray that meets less has no colour of its own to speak of
+SMALLEST_OPACITY = 1e-3  # lower bound in the division by opacity; such rays have hardly any colour
 
 
 @dataclass
@@ -48,14 +48,14 @@ _SETTINGS = {
     "field.diffuse": False,
     "field.hidden_layers": 2,
 }
-# Of a wide network: at twice the rate it saturates in the fog of the first steps, where nothing pulls it back.
+# lr_mlp: at twice the rate, a wide MLP saturates in the fog of the first steps and does not recover.
 _CUDA = {
     **_SETTINGS,
-    "train.rays_per_step": 16384,  # a ray costs next to nothing
+    "train.rays_per_step": 16384,  # rays are cheap with deferred shading
     "field.feature_channels": 16,
     "field.hidden_width": 256,
     "field.lr_mlp": 5e-4,
-    "field.feature_noise": 0.1,  # against overfitting in many passes over the pixels
+    "field.feature_noise": 0.1,  # against overfitting: a GPU makes many passes over the pixels
 }
 _CPU = {
     **_SETTINGS,
@@ -66,17 +66,16 @@ _CPU = {
     "field.lr_mlp": 1e-3,
     "field.feature_noise": 0.0,  # a CPU makes few passes
 }
-# An occupancy update costs as much as two dozen steps.
+# Rare occupancy updates: one costs as much as two dozen steps.
 _UP_TO_8_SECONDS = {**_CUDA, "field.lr_features": 0.05, "occupancy.every": 0.1}
 _FROM_8_SECONDS = {
     **_CUDA,
-    "loss.distortion": 0.003,  # fewer samples in air, at no cost to the picture
-    "loss.tv_until": 1.0,  # features that are smooth to the end overfit the training views less
-    # A pixel is an area, and one ray through its middle meets the edge of a thing by chance. With four there is use for
-    # voxels that are finer than two pixels.
+    "loss.distortion": 0.003,  # fewer samples in empty space, without loss of quality
+    "loss.tv_until": 1.0,  # smoothing to the end reduces overfitting
+    # Antialiasing: a pixel is an area. It also makes voxels of less than two pixels useful.
     "sampler.rays_per_pixel": 4,
 }
-# Fewer, larger steps and a deeper network, which takes longer to start, generalise better between views.
+# Fewer, larger steps and a deeper MLP generalize better, but need more time at the start.
 _FROM_20_SECONDS = {
     **_FROM_8_SECONDS,
     "field.num_voxels": 304**3,
@@ -100,25 +99,25 @@ SETTINGS = FieldSettings(
 
 
 class VoxelDeferred(VoxelMlp):
-    """Voxel grids of density and features, colour of a pixel by an MLP."""
+    """Voxel grids of density and features; an MLP computes the colour of each pixel."""
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         return self.density(coords), self.interpolate(self.feature_grid, coords)
 
     @property
-    def composited_grid(self) -> Tensor:
+    def deferred_grid(self) -> Tensor:
         return self.feature_grid
 
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
         view = self.encode_view(ray_directions)
-        seen = mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
+        features = mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
         learning = self.feature_grid.requires_grad and torch.is_grad_enabled()
         if self.config.feature_noise > 0 and self.noise_generator is not None and learning:
-            # Nearby features shall mean nearby colours, or the MLP learns by heart what few views tell.
-            numbers = torch.randn(mean.shape, generator=self.noise_generator, device=mean.device)
-            seen = mean + self.config.feature_noise * numbers
-        rgb = torch.sigmoid(self.network(self.joined(seen, view)))
+            # Regularization: similar features must give similar colours, else the MLP overfits the training views.
+            noise = torch.randn(mean.shape, generator=self.noise_generator, device=mean.device)
+            features = mean + self.config.feature_noise * noise
+        rgb = torch.sigmoid(self.network(self.concat_inputs(features, view)))
         if self.config.diffuse:
-            # What is composited as colour blends as colour where surfaces meet in a pixel; features do not.
+            # Composited colours blend correctly where several surfaces meet in a pixel; features do not.
             rgb = rgb + mean[:, :3]
         return rgb * opacity[:, None]

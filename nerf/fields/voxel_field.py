@@ -1,4 +1,7 @@
-"""Fields that keep values at the vertices of the lattice: a grid of raw density, and one of what color is made of."""
+"""Fields with values at the vertices of the lattice: a grid of raw density and an appearance grid.
+
+Legend: N points, C channels, X Y Z grid vertices.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +12,12 @@ from nerf.scene.box import Resolution, SceneBox
 
 
 class VoxelField(Field):
-    """Grids of raw values; activation follows interpolation. Operations march through them, and they double."""
+    """A field with grids of raw values; activation follows interpolation. upsample() resamples the grids.
 
-    color_grid_name: str  # the attribute that holds the grid [X,Y,Z,C] of what color is made of
+    A subclass makes the appearance grid [X,Y,Z,C] (colour coefficients or features), an attribute of its own name.
+    """
+
+    appearance_name: str  # the attribute that holds the appearance grid
 
     def __init__(
         self, box: SceneBox, resolution: Resolution, finest_voxel: float, initial_alpha: float, backend: Backend
@@ -19,15 +25,20 @@ class VoxelField(Field):
         super().__init__(box, resolution, finest_voxel, initial_alpha, backend)
         self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
 
+    @property
+    def appearance_grid(self) -> nn.Parameter:
+        """The values from which colour is computed, [X,Y,Z,C]."""
+        return getattr(self, self.appearance_name)
+
     def interpolate(self, grid: Tensor, coords: Tensor) -> Tensor:
-        """A grid [X,Y,Z,C] at points [N,3] in lattice units: [N,C]."""
+        """The trilinear interpolation [N,C] of a grid [X,Y,Z,C] at points [N,3] in lattice units."""
         return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad)
 
     def raw_density(self, coords: Tensor) -> Tensor:
         return self.interpolate(self.density_grid, coords)[:, 0]
 
     def density_slopes(self, coords: Tensor, positions: Tensor) -> Tensor:
-        raw_density = self.interpolate(self.density_grid.detach(), coords)  # else it would add to the grid's gradient
+        raw_density = self.interpolate(self.density_grid.detach(), coords)  # detached, so the grid gets no gradient
         return torch.autograd.grad(raw_density.sum(), positions)[0]
 
     def raw_density_at_vertices(self) -> Tensor:
@@ -35,7 +46,7 @@ class VoxelField(Field):
 
     @property
     def grids(self) -> tuple[nn.Parameter, ...]:
-        return self.density_grid, getattr(self, self.color_grid_name)
+        return self.density_grid, self.appearance_grid
 
     @property
     def density_grid_view(self) -> DensityGrid:
@@ -44,12 +55,12 @@ class VoxelField(Field):
     @torch.no_grad()
     def upsample(self, resolution: Resolution) -> None:
         """Resamples every grid to another resolution. Parameters are new tensors afterwards."""
-        for name in ("density_grid", self.color_grid_name):
+        for name in ("density_grid", self.appearance_name):
             setattr(self, name, nn.Parameter(self._resampled(getattr(self, name), resolution)))
         super().upsample(resolution)
 
     def _resampled(self, grid: Tensor, resolution: Resolution) -> Tensor:
-        """A grid at the vertices of another one, slab by slab: beside the two grids no third one needs to fit."""
+        """A grid resampled to another resolution, in slabs, so that memory is needed for the two grids only."""
         device, (x, y, z) = grid.device, resolution
         finer = grid.new_empty(*resolution, grid.shape[3])
         last = torch.tensor(grid.shape[:3], device=device) - 1

@@ -1,5 +1,5 @@
-"""The hybrid field: a grid of raw density, a grid of features, and a small MLP that turns features and view direction
-into colour (as DirectVoxGO, Sun et al. 2022)."""
+"""The hybrid field: a grid of raw density, a grid of features, and a small MLP from features and view direction to
+colour (as DirectVoxGO, Sun et al. 2022)."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nerf.config.fields import FieldConfig, FieldSettings, Recipe
 from nerf.config.settings import setting
-from nerf.fields.bf16_mlp import Bf16Mlp, bf16_mlp_without_gradient, has_bf16_tensor_cores, padded
+from nerf.fields.bf16_mlp import Bf16Mlp, bf16_mlp_without_gradient, has_bf16_tensor_cores, round_up
 from nerf.fields.view_encoding import encode_view, encoding_width
 from nerf.fields.voxel_field import VoxelField
 from nerf.ops.backend import Backend
@@ -35,14 +35,14 @@ SETTINGS = FieldSettings(
         Recipe("cuda", "voxel_mlp", math.inf, {**_SETTINGS, "field.num_voxels": 256**3, "train.rays_per_step": 8192}),
         Recipe("cpu", "voxel_mlp", math.inf, {**_SETTINGS, "field.num_voxels": 80**3, "train.rays_per_step": 4096}),
     ),
-    {"unbounded": {"field.lr_features": 0.1}},  # features that are decoded sample by sample keep their rate
+    {"unbounded": {"field.lr_features": 0.1}},  # not lowered, unlike that of deferred features
 )
 
 
 class VoxelMlp(VoxelField):
-    """Voxel grids of density and features, colour by an MLP."""
+    """Voxel grids of density and features; an MLP computes the colour of each sample."""
 
-    color_grid_name = "feature_grid"
+    appearance_name = "feature_grid"
 
     def __init__(
         self, config: VoxelMlpConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
@@ -51,7 +51,7 @@ class VoxelMlp(VoxelField):
         self.config = config
         self.feature_grid = nn.Parameter(torch.zeros(*resolution, config.feature_channels, device=backend.device))
         inputs = config.feature_channels + encoding_width(config.view_frequencies)
-        widths = [-(-inputs // 4) * 4]  # rows of whole 16 bytes
+        widths = [-(-inputs // 4) * 4]  # rows of a multiple of 16 bytes
         widths += [config.hidden_width] * config.hidden_layers
         layers: list[nn.Module] = []
         for fan_in, fan_out in zip(widths, widths[1:], strict=False):
@@ -59,34 +59,34 @@ class VoxelMlp(VoxelField):
         self.mlp = nn.Sequential(*layers, nn.Linear(widths[-1], 3))
         nn.init.zeros_(self.mlp[-1].bias)
         self.mlp.to(backend.device)
-        self.half = has_bf16_tensor_cores(backend.device)
+        self.use_bf16 = has_bf16_tensor_cores(backend.device)
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = self.encode_view(ray_directions).index_select(0, ray_indices)
         features = self.interpolate(self.feature_grid, coords)
-        rgb = torch.sigmoid(self.network(self.joined(features, view)))
+        rgb = torch.sigmoid(self.network(self.concat_inputs(features, view)))
         return self.density(coords), rgb
 
-    def joined(self, features: Tensor, view: Tensor) -> Tensor:
-        """The network's inputs [N,I] from features [N,C] and what encode_view gives, rounded where it rounds them."""
+    def concat_inputs(self, features: Tensor, view: Tensor) -> Tensor:
+        """The MLP's inputs [N,I] from features [N,C] and the result of encode_view, in the latter's dtype."""
         return torch.cat([features.to(view.dtype), view], dim=-1)
 
     def network(self, inputs: Tensor) -> Tensor:
-        """The MLP's three outputs [N,3] for its inputs [N,I]."""
-        if self.half:
+        """The MLP's outputs [N,3] for inputs [N,I]."""
+        if self.use_bf16:
             compute = Bf16Mlp.apply if torch.is_grad_enabled() else bf16_mlp_without_gradient
             return compute(inputs, *self.mlp.parameters())
         if torch.is_grad_enabled():
             return self.mlp(inputs)
-        for layer in list(self.mlp)[:-1:2]:  # product, bias and ReLU as one kernel, which has no gradient
+        for layer in list(self.mlp)[:-1:2]:  # product, bias and ReLU in one kernel, without gradient
             inputs = torch._addmm_activation(layer.bias, inputs, layer.weight.t())
         return self.mlp[-1](inputs)
 
     def encode_view(self, directions: Tensor) -> Tensor:
-        """The MLP's inputs behind the features, [R,inputs - C], for unit directions [R,3]."""
+        """The MLP's inputs after the features, [R,I - C], for unit directions [R,3]."""
         inputs = self.mlp[0].in_features
-        width = (padded(inputs) if self.half else inputs) - self.config.feature_channels
-        rounded = torch.bfloat16 if self.half and not torch.is_grad_enabled() else None
+        width = (round_up(inputs) if self.use_bf16 else inputs) - self.config.feature_channels
+        rounded = torch.bfloat16 if self.use_bf16 and not torch.is_grad_enabled() else None
         view = encode_view(directions, self.config.view_frequencies, width, rounded)
         return view if self.view_weight is None else view * self.view_weight
 

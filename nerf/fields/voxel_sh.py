@@ -1,7 +1,7 @@
 """The explicit field: raw density and spherical-harmonic colour at every vertex, nothing else (as Plenoxels).
 
-The colour grid holds (sh_degree + 1)^2 coefficients of red, of green, of blue, then padding up to whole 16 bytes, so
-that one vertex is one aligned record. Density has a grid of its own: it is looked at far more often.
+The colour grid holds (sh_degree + 1)^2 coefficients each of red, green and blue, then padding to a multiple of 16
+bytes, so that the values of a vertex are aligned. Density is a separate grid because it is read far more often.
 """
 
 import math
@@ -42,7 +42,7 @@ SETTINGS = FieldSettings(
         Recipe("cuda", "voxel_sh", math.inf, {**_CUDA, "train.lr_decay": 0.02}),
         Recipe("cpu", "voxel_sh", math.inf, {**_SETTINGS, "field.num_voxels": 80**3, "train.rays_per_step": 4096}),
     ),
-    # Coefficients of harmonics are color, and smoothed as features are they lose three decibels.
+    # Weaker smoothing than of features: with theirs, coefficients of harmonics lose three decibels.
     {"forward": {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.distortion": 0.0}},
 )
 
@@ -50,7 +50,7 @@ SETTINGS = FieldSettings(
 class VoxelSh(VoxelField):
     """Voxel grid with spherical harmonics up to degree 3."""
 
-    color_grid_name = "sh_grid"
+    appearance_name = "sh_grid"
 
     def __init__(
         self, config: VoxelShConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
@@ -68,7 +68,7 @@ class VoxelSh(VoxelField):
         return self.density(coords), rgb
 
     def view_basis(self, ray_directions: Tensor) -> Tensor:
-        """What colour sees of unit directions [R,3]: spherical harmonics [R, (degree + 1)^2]."""
+        """Spherical harmonics [R, (degree + 1)^2] of unit directions [R,3], weighted by view_weight."""
         basis = sh_basis(ray_directions, self.config.sh_degree)
         if self.view_weight is None:
             return basis

@@ -46,13 +46,13 @@ class Lpips:
         self._device = device
 
     @torch.no_grad()
-    def __call__(self, image: Tensor, truth: Tensor) -> float:
-        """LPIPS of image against truth, both float [H,W,3] in [0,1], clamped; the network sees them in [-1,1].
+    def __call__(self, image: Tensor, target: Tensor) -> float:
+        """LPIPS of image against target, both float [H,W,3] in [0,1], clamped; the network sees them in [-1,1].
 
         0 for identical images. Raises ValueError if the shapes differ or either is not a float image.
         """
-        check_float("truth", truth, IMAGE)
-        check_float("image", image, truth.shape)
-        pair = torch.stack([image, truth]).to(self._device, torch.float32).clamp(0, 1)
+        check_float("target", target, IMAGE)
+        check_float("image", image, target.shape)
+        pair = torch.stack([image, target]).to(self._device, torch.float32).clamp(0, 1)
         seen, expected = (2 * pair - 1).permute(0, 3, 1, 2)[:, None]
         return self._network(seen, expected).item()

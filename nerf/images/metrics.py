@@ -44,14 +44,14 @@ def mse_to_psnr(mse: float) -> float:
     return math.inf if mse == 0 else -10 * math.log10(mse)
 
 
-def psnr(image: Tensor, truth: Tensor, counts: Tensor | None = None) -> float:
-    """PSNR in dB of image against truth, both float [H,W,3].
+def psnr(image: Tensor, target: Tensor, counts: Tensor | None = None) -> float:
+    """PSNR in dB of image against target, both float [H,W,3].
 
     counts: [H,W] bool, the pixels that enter the mean; None: all. NaN where none does.
     Raises ValueError if the shapes differ or either is not a float image.
     """
-    image, truth = _as_shown(image, truth)
-    squares = (image - truth).square()
+    image, target = _as_shown(image, target)
+    squares = (image - target).square()
     return mse_to_psnr((squares if counts is None else squares[counts]).mean().item())
 
 
@@ -62,8 +62,8 @@ def ssim_window(height: int, width: int) -> int:
 
 
 @torch.no_grad()
-def ssim(image: Tensor, truth: Tensor, counts: Tensor | None = None, window: int = SSIM_WINDOW) -> float:
-    """Mean structural similarity of image and truth, both float [H,W,3]; 1 for identical images.
+def ssim(image: Tensor, target: Tensor, counts: Tensor | None = None, window: int = SSIM_WINDOW) -> float:
+    """Mean structural similarity of image and target, both float [H,W,3]; 1 for identical images.
 
     Equation 13 of Wang et al., "Image Quality Assessment: From Error Visibility to Structural Similarity"
     (2004), per colour channel, with their 11x11 Gaussian window (sigma 1.5), k1 = 0.01 and k2 = 0.03. As
@@ -73,8 +73,8 @@ def ssim(image: Tensor, truth: Tensor, counts: Tensor | None = None, window: int
     where there is no such window. window: its side in pixels, odd; scores of different windows cannot be compared.
     Raises ValueError if the shapes differ, if either is not a float image, or if the window does not fit.
     """
-    check_float("truth", truth, IMAGE)
-    check_float("image", image, truth.shape)
+    check_float("target", target, IMAGE)
+    check_float("image", image, target.shape)
     height, width = image.shape[:2]
     if min(height, width) < window:
         raise ValueError(f"image: found {list(image.shape)}, expected at least {window} pixels in height and width")
@@ -82,7 +82,7 @@ def ssim(image: Tensor, truth: Tensor, counts: Tensor | None = None, window: int
     total, count = 0.0, 0
     for first in range(0, windows, at_a_time):
         band = slice(first, min(first + at_a_time, windows) + window - 1)
-        similarity = _similarity(*_as_shown(image[band], truth[band]), window)
+        similarity = _similarity(*_as_shown(image[band], target[band]), window)
         if counts is not None:
             spoilt = max_pool2d((~counts[band]).to(similarity)[None], window, stride=1)[0] > 0
             similarity = similarity[:, ~spoilt]
@@ -90,9 +90,9 @@ def ssim(image: Tensor, truth: Tensor, counts: Tensor | None = None, window: int
     return total / count if count else math.nan
 
 
-def _similarity(image: Tensor, truth: Tensor, window: int) -> Tensor:
+def _similarity(image: Tensor, target: Tensor, window: int) -> Tensor:
     """Of each window of K pixels squared, [3,H-K+1,W-K+1], of float64 [H,W,3] in [0, 1]."""
-    x, y = image.permute(2, 0, 1), truth.permute(2, 0, 1)
+    x, y = image.permute(2, 0, 1), target.permute(2, 0, 1)
     mean_x, mean_y, mean_xx, mean_yy, mean_xy = _window_means(torch.stack([x, y, x * x, y * y, x * y]), window)
     variance_x = mean_xx - mean_x.square()
     variance_y = mean_yy - mean_y.square()
@@ -102,22 +102,22 @@ def _similarity(image: Tensor, truth: Tensor, window: int) -> Tensor:
     return luminance * contrast_structure
 
 
-def median_depth_error(depth: Tensor, truth: Tensor, opacity: Tensor) -> float:
-    """Median over the pixels with truth > 0 of |depth / opacity - truth|, in world units.
+def median_depth_error(depth: Tensor, target: Tensor, opacity: Tensor) -> float:
+    """Median over the pixels with target > 0 of |depth / opacity - target|, in world units.
 
     depth is the opacity-weighted distance that volume rendering accumulates, so depth / opacity is the
     expected distance. A pixel that shows nothing has distance 0: a hole in a surface costs its full distance.
-    An even number of pixels yields the lower of the two middle errors, no pixel with truth > 0 yields NaN.
+    An even number of pixels yields the lower of the two middle errors, no pixel with target > 0 yields NaN.
 
-    depth, truth, opacity: float [H,W]; both distances are measured along the ray.
+    depth, target, opacity: float [H,W]; both distances are measured along the ray.
     Raises ValueError if one of them is not float [H,W] or the shapes differ.
     """
-    check_float("truth", truth, (None, None))
-    check_float("depth", depth, truth.shape)
-    check_float("opacity", opacity, truth.shape)
-    hit = truth > 0
+    check_float("target", target, (None, None))
+    check_float("depth", depth, target.shape)
+    check_float("opacity", opacity, target.shape)
+    hit = target > 0
     expected_distance = depth[hit].double() / opacity[hit].double().clamp(min=MIN_OPACITY)
-    errors = (expected_distance - truth[hit].double()).abs()
+    errors = (expected_distance - target[hit].double()).abs()
     return errors.median().item() if len(errors) else math.nan
 
 
@@ -142,11 +142,11 @@ def check_float(name: str, value: Tensor, expected: Shape) -> None:
         raise ValueError(f"{name}: found {value.dtype} {list(value.shape)}, expected float [{sizes}]")
 
 
-def _as_shown(image: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+def _as_shown(image: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The checked pair in float64, clamped to [0, 1]."""
-    check_float("truth", truth, IMAGE)
-    check_float("image", image, truth.shape)
-    return image.double().clamp(0, 1), truth.double().clamp(0, 1)
+    check_float("target", target, IMAGE)
+    check_float("image", image, target.shape)
+    return image.double().clamp(0, 1), target.double().clamp(0, 1)
 
 
 def _window_means(maps: Tensor, window: int) -> Tensor:

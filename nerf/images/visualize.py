@@ -59,15 +59,15 @@ def color_normals(normals: Tensor, opacity: Tensor) -> Tensor:
     return coverage * (0.5 * normals + 0.5) + (1 - coverage)
 
 
-def color_error(image: Tensor, truth: Tensor, full_scale: float = 0.2) -> Tensor:
+def color_error(image: Tensor, target: Tensor, full_scale: float = 0.2) -> Tensor:
     """Mean absolute difference over the channels in false colour, float [H,W,3].
 
     No error is dark blue; full_scale (in image values) and above are yellow.
-    image, truth: float [H,W,3]. Raises ValueError for other shapes or dtypes.
+    image, target: float [H,W,3]. Raises ValueError for other shapes or dtypes.
     """
-    check_float("truth", truth, IMAGE)
-    check_float("image", image, truth.shape)
-    return _apply_ramp((image - truth).abs().mean(dim=-1) / full_scale)
+    check_float("target", target, IMAGE)
+    check_float("image", image, target.shape)
+    return _apply_ramp((image - target).abs().mean(dim=-1) / full_scale)
 
 
 def contact_sheet(

@@ -1,6 +1,6 @@
-"""Masked Adam over parameters that say their own learning rates, with all of its state on the device.
+"""Masked Adam: parameters with a learning rate each, updates of active vertices only, all state on the device.
 
-Step number and learning rates are tensors, so that a CUDA graph replays a step with the values of the day.
+Step number and learning rates are tensors, so that a replayed CUDA graph uses their current values.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nerf.ops.backend import Backend
 
-EPSILON = 1e-10  # below the gradients of a rarely met voxel, or its steps would shrink with the batch
+EPSILON = 1e-10  # below the gradients of rarely hit voxels; a larger one would shrink their steps
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,16 @@ class ParameterGroup:
 
 
 class HasParameterGroups(Protocol):
-    """What is trained: a field, poses, exposure."""
+    """Anything that is trained: a field, poses, exposure."""
 
     def parameter_groups(self) -> list[ParameterGroup]: ...
 
 
 class MaskedAdam:
-    """Adam (Kingma & Ba 2015) that leaves a value and its moments alone while its gradient is exactly zero.
+    """Adam (Kingma & Ba 2015) that skips values whose gradient is exactly zero: value and moments stay as they are.
 
-    Of the grids it visits the given vertices alone, and has moments for these alone. Where the backend adds to
-    gradients in place, theirs are made here and cleared by the step; what a rounding leaves at other vertices is never
-    read.
+    In grids it updates, and keeps moments for, the active vertices only; gradients at other vertices are ignored. If
+    the backend adds to gradients in place, the gradient buffers of grids are allocated here and zeroed by each step.
     """
 
     def __init__(
@@ -44,37 +43,42 @@ class MaskedAdam:
         beta1: float,
         beta2: float,
         backend: Backend,
-        vertex_rows: Tensor | None = None,
+        active_vertices: Tensor | None = None,
     ) -> None:
         self.backend, self.beta1, self.beta2 = backend, beta1, beta2
         self.groups = trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
-        self.vertex_rows = vertex_rows
+        self.active_vertices = active_vertices
         self.moments = {group.name: self._no_moments(group) for group in self.groups}
         self._clear_gradients()
         self.decay = torch.ones(1, device=backend.device)
         self.step_number = torch.zeros(1, device=backend.device)
 
     def _no_moments(self, group: ParameterGroup) -> tuple[Tensor, Tensor]:
-        """Zeros for the moments of a group: of grids, for the vertices that are visited."""
+        """Zero moments for a group; of a grid, for the active vertices only."""
         shape = group.parameter.shape
-        if group.on_vertices and self.vertex_rows is not None:
-            shape = (len(self.vertex_rows), shape[-1])
+        if group.on_vertices and self.active_vertices is not None:
+            shape = (len(self.active_vertices), shape[-1])
         return group.parameter.new_zeros(shape), group.parameter.new_zeros(shape)
 
-    def visit(self, vertex_rows: Tensor | None) -> None:
-        """From now on vertices [L] int64, rising (OccupancyGrid.vertex_rows); None: all. Clears the gradients.
+    def set_active(self, active_vertices: Tensor | None) -> None:
+        """Sets the active vertices and clears the gradients.
 
-        Moments stay with their vertices. They start at zero where a vertex was not visited before.
+        active_vertices [L] int64: rows of the grids, rising (OccupancyGrid.vertex_rows); None: all. Vertices that were
+        active before keep their moments; the moments of the others start at zero.
         """
-        before, self.vertex_rows = self.vertex_rows, vertex_rows
+        before, self.active_vertices = self.active_vertices, active_vertices
         for group in self.groups:
-            if group.on_vertices and before is not vertex_rows:
+            if group.on_vertices and before is not active_vertices:
                 vertices = group.parameter.shape[:-1].numel()
-                places = _places(_rows(before, vertices, vertex_rows), _rows(vertex_rows, vertices, before))
-                shape = group.parameter.shape if vertex_rows is None else (len(vertex_rows), group.parameter.shape[-1])
+                places = _places(_rows(before, vertices, active_vertices), _rows(active_vertices, vertices, before))
+                shape = (
+                    group.parameter.shape
+                    if active_vertices is None
+                    else (len(active_vertices), group.parameter.shape[-1])
+                )
                 moments = list(self.moments.pop(group.name))
-                for i in range(2):  # one after the other: four of them at once are what a fine grid has no memory for
+                for i in range(2):  # one at a time: four moments at once may not fit into memory
                     moments[i] = _moved(moments[i], *places).view(shape)
                 self.moments[group.name] = moments[0], moments[1]
         self._clear_gradients()
@@ -86,17 +90,17 @@ class MaskedAdam:
                 group.parameter.grad = None
             elif grad is None:
                 group.parameter.grad = torch.zeros_like(group.parameter)
-            else:  # a recorded step knows its address
+            else:  # in place, because a captured step knows its address
                 grad.zero_()
 
     @torch.no_grad()
-    def step(self, taken: Tensor | None = None) -> None:
-        """One step with the gradients in place, which are zero or dropped afterwards.
+    def step(self, apply: Tensor | None = None) -> None:
+        """One step with the current gradients, which are cleared or dropped afterwards.
 
-        taken [] bool, on the device: False leaves the step out and does not count it. None: it is taken.
+        apply [] bool, on the device: False skips the step and does not count it. None: True.
         """
-        self.step_number += 1 if taken is None else taken
-        number = self.step_number if taken is None else self.step_number * taken
+        self.step_number += 1 if apply is None else apply
+        number = self.step_number if apply is None else self.step_number * apply
         rates = (self.base_lr * self.decay).split([len(g.lr) for g in self.groups])
         for group, lr in zip(self.groups, rates, strict=True):
             exp_avg, exp_avg_sq = self.moments[group.name]
@@ -107,7 +111,7 @@ class MaskedAdam:
                 group.parameter.grad,
                 lr,
                 number,
-                self.vertex_rows if group.on_vertices else None,
+                self.active_vertices if group.on_vertices else None,
                 self.beta1,
                 self.beta2,
                 EPSILON,
@@ -127,12 +131,12 @@ class MaskedAdam:
 
 
 def _rows(rows: Tensor | None, vertices: int, like: Tensor | None) -> Tensor:
-    """Rows that are visited, where None says all."""
+    """The active rows; None means all vertices."""
     return torch.arange(vertices, device=like.device) if rows is None else rows
 
 
 def _places(before: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each of the rows now [L] was among those before [K], both rising; and whether it was there, [L] bool."""
+    """The index of each of the rows now [L] in the rows before [K], both rising, and whether it is there, [L] bool."""
     if len(before) == 0:
         return torch.zeros_like(now), torch.zeros_like(now, dtype=torch.bool)
     place = torch.searchsorted(before, now).clamp(max=len(before) - 1)
@@ -140,7 +144,7 @@ def _places(before: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _moved(moment: Tensor, place: Tensor, there: Tensor) -> Tensor:
-    """Moments of K rows for L others, [L,C]."""
+    """Moments [L,C] of the new rows, from those of K old rows; zero where a row is new."""
     moment = moment.view(-1, moment.shape[-1])
     if len(moment) == 0:
         return moment.new_zeros(len(place), moment.shape[1])

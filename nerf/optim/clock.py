@@ -1,23 +1,23 @@
-"""How far a run has come: one number in [0, 1] on which every schedule hangs.
+"""The training clock: progress of a run as one number in [0, 1], from which every schedule reads.
 
-A run of a given number of steps advances by steps; a run of a given time advances by its clock, so that the schedule
-fits whatever the machine can do in it. With both, whatever is nearer to its end decides.
+The progress of a run with a given number of steps is its fraction of steps. The progress of a run with a given time is
+its fraction of seconds, so its schedule fits the speed of the machine. With both limits, the larger fraction counts.
 """
 
 import time
 from dataclasses import dataclass, field
 
-EXTENDED_FROM = 0.5  # progress from which a finished run goes on: all grids are there, all stages have begun
+EXTENDED_FROM = 0.5  # progress at which an extended run continues: after the last doubling
 
 
 @dataclass
 class RunClock:
-    """Counts steps and training seconds. Evaluation and disk writes happen while it is stopped."""
+    """Counts steps and training seconds. It is stopped during evaluation and disk writes."""
 
     steps: int | None
     max_seconds: float | None
     step: int = 0
-    # Where the schedule was when these budgets were given: not zero in a run that was finished and trains further.
+    # Where this budget began; not zero in a finished run that is extended.
     first_step: int = 0
     first_second: float = 0.0
     first_progress: float = 0.0
@@ -39,29 +39,29 @@ class RunClock:
 
     @property
     def elapsed(self) -> float:
-        """Training seconds so far. True only after the device has been waited for."""
+        """Training seconds so far. Exact only after waiting for the device."""
         return self._elapsed + (time.perf_counter() - self._started if self._started is not None else 0.0)
 
     def state_dict(self) -> dict[str, float]:
-        """What a resumed run's clock needs to go on."""
+        """The state of the clock, for a resumed run."""
         names = ("step", "elapsed", "first_step", "first_second", "first_progress")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, saved: dict[str, float]) -> None:
-        """Goes on where a stopped run was; the beginning of the schedule is 0 where it is not told."""
+        """Restores the content of state_dict. Older files lack the beginning of the budget, which is then 0."""
         self.step, self._elapsed, self._reading = int(saved["step"]), saved["elapsed"], saved["elapsed"]
         self.first_step = int(saved.get("first_step", 0))
         self.first_second, self.first_progress = saved.get("first_second", 0.0), saved.get("first_progress", 0.0)
 
     def extend(self, steps: int | None, max_seconds: float | None) -> None:
-        """Gives a finished run a larger budget, all of its steps or seconds counted: the second half of a schedule
-        begins here and ends there.
+        """Extends a finished run to a larger total budget, with the second half of a schedule: progress continues at
+        EXTENDED_FROM and reaches 1 at the new limits.
         """
         self.steps, self.max_seconds = steps, max_seconds
         self.first_step, self.first_second, self.first_progress = self.step, self.elapsed, EXTENDED_FROM
 
     def read(self) -> float:
-        """Reads the clock; call it when the device has finished. Between two readings time is extrapolated."""
+        """Reads the clock. Call it after waiting for the device; between two readings, time is extrapolated."""
         now = self.elapsed
         if self._steps_since_reading:
             self._seconds_per_step = (now - self._reading) / self._steps_since_reading
@@ -69,13 +69,13 @@ class RunClock:
         return now
 
     def tick(self) -> None:
-        """One step has been queued."""
+        """Counts one queued step."""
         self.step += 1
         self._steps_since_reading += 1
 
     @property
     def progress(self) -> float:
-        """Fraction of the run that is done, in [0, 1]."""
+        """The completed fraction of the run, in [0, 1]."""
         parts = []
         if self.max_seconds is not None:
             seconds = self._reading + self._steps_since_reading * self._seconds_per_step
@@ -86,7 +86,7 @@ class RunClock:
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole run, an estimate where time decides."""
+        """Number of steps of the whole run; an estimate if the run has a time limit."""
         if self.max_seconds is None:
             return self.steps
         left = max(0.0, self.max_seconds - self._reading)

@@ -1,4 +1,4 @@
-"""What lies behind the scene: in training, where the loss is to pull rays either opaque or clear, and in pictures.
+"""The background behind the scene: for training batches and for rendered images.
 
 Legend: R rays.
 """
@@ -15,32 +15,35 @@ WHITE, GREY, BLACK = 1.0, 0.5, 0.0
 
 @dataclass(frozen=True)
 class Background:
-    """The color behind the scene: white, black, random for each ray in training, or one that is learned."""
+    """The background color: white, black, random per ray in training, or learned.
+
+    A random background makes every partly transparent ray an error, so training drives rays to be opaque or clear.
+    """
 
     mode: str  # white, black, random or learned
-    opaque_images: bool = False  # of a forward-facing capture
+    opaque_images: bool = False  # true for a forward-facing capture
     learned: Tensor | None = None  # [3] before the sigmoid, a parameter of the field
 
     @classmethod
     def of(cls, dataset: DatasetConfig, learned: Tensor | None) -> "Background":
-        """That of resolved settings; learned: the field's parameter, if it has one."""
+        """The background of resolved settings. learned: the field's parameter, None if it has none."""
         return cls(dataset.background, dataset.kind == "forward", learned)
 
     def draw(self, num_rays: int, generator: torch.Generator, device: torch.device) -> Tensor:
-        """Colors [R,3] of a training batch; black where the learned one takes their place in train()."""
+        """Random or constant background colors of a training batch, [R,3]; black for the learned mode, see train()."""
         if self.mode == "random":
             return torch.rand(num_rays, 3, generator=generator, device=device)
         return torch.full((num_rays, 3), WHITE if self.mode == "white" else BLACK, device=device)
 
     def train(self, drawn: Tensor) -> Tensor:
-        """The color behind the rays of a training batch: drawn [R,3], or the learned one [3], differentiable."""
+        """The background of a training batch: drawn [R,3], or the learned color [3], differentiable."""
         return drawn if self.learned is None else torch.sigmoid(self.learned)
 
     def eval(self, device: torch.device) -> Tensor:
-        """The color [3] in pictures: the learned one, else white unless black was chosen.
+        """The background color [3] of rendered images: learned, black if the mode is black, else white.
 
-        Images of a forward-facing capture are opaque, so a background that shows in a picture was never observed: grey
-        is the guess with the smallest expected error.
+        With a random background and opaque (forward-facing) images it is mid-grey: visible background was never
+        observed, and grey has the smallest expected error.
         """
         if self.learned is not None:
             return torch.sigmoid(self.learned).detach()

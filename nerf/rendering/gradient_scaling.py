@@ -1,9 +1,11 @@
-"""Weaker gradients near the cameras, against blobs that hang before them.
+"""Gradient scaling: weaker gradients for samples near the camera, against floaters.
 
-What stands close to a camera fills many of its pixels and is seen by few others: it gets gradients from dense rays
-that agree with each other, and becomes a blob that hides the scene from held-out views. Rays thin out with the square
-of the distance; with gradients scaled by it a place is judged alike from near and far, and the cameras that look
-through it decide (Philip & Deschaintre 2023, "Floaters No More: Radiance Field Gradient Scaling").
+Space close to a camera is sampled densely by that camera and hardly by others. It gets large consistent gradients from
+one view and grows floaters, which hide the scene from held-out views. The density of rays falls with the square of the
+distance, so gradients are scaled by that square, up to a maximum distance (Philip & Deschaintre 2023, "Floaters No
+More: Radiance Field Gradient Scaling").
+
+Legend: M samples, C channels.
 """
 
 import torch
@@ -17,9 +19,9 @@ from nerf.scene.contraction import ContractedSpace
 
 
 def full_gradient_distance(loss: LossConfig, box: SceneBox) -> float:
-    """The distance from which on gradients count in full, in scene space; 0: everywhere. Reads from the device.
+    """The distance from which gradients are not scaled, in scene space; 0: no scaling. Reads from the device.
 
-    Raises UserError where the scene has no such distance.
+    Raises UserError for a forward-facing scene, where this distance is not defined.
     """
     if loss.near_fade == 0:
         return 0.0
@@ -33,17 +35,17 @@ def full_gradient_distance(loss: LossConfig, box: SceneBox) -> float:
 
 
 def scale_gradients(x: Tensor, factors: Tensor) -> Tensor:
-    """x [M] or [M,C] as it is; its gradient times factors [M]."""
-    return _Faded.apply(x, factors)
+    """Identity on x [M] or [M,C] whose gradient is multiplied by factors [M]."""
+    return _ScaledGradient.apply(x, factors)
 
 
 def gradient_scales(samples: RaySamples, full_gradient_from: float) -> Tensor:
-    """How much the gradients of each sample count, [M]: (distance / full_gradient_from)^2, from there on 1."""
+    """The factors for the gradients of the samples, [M]: min(1, distance / full_gradient_from)^2."""
     middle = 0.5 * (samples.t_starts + samples.t_ends)
     return (middle / full_gradient_from).clamp(max=1).square()
 
 
-class _Faded(torch.autograd.Function):
+class _ScaledGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, factors: Tensor) -> Tensor:
         ctx.save_for_backward(factors)

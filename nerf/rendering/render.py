@@ -1,4 +1,7 @@
-"""From samples to pixels: the field at the samples, composited along the rays, over the background."""
+"""From samples to pixels: evaluates the field at the samples, composites along the rays and adds the background.
+
+Legend: R rays, P pixels, M samples, H W image height and width.
+"""
 
 from dataclasses import dataclass
 
@@ -14,30 +17,30 @@ from nerf.rendering.normals import facing_normals, falling_density
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
 
-# A whole 800x800 frame at once on a GPU, in pieces where samples are kept; small enough for a CPU's caches.
+# On a GPU an 800x800 frame is one chunk; on a CPU a chunk fits into the caches.
 RAYS_PER_CHUNK = {"cuda": 1 << 22, "cpu": 1 << 14}
-SAMPLED_RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}  # where samples are kept
-MOST_SHADED = 1 << 20  # pixels; the layers of a network take a KiB of each
+SAMPLED_RAYS_PER_CHUNK = {"cuda": 1 << 17, "cpu": 1 << 14}  # if the samples are stored
+MAX_PIXELS_PER_CHUNK = 1 << 20  # an MLP's activations take about 1 KiB per pixel
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """What P pixels see, each the mean of its rays."""
+    """P rendered pixels, each the mean of its rays."""
 
     rgb: Tensor  # [P,3] over the background
     opacity: Tensor  # [P]
-    depth: Tensor  # [P] world distance along the ray at the mean of its samples' t, times opacity; see distance()
-    normals: Tensor | None = None  # [P,3] unit, world axes, on the camera's side; zero where nothing is met
-    weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not kept
+    depth: Tensor  # [P] expected world distance along the ray times opacity; see distance()
+    normals: Tensor | None = None  # [P,3] unit, world axes, facing the camera; zero for empty rays
+    weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not stored
 
     def __repr__(self) -> str:
-        """One line: the shape, not the pixels."""
+        """One line, without the pixels."""
         kept = [name for name in ("normals", "weights") if getattr(self, name) is not None]
         extra = f" with {' and '.join(kept)}" if kept else ""
         return f"Rendering(rgb {list(self.rgb.shape)} on {self.rgb.device}{extra})"
 
     def distance(self) -> Tensor:
-        """Mean distance along the ray, [P] in world units; 0 where nothing is met."""
+        """Expected distance along the ray, [P] in world units; 0 for empty rays."""
         return torch.where(self.opacity > MIN_OPACITY, self.depth / self.opacity.clamp(min=MIN_OPACITY), 0.0)
 
 
@@ -49,11 +52,11 @@ def visible_samples(
     capacity: int = 0,
     min_weight: float | None = None,
 ) -> RaySamples:
-    """The samples of rays that weigh at least min_weight: colour is computed for these alone (Sun et al. 2022,
+    """The samples of the rays with a weight of at least min_weight; colour is computed only for these (Sun et al. 2022,
     section 4.3).
 
-    Most samples lie in air or behind a surface. Looking at density first, one channel, finds the few that matter.
-    jitter, capacity: see RaySampler.sample. min_weight: of the sampler's settings, unless another one is given.
+    Most samples lie in empty space or behind a surface. Their weights follow from density alone, which is one channel.
+    jitter, capacity: see RaySampler.sample. min_weight: None means that of the sampler's settings.
     """
     min_weight = sampler.config.min_weight if min_weight is None else min_weight
     grid = field.density_grid_view
@@ -70,7 +73,7 @@ def visible_samples(
 
 @torch.no_grad()
 def sample_weights(field: Field, sampler: RaySampler, samples: RaySamples) -> Tensor:
-    """Weight of every sample, [M], from density alone."""
+    """The weights of all samples, [M], from density alone."""
     density = field.density(samples.coords(sampler.grid_map))
     nothing = density.new_empty(len(density), 0)
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
@@ -78,10 +81,7 @@ def sample_weights(field: Field, sampler: RaySampler, samples: RaySamples) -> Te
 
 
 def select_visible(field: Field, sampler: RaySampler, samples: RaySamples, capacity: int = 0) -> RaySamples:
-    """visible_samples, step by step from marched samples: what the ablation takes apart.
-
-    capacity: see RaySamples.select.
-    """
+    """visible_samples in separate steps, from marched samples, for the ablation. capacity: see RaySamples.select."""
     return samples.select(sample_weights(field, sampler, samples) >= sampler.config.min_weight, capacity)
 
 
@@ -90,9 +90,9 @@ def render_samples(
 ) -> Rendering:
     """Renders packed samples. background: [3] or [P,3].
 
-    Where a pixel has several rays, what they composite is averaged and shaded once: the pixel is an area.
-    Differentiable in the field's parameters, and in the rays through where the samples are; not in the normals, nor in
-    how colour depends on the direction.
+    The composited values of a pixel's rays are averaged first and shaded once. Differentiable in the field's
+    parameters, and in the rays through the positions of the samples. Not differentiable in the normals, nor in the
+    view direction's effect on colour.
     """
     directions = samples.rays.directions.detach()
     density, values = field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
@@ -117,15 +117,15 @@ def render_samples(
 
 @torch.no_grad()
 def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tensor) -> Rendering:
-    """What rays see, for pictures; in one walk where what the field composites is a grid of its own."""
+    """Renders rays without gradients and without storing samples, if the field has a deferred_grid."""
     grid = field.density_grid_view
-    if grid is None or field.composited_grid is None:
+    if grid is None or field.deferred_grid is None:
         return render_samples(field, sampler, visible_samples(field, sampler, rays), background)
     path, march = sampler.march(rays, None)
     limits = sampler.config.min_transmittance, sampler.config.min_weight
     density = grid.values, grid.shift, grid.scale
     values, opacity, depth = sampler.backend.ops.render_rays(
-        *march, *density, *limits, field.composited_grid, sampler.grid_map.space.contraction, rays.per_pixel
+        *march, *density, *limits, field.deferred_grid, sampler.grid_map.space.contraction, rays.per_pixel
     )
     depth = path.world_depth(depth, opacity)
     opacity, depth = rays.pixel_means(opacity), rays.pixel_means(depth)
@@ -134,16 +134,16 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
 
 
 def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
-    """The light [P,3] of pixels, of which half may see nothing.
+    """The light [P,3] of pixels, many of which may be empty.
 
-    On a CPU those are left out. On a GPU finding them means to wait for the walk, and to launch all that follows after
-    it; tensor cores have shaded them before that.
+    On a CPU empty pixels are not shaded. On a GPU, finding them would wait for the device and take longer than shading
+    them.
     """
     if values.is_cuda:
         return field.shade(values, opacity, directions)
-    seeing = (opacity > 0).nonzero()[:, 0]
-    seen = (x.index_select(0, seeing) for x in (values, opacity, directions))
-    return torch.zeros_like(directions).index_copy_(0, seeing, field.shade(*seen))
+    hit = (opacity > 0).nonzero()[:, 0]
+    of_hit = (x.index_select(0, hit) for x in (values, opacity, directions))
+    return torch.zeros_like(directions).index_copy_(0, hit, field.shade(*of_hit))
 
 
 @torch.no_grad()
@@ -152,13 +152,13 @@ def render_image(
 ) -> Rendering:
     """Renders one camera's whole image: rgb [H,W,3], opacity [H,W], depth [H,W], on request normals [H,W,3].
 
-    Each pixel is the mean of sampler.rays_per_pixel rays.
-    Rays are made and marched so many at a time: beyond the finished pixels, memory does not grow with the image.
+    Each pixel is the mean of sampler.rays_per_pixel rays. Rays are processed in chunks, so apart from the finished
+    pixels memory does not grow with the image.
     """
     width, height = cameras.size(index)
-    at_a_time = SAMPLED_RAYS_PER_CHUNK if with_normals or field.composited_grid is None else RAYS_PER_CHUNK
+    rays_per_chunk = SAMPLED_RAYS_PER_CHUNK if with_normals or field.deferred_grid is None else RAYS_PER_CHUNK
     pixels, per_pixel = height * width, sampler.rays_per_pixel
-    size = min(at_a_time[sampler.backend.device.type] // per_pixel, MOST_SHADED)
+    size = min(rays_per_chunk[sampler.backend.device.type] // per_pixel, MAX_PIXELS_PER_CHUNK)
     chunks = []
     for first in range(0, pixels, size):
         rays = cameras.pixel_range_rays(index, first, first + size, per_pixel, sampler.backend.ops)

@@ -1,4 +1,7 @@
-"""From rays to samples: finds the rays' way through scene space and marches it through the occupied cells."""
+"""From rays to samples: maps rays into scene space and marches them through the occupied cells.
+
+Legend: R rays, P pixels.
+"""
 
 import math
 from dataclasses import dataclass
@@ -19,31 +22,30 @@ from nerf.scene.space import SceneRays
 
 @dataclass(frozen=True)
 class RaySampler:
-    """Places samples on a regular lattice along each ray, at occupied cells only."""
+    """Places samples on a regular lattice along each ray, in occupied cells only."""
 
     backend: Backend
-    grid_map: GridMap  # of the occupancy's grid
+    grid_map: GridMap  # of the occupancy grid
     occupancy: OccupancyGrid
     step_size: float  # in scene space
     config: SamplerConfig
 
     @classmethod
     def of_field(cls, field: Field, occupancy: OccupancyGrid, config: SamplerConfig) -> "RaySampler":
-        """The sampler for a field and its occupancy as they are now."""
+        """The sampler for a field and its occupancy grid at their current resolution."""
         step_size = config.step_size_voxels * field.voxel_size
         return cls(field.backend, field.grid_map, occupancy, step_size, config)
 
     @property
     def rays_per_pixel(self) -> int:
-        """Of pictures, and of training towards its end; runs from before there was a choice have one."""
+        """Rays per pixel of rendered images, and of training batches late in a run. Older runs, without it, have 1."""
         return self.config.rays_per_pixel or 1
 
     def sample(self, rays: Rays, jitter: Tensor | None = None, capacity: int = 0) -> RaySamples:
         """Samples of R rays.
 
-        jitter [P] in [-0.5, 0.5) shifts each pixel's lattice by that share of a step; None places it
-        deterministically. The rays of one pixel are shifted against each other as well.
-        capacity: see march_rays; 0 reads the number of samples back from the device.
+        jitter [P] in [-0.5, 0.5): shift of each pixel's lattice in steps; None: no shift. The rays of one pixel are
+        also shifted against each other. capacity: see march_rays; 0 reads the number of samples from the device.
         """
         path, march = self.march(rays, jitter)
         ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
@@ -52,9 +54,9 @@ class RaySampler:
         return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
 
     def march(self, rays: Rays, jitter: Tensor | None) -> tuple[SceneRays, tuple]:
-        """The way of the rays, and what every marching operation takes first: rays in grid units to step_size.
+        """The rays in scene space, and the first arguments of all marching operations: rays in grid units to step_size.
 
-        Where cameras are learned the way is differentiable; where the samples are along it is not.
+        The scene rays are differentiable if cameras are learned. The positions of samples along them are not.
         """
         space, ones = self.grid_map.space, torch.ones_like(rays.origins[:, 0])
         lattice = jitter
@@ -70,18 +72,18 @@ class RaySampler:
 
 
 def _shifts(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """How the lattices of a pixel's rays are shifted against each other, [per_pixel]: evenly over a step."""
+    """Shifts of the lattices of a pixel's rays against each other, [per_pixel] in steps: evenly spaced."""
     return (torch.arange(per_pixel, device=device, dtype=dtype) + 0.5) / per_pixel - 0.5
 
 
 def _spread(jitter: Tensor, shifts: Tensor) -> Tensor:
-    """The jitter [R] of all rays from that of the pixels [P]: shifted within a step, still in [-0.5, 0.5)."""
+    """The jitter [R] of all rays from the jitter [P] of the pixels: plus the shifts, wrapped into [-0.5, 0.5)."""
     shifted = jitter[:, None] + shifts
     return (shifted - (shifted >= 0.5).to(shifted) + (shifted < -0.5).to(shifted)).flatten()
 
 
 def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:
-    """Nearest and farthest distance from a camera at which the scene can be, for depth pictures."""
+    """Smallest and largest possible distance from a camera to the scene, world units, for depth images."""
     lower = sampler.grid_map.lower
     size = torch.tensor(sampler.occupancy.occupied.shape, device=lower.device) / sampler.grid_map.scale
     return sampler.grid_map.space.depth_range(cameras.centers.to(lower.device), lower, size)

@@ -1,4 +1,4 @@
-"""Samples on rays: what marching finds, and everything that a field is asked for."""
+"""Samples on rays: the result of marching and the input of a field."""
 
 from dataclasses import dataclass
 
@@ -24,34 +24,34 @@ class RaySamples:
     t_starts: Tensor  # [M]
     t_ends: Tensor  # [M]
     overflow: Tensor  # [1] int64: rays dropped because they did not fit the capacity
-    path: SceneRays  # of the rays through scene space
-    midpoints: Tensor | None = None  # [M,3] in grid units, where marching has found them out
+    path: SceneRays  # the rays in scene space
+    midpoints: Tensor | None = None  # [M,3] in grid units, if marching has computed them
 
     def positions(self) -> Tensor:
         """Midpoints of the intervals in scene space, [M,3]."""
         return self.path.positions(0.5 * (self.t_starts + self.t_ends), self.ray_indices)
 
     def coords(self, grid_map: GridMap) -> Tensor:
-        """Midpoints in the units of the grid that was marched, [M,3]. Differentiable in the path where it is."""
+        """Midpoints in units of the marched grid, [M,3]. Differentiable in the path if that requires gradients."""
         if self.midpoints is None or self.path.origins.requires_grad or self.path.directions.requires_grad:
             return grid_map.to_grid(self.positions())
         return self.midpoints
 
     def world_positions(self) -> Tensor:
-        """The same in the world, [M,3]."""
+        """Midpoints in world space, [M,3]."""
         distances = self.path.distances(0.5 * (self.t_starts + self.t_ends), self.ray_indices)
         origins = self.rays.origins.index_select(0, self.ray_indices)
         return origins + distances[:, None] * self.directions()
 
     def directions(self) -> Tensor:
-        """Unit direction of the ray through each sample, [M,3]."""
+        """Unit direction of each sample's ray in the world, [M,3]."""
         return self.rays.directions.index_select(0, self.ray_indices)
 
     def select(self, keep: Tensor, capacity: int = 0) -> "RaySamples":
-        """The samples where keep [M] is true, still packed in the order of the rays.
+        """The samples where keep [M] bool is true, packed in the order of the rays.
 
-        capacity: 0 keeps exactly those, with one host read; otherwise the result has that many rows, reads nothing
-        back, cuts off what does not fit and counts the rays that lost something.
+        capacity: 0 returns exactly these and reads their number from the device. Otherwise the result has capacity
+        rows, nothing is read from the device, samples that do not fit are dropped, and overflow counts their rays.
         """
         kept_before = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
         ray_offsets, overflow = kept_before[self.ray_offsets], self.overflow
@@ -62,7 +62,9 @@ class RaySamples:
         else:
             overflow = overflow + ((ray_offsets[1:] > capacity) & (ray_offsets.diff() > 0)).sum()
             ray_offsets = ray_offsets.clamp(max=capacity)
-            slot = torch.where(keep, kept_before[:-1], capacity).clamp(max=capacity)  # the last row is for the others
+            slot = torch.where(keep, kept_before[:-1], capacity).clamp(
+                max=capacity
+            )  # the last row takes dropped samples
             selected = [x.new_zeros(capacity + 1).scatter_(0, slot, x)[:capacity] for x in per_sample]
             used = torch.arange(capacity, device=keep.device) < ray_offsets[-1]
             selected = [torch.where(used, x, torch.zeros_like(x)) for x in selected]

@@ -1,4 +1,4 @@
-"""A run from its settings to its pictures, and its files."""
+"""Runs: start, train, save, resume and load; the files of a run."""
 
 from nerf.lazy import exports
 
@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = exports(
         "nerf.datasets.load": ("check_split", "load_split", "sparse_points"),
         "nerf.runs.run": ("TrainingRun", "resume", "start", "start_on"),
         "nerf.runs.ready": ("make_ready",),
-        "nerf.runs.open_run": ("OpenRun", "load", "newest_run"),
+        "nerf.runs.open_run": ("LoadedRun", "OpenRun", "load", "newest_run"),
         "nerf.config.overrides": ("settings",),
         "nerf.rendering.sampler": ("depth_range",),
     },

@@ -1,5 +1,6 @@
-"""Saving a run while it trains: now and then, off its clock. A save that fails does not end the run, and at the end
-another place is found.
+"""Autosave: saves a run at intervals while it trains, while the training clock is stopped, and at its end.
+
+A failed save does not end the run. If the final save fails, the run is saved in another folder.
 """
 
 import shutil
@@ -33,26 +34,26 @@ class AutoSave(Callback):
         folder: Path,
         lock: RunLock,
         describe: Callable[[Path], None],
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        """cameras: the training cameras as they were given. lock: of the folder, held.
+        """cameras: the given training cameras. lock: the folder's lock, acquired.
 
-        describe: writes what else belongs into a folder, the settings. say: tells the user, in sentences.
+        describe: writes the settings into a folder. log: shows the user a message of one or more sentences.
         """
         self._config, self._cameras, self._folder, self._lock = config, cameras, folder, lock
-        self._describe, self._say = describe, say
+        self._describe, self._log = describe, log
         self._wait, self._last_try = config.train.save_seconds, time.perf_counter()
         self._saved_step: int | None = None
 
     def wants_log(self, state: TrainState) -> bool:
-        """Whether a save is due; it needs finished steps."""
+        """Whether a save is due. A log waits for the device, which a save needs."""
         every = self._config.train.save_every
         if every:
             return state.clock.step % every == 0
         return bool(self._wait) and time.perf_counter() - self._last_try >= self._wait
 
     def on_log(self, state: TrainState, metrics: TrainMetrics) -> None:
-        """Saves if it is due; where that fails, says so, and a later one tries again."""
+        """Saves if a save is due. A failure is logged, and the next save tries again."""
         if not self.wants_log(state):
             return
         began, failure = time.perf_counter(), None
@@ -65,12 +66,12 @@ class AutoSave(Callback):
         if failure is not None:
             every = self._config.train.save_every
             later = f"in {every} steps" if every else f"in {self._wait:.0f} seconds"
-            self._say(f"{_told(failure)} The run trains on, and is saved again {later}.")
+            self._log(f"{_sentence(failure)} Training goes on; the next save is due {later}.")
 
     def finish(self, state: TrainState) -> Path:
-        """Saves the run as it is now; returns the folder, which is another one where the run's own cannot be written.
+        """Saves the current state; returns the folder. It is a different folder if the run's own cannot be written.
 
-        Raises UserError where no place takes it.
+        Raises UserError if the run cannot be saved anywhere.
         """
         try:
             if self._saved_step != state.clock.step or not checkpoint.is_whole(self._folder):
@@ -87,12 +88,12 @@ class AutoSave(Callback):
             self._lock.acquire()
         if gone:
             self._describe(self._folder)
-            self._say(f"{self._folder} was deleted or moved while the run trained; it is made again.")
+            self._log(f"{self._folder} was deleted or moved during training; it is created again.")
         checkpoint.save(self._folder, self._config, state, self._cameras)
         self._saved_step = state.clock.step
 
     def _save_elsewhere(self, state: TrainState, why: Exception) -> Path:
-        """Into the first place that takes the run. Raises UserError where none does; the model is kept if that fits."""
+        """Saves into the first possible place. Raises UserError if there is none; the model alone may still be kept."""
         tried, model = [], getattr(why, "model", None)
         for place in other_places():
             folder = None
@@ -108,27 +109,27 @@ class AutoSave(Callback):
                     shutil.rmtree(folder, ignore_errors=True)
                 continue
             in_memory = " That is in memory: copy it before the machine restarts." if place == SHARED_MEMORY else ""
-            self._say(f"{_told(why)} The run is saved in {folder} instead.{in_memory}")
+            self._log(f"{_sentence(why)} The run is saved in {folder} instead.{in_memory}")
             return folder
-        kept = f" The model alone is kept, {model}." if model else ""
-        raise UserError(f"{_told(why)} Nor could it be saved in {', '.join(tried)}.{kept}") from why
+        kept = f" Only the model is saved, {model}." if model else ""
+        raise UserError(f"{_sentence(why)} It could not be saved in {', '.join(tried)} either.{kept}") from why
 
 
 def other_places() -> list[Path]:
-    """Where a run may be saved that its own folder does not take, best first."""
+    """Parent folders for a run that cannot be saved in its own folder, best first."""
     places = []
     for find in (lambda: Path.cwd() / "outputs", lambda: Path(tempfile.gettempdir()), lambda: SHARED_MEMORY):
         try:
             place = find()
-        except FileNotFoundError:  # the current folder was deleted, or no temporary one is to be had
+        except FileNotFoundError:  # the current folder was deleted, or there is no temporary one
             continue
         if place not in places and (place.parent.is_dir() or place.is_dir()):
             places.append(place)
     return places
 
 
-def _told(error: Exception) -> str:
-    """What went wrong, as a sentence."""
+def _sentence(error: Exception) -> str:
+    """The error as a sentence."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -1,11 +1,12 @@
-"""What a run leaves in its folder: a model that renders and a state that resumes, two files that need nothing else.
+"""The two files of a run: model.pt for rendering and resume.pt for continuing. Each is complete on its own.
 
-The model is small: the corners of occupied cells alone, in half precision (packed_grids.py): its pictures differ from
-the run's by less than an 8-bit level. The resume state is everything, the optimizer's moments too.
+The model is small: it stores only the vertices of occupied cells, in half precision (packed_grids.py). Its images
+differ from those of the run by less than one 8-bit level. The resume state holds everything, including the optimizer's
+moments.
 
-Both hold tensors and plain containers alone and are read without executing code. Each write goes to a temporary name,
-is flushed to disk and renamed, so a run that is killed at any moment leaves the last whole file; killed between the
-two, the state is one save ahead of the model.
+Both files hold only tensors and plain containers, and reading them executes no code. A file is written under a
+temporary name, flushed to disk and renamed. So a run that is killed leaves the last complete file; if it is killed
+between the two files, the resume state is one save ahead of the model.
 """
 
 import pickle
@@ -38,11 +39,11 @@ from nerf.training.state import TrainState, assemble, make_batches, make_clock
 
 MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
-SINGLE_FILE = "checkpoint.pt"  # what version 1 wrote in place of the two
+SINGLE_FILE = "checkpoint.pt"  # the only file of version 1
 FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
 VERSION = 5
-READABLE_VERSIONS = (4, 5)  # models of version 4 have their grids as they are, not deflated
-# What reading a file that somebody else wrote, or half a file, can raise.
+READABLE_VERSIONS = (4, 5)  # in models of version 4 the grids are not compressed
+# Exceptions from reading a damaged, truncated or foreign file.
 UNREADABLE = (
     OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
     pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error,
@@ -53,19 +54,19 @@ REMEDY = "Train again, or name another run."
 class NotSaved(UserError):
     """A file of a run could not be written."""
 
-    model: Path | None = None  # what was written nevertheless, if it was the model
+    model: Path | None = None  # the model file, if that could be written
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether the folder has both files of a run."""
+    """Whether the folder contains both files of a run."""
     return all((folder / name).is_file() for name in FORMATS)
 
 
 def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> None:
-    """Writes the run's two files; the state goes first, for the model follows from it.
+    """Writes the run's two files, the resume state first, because the model could be derived from it.
 
-    cameras are the training cameras as they were given; those that training used, learned or perturbed, go beside them.
-    Raises NotSaved where the disk is full or the folder cannot be written; the file before stays.
+    cameras: the given training cameras; the learned or perturbed cameras of the state are saved as well. Raises
+    NotSaved if the disk is full or the folder cannot be written; the previous file is kept.
     """
     resume = state.state_dict() | {
         "field": state.field.state_dict(),
@@ -74,16 +75,16 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
     }
     try:
         _write(folder / RESUME_FILE, _common(config, state, cameras) | resume)
-    except NotSaved as error:  # the model is small, and it is the result: it may fit where the state does not
+    except NotSaved as error:  # the model is much smaller and may still fit on the disk
         path = save_model(folder, config, state, cameras)
-        failure = NotSaved(f"{error} The model is written, {path}.")
+        failure = NotSaved(f"{error} The model is saved, {path}.")
         failure.model = path
         raise failure from error
     save_model(folder, config, state, cameras)
 
 
 def save_model(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> Path:
-    """Writes what renders alone, and returns its path. Raises as save does."""
+    """Writes the model file only, and returns its path. Raises NotSaved like save."""
     packed = pack(state.field, state.occupancy)
     networks = {name: value for name, value in state.field.state_dict().items() if name not in packed.values}
     grids = {name: deflated(values) for name, values in packed.values.items()}
@@ -113,7 +114,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         with partial_file(path) as file:
             torch.save({"format": FORMATS[path.name]} | content, file)
     except (OSError, RuntimeError) as error:
-        kept = "the one before is kept" if path.exists() else "there is no earlier one"
+        kept = "the previous one is kept" if path.exists() else "there is no previous one"
         raise NotSaved(
             f"{path} cannot be written: {_first_line(_disk_error(error))}; {kept}. {_remedy(path.parent)}"
         ) from error
@@ -121,14 +122,14 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def _remedy(folder: Path) -> str:
     if not folder.exists():
-        return f"{folder} was deleted or moved; make it again, or set hydra.run.dir to another folder."
+        return f"{folder} was deleted or moved; create it again, or set hydra.run.dir to another folder."
     return "Free some space, or set hydra.run.dir to another disk."
 
 
 def load(run: Path) -> dict[str, Any]:
-    """The model of a run, given by its folder or its file: what rendering needs, checked, tensors in host memory.
+    """The content of a run's model file, checked, tensors in host memory. run: the folder or the file.
 
-    Raises UserError where it is missing, damaged, of another program or of another version.
+    Raises UserError if it is missing, damaged, not of this program or of a version that cannot be read.
     """
     path = _file(run, MODEL_FILE)
     content = _read(path, FORMATS[MODEL_FILE])
@@ -144,12 +145,12 @@ def load(run: Path) -> dict[str, Any]:
 
 
 def load_resume(run: Path) -> dict[str, Any]:
-    """The resume state of a run, given and checked as its model is, tensors in host memory. Raises as load does."""
+    """The content of a run's resume file, checked, tensors in host memory. Arguments and errors: see load."""
     return _read(_file(run, RESUME_FILE), FORMATS[RESUME_FILE])
 
 
 def _file(run: Path, name: str) -> Path:
-    """The file of that name in a run's folder, or the file that was given. Raises UserError where there is none."""
+    """The file of that name in the folder run, or run itself if it is a file. Raises UserError if there is none."""
     path = run / name if run.is_dir() else run
     if not path.is_file():
         raise UserError(_missing(path, name))
@@ -158,7 +159,7 @@ def _file(run: Path, name: str) -> Path:
 
 def _read(path: Path, expected: str) -> dict[str, Any]:
     try:
-        with zipfile.ZipFile(path) as archive:  # torch.load does not look at the checksums
+        with zipfile.ZipFile(path) as archive:  # torch.load does not verify checksums
             damaged = archive.testzip()
         if damaged is not None:
             raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
@@ -175,21 +176,21 @@ def _read(path: Path, expected: str) -> dict[str, Any]:
         )
     if found != expected:
         what = f"it is a {found}, expected a {expected}" if found in FORMATS.values() else "its format mark is missing"
-        raise UserError(f"{path} is not the file that was asked for, or not of this program: {what}. {REMEDY}")
+        raise UserError(f"{path} is the wrong file, or not of this program: {what}. {REMEDY}")
     return content
 
 
 def _missing(path: Path, name: str) -> str:
-    """The sentence for a file that is not there, by what is there in its place."""
+    """The error message for a missing file, which depends on the other files in its folder."""
     folder = path.parent
     if path.name == RESUME_FILE and (folder / MODEL_FILE).is_file():
         return (
-            f"{path} does not exist: the run in {folder} renders, but cannot go on, because its resume state was "
+            f"{path} does not exist: the run in {folder} can be rendered but not resumed, because its resume state was "
             "removed. Train again."
         )
     if path.name == MODEL_FILE and (folder / RESUME_FILE).is_file():
         return (
-            f"{path} does not exist: the run in {folder} was stopped before its model was written. Go on with it: "
+            f"{path} does not exist: the run in {folder} was stopped before its model was written. Resume it: "
             f"{program('scripts/train.py', f'resume={folder}')}"
         )
     if (folder / SINGLE_FILE).is_file():
@@ -205,7 +206,7 @@ def _damaged(path: Path, error: Exception) -> UserError:
 
 
 def _disk_error(error: BaseException) -> BaseException:
-    """What the disk said: PyTorch's writer covers it with a complaint of its own about a wrong position."""
+    """The OSError behind an error: PyTorch's writer replaces it by a RuntimeError about a wrong position."""
     while not isinstance(error, OSError) and error.__context__ is not None:
         error = error.__context__
     return error
@@ -218,26 +219,26 @@ def _first_line(error: BaseException) -> str:
 def restore_config(content: dict[str, Any]) -> Config:
     """The config of the run that wrote the checkpoint."""
     saved = content["config"]
-    if "masks" not in saved["dataset"]:  # from before they could be an object's outline
+    if "masks" not in saved["dataset"]:  # older runs: masks were only for leaving pixels out
         saved = {**saved, "dataset": {**saved["dataset"], "masks": "leave_out"}}
     return configuration.build(Config, saved)
 
 
 def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> tuple[Field, OccupancyGrid]:
-    """Field and occupancy on the backend's device, of a model or of a resume state: all that rendering needs."""
+    """Field and occupancy grid on the backend's device, from the content of a model or resume file."""
     box = SceneBox(content["aabb"].to(backend.device), restore_space(content["space"], backend.device))
     field = build_field(config.field, box, tuple(content["resolution"]), content["finest_voxel"], backend)
     if config.dataset.background == "learned":
         field.learn_background()
     field.load_state_dict(content["field"])
-    if content.get("view_weight") is not None:  # as it was when the file was written
+    if content.get("view_weight") is not None:
         field.view_weight = content["view_weight"].to(backend.device)
     return field, OccupancyGrid(content["occupied"].to(backend.device))
 
 
 def restore_cameras(content: dict[str, Any], name: str = "cameras") -> Cameras:
-    """The training cameras: cameras as training used or learned them, given_cameras as the data set has them."""
-    saved = content[name] if name in content else content["cameras"]  # files from before poses were learned have one
+    """The training cameras. name: "cameras" for those with learned poses, "given_cameras" for those of the dataset."""
+    saved = content[name] if name in content else content["cameras"]  # older files have only one set of cameras
     lenses = None
     if saved["lenses"] is not None:
         lenses = Lenses.of(saved["lenses"]["models"], saved["lenses"]["coefficients"])
@@ -245,7 +246,7 @@ def restore_cameras(content: dict[str, Any], name: str = "cameras") -> Cameras:
 
 
 def _packed_cameras(cameras: Cameras) -> dict[str, Any]:
-    """Cameras as plain containers and tensors, in host memory."""
+    """Cameras as plain containers and tensors in host memory."""
     lenses = None
     if cameras.lenses is not None:
         models = cameras.lenses.models
@@ -256,9 +257,10 @@ def _packed_cameras(cameras: Cameras) -> dict[str, Any]:
 
 
 def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:
-    """The training state of a resume state, so that the run goes on as if it had never stopped.
+    """The training state from the content of a resume file. The run continues as if it had not been stopped.
 
-    Raises UserError where the images are not those that the run was trained on.
+    config: resolved. images: the training images. Raises UserError if their sizes or poses differ from those of the
+    run.
     """
     trained, cameras = restore_cameras(content, "given_cameras"), images.cameras
     if not (torch.equal(trained.image_sizes, cameras.image_sizes) and torch.equal(trained.c2w, cameras.c2w)):
@@ -269,11 +271,11 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     if "start_cameras" in content:
         start = restore_cameras(content, "start_cameras")
         cameras = replace(cameras, c2w=start.c2w, intrinsics=start.intrinsics)
-    else:  # files from before poses could begin elsewhere
+    else:  # older files: initial poses are the given ones, perturbed
         cameras = perturbed(cameras, config.poses, config.seed)
     field, occupancy = restore_field(content, config, backend)
     batches = make_batches(config, replace(images, cameras=cameras), backend)
     state = assemble(config, field, occupancy, batches, make_clock(config), content["finest_voxel"])
-    # Files from before a run could be extended have its step and its seconds alone.
+    # Older files have no "clock", only step and seconds.
     state.load_state_dict({"clock": {name: content[name] for name in ("step", "elapsed")}} | content)
     return state

@@ -1,4 +1,4 @@
-"""Poses that another run learned, for a run to begin with: quickly found, then trained on with the whole recipe."""
+"""Initial poses from another run (poses.from_run): learned in a short run, then used in a full training."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,39 +13,38 @@ from nerf.runs import checkpoint
 
 
 def cameras_to_begin_with(config: PosesConfig, given: Cameras) -> Cameras | None:
-    """The training cameras with the poses that poses.from_run names; None where it names none.
+    """The training cameras with the learned poses of the run poses.from_run; None if that is not set.
 
-    given: the training cameras as the data set has them. Raises UserError where that run cannot be read, learned no
-    poses or learned those of other images, and where errors are to be added besides.
+    given: the training cameras of the dataset. Raises UserError if that run cannot be read, did not learn poses or has
+    other training images, and if poses.perturb_* is set too.
     """
     if config.from_run is None:
         return None
     if config.perturb_degrees or config.perturb_translation or config.perturb_sigma:
-        raise UserError("poses.from_run and poses.perturb_* both say where poses begin; drop one of the two.")
+        raise UserError("poses.from_run and poses.perturb_* both set the initial poses; drop one of the two.")
     folder = Path(config.from_run)
     content = checkpoint.load(folder)
-    learned, before = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
-    if len(before) != len(given) or not torch.equal(before.c2w, given.c2w):
+    learned, initial = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
+    if len(initial) != len(given) or not torch.equal(initial.c2w, given.c2w):
         raise UserError(
-            f"poses.from_run={folder}: it learned the poses of {len(before)} images, which are not the {len(given)} "
-            "that are to be trained on. Take a run on the same dataset, with the same hold_out and skip_missing."
+            f"poses.from_run={folder}: that run learned the poses of {len(initial)} images, which are not the "
+            f"{len(given)} training images of this run. Take a run on the same dataset, with the same hold_out and "
+            "skip_missing."
         )
-    if torch.equal(learned.c2w, before.c2w):
-        raise UserError(
-            f"poses.from_run={folder}: it took its poses as given, so there is nothing to take over; train it with "
-            "poses=refine."
-        )
-    return brought_back(learned, before, given)
+    if torch.equal(learned.c2w, initial.c2w):
+        raise UserError(f"poses.from_run={folder}: that run learned no poses; train it with poses=refine.")
+    return to_dataset_frame(learned, initial, given)
 
 
-def brought_back(learned: Cameras, before: Cameras, given: Cameras) -> Cameras:
-    """given with the poses that were learned from before, back where these lie.
+def to_dataset_frame(learned: Cameras, initial: Cameras, given: Cameras) -> Cameras:
+    """The cameras `given` with learned poses, aligned with the frame of the dataset.
 
-    A scene and its cameras are learned anywhere, turned and at another size; sparse points and held-out views stayed.
-    Intrinsics that were learned change in shares: given may be of images of another size.
+    learned: the result of training from `initial`. Learned poses are determined only up to a similarity, but sparse
+    points and held-out views are in the dataset's frame. Learned intrinsics are applied as a relative change, because
+    the images of `given` may have another size.
     """
-    moved = replace(given, c2w=align(learned, before).applied(learned).c2w.to(given.c2w))
-    if torch.equal(learned.intrinsics, before.intrinsics):
+    moved = replace(given, c2w=align(learned, initial).applied(learned).c2w.to(given.c2w))
+    if torch.equal(learned.intrinsics, initial.intrinsics):
         return moved
-    change = learned.intrinsics / before.intrinsics
+    change = learned.intrinsics / initial.intrinsics
     return replace(moved, intrinsics=given.intrinsics * change.to(given.intrinsics))

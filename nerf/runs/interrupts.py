@@ -1,4 +1,4 @@
-"""Ctrl-C, a notebook's stop button and a scheduler's signals, between two steps instead of inside one."""
+"""Interrupts (Ctrl-C, a notebook's stop button, a scheduler's signals) that take effect between two steps."""
 
 import contextlib
 import os
@@ -10,26 +10,26 @@ from types import FrameType
 
 
 class StopOnInterrupt:
-    """Turns the first of these signals into a wish to stop after the step.
+    """While active, turns the first of the signals into a request to stop after the current step.
 
-    A second Ctrl-C interrupts as usual. Other signals are heard once: schedulers repeat them, while the run is being
-    saved. A signal that the process was started to ignore (nohup) stays ignored. Only a program's main thread is told
-    of signals; in another thread this does nothing.
+    A second Ctrl-C interrupts at once. Other signals count only once, because schedulers repeat them while the run is
+    saved. Signals that the process was started to ignore (nohup) stay ignored. Python handles signals in the main
+    thread only; in another thread this does nothing.
     """
 
     def __init__(self, signals: Sequence[int] = (signal.SIGINT,)) -> None:
-        self.signal: int | None = None  # the one that asked
+        self.signal: int | None = None  # the signal that requested the stop
         self._signals = signals if threading.current_thread() is threading.main_thread() else ()
         self._previous: dict[int, object] = {}
 
     @property
     def asked(self) -> bool:
-        """Whether to stop after this step."""
+        """Whether a stop was requested."""
         return self.signal is not None
 
     @property
     def exit_status(self) -> int:
-        """128 + the signal's number, as a shell has it; 0 where there was none."""
+        """The exit status by the convention of shells: 128 + the signal's number; 0 without a signal."""
         return 0 if self.signal is None else 128 + self.signal
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
@@ -55,9 +55,9 @@ class StopOnInterrupt:
 
 
 def leave_dead_terminal() -> None:
-    """Sends output nowhere that would go to a terminal which was closed: each write to it would be an error."""
+    """Redirects output to a closed terminal into /dev/null, because each write would raise an error."""
     for stream in (1, 2):
-        with contextlib.suppress(OSError):  # the stream is closed: nothing is written there
+        with contextlib.suppress(OSError):  # the stream is closed already
             if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, stream)

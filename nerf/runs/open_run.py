@@ -1,4 +1,4 @@
-"""A trained run, loaded or just trained: it renders, and scores views."""
+"""A trained run, loaded from its folder or just trained: renders and scores views."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,65 +24,68 @@ OUTPUTS = Path("outputs")
 
 
 @dataclass(frozen=True)
-class OpenRun:
-    """A trained run: all that rendering needs."""
+class LoadedRun:
+    """A trained run: everything that rendering and scoring need."""
 
-    folder: Path | None  # None: it was never saved
+    folder: Path | None  # None: never saved
     config: Config
     field: Field
     sampler: RaySampler
-    cameras: Cameras  # of training, on the CPU; where poses were learned, as they were learned
-    given_cameras: Cameras  # the same as the data set has them
+    cameras: Cameras  # training cameras on the CPU, with learned poses if poses were learned
+    given_cameras: Cameras  # training cameras of the dataset
 
     def __repr__(self) -> str:
         """One line."""
         where = "never saved" if self.folder is None else self.folder
-        return f"OpenRun({where}: {in_words(self.config, self.field)}, {len(self.cameras)} training views)"
+        return f"LoadedRun({where}: {in_words(self.config, self.field)}, {len(self.cameras)} training views)"
 
     @property
     def background(self) -> Tensor:
-        """The color [3] that its pictures have behind the scene, on the device."""
+        """The background color [3] of its renderings, on the device."""
         return Background.of(self.config.dataset, self.field.background).eval(self.sampler.backend.device)
 
     def render(self, cameras: Cameras, index: int = 0) -> Rendering:
         """One camera's image, in host memory: rgb [H,W,3] over the run's background, opacity [H,W], depth [H,W]."""
         device = self.sampler.backend.device
-        seen = render_image(self.field, self.sampler, cameras.to(device), index, self.background)
-        return Rendering(seen.rgb.cpu(), seen.opacity.cpu(), seen.depth.cpu())
+        rendering = render_image(self.field, self.sampler, cameras.to(device), index, self.background)
+        return Rendering(rendering.rgb.cpu(), rendering.opacity.cpu(), rendering.depth.cpu())
 
     def evaluate(self, split: str = "test", every: int = 1) -> Scores:
-        """PSNR, SSIM, and LPIPS and geometry where they can be had, of every k-th view of train, val or test."""
+        """Scores of every k-th view of train, val or test: PSNR, SSIM; LPIPS and depth error where available."""
         views, color = self.views(split, every), self.background
         exposure = self.config.evaluation.exposure
         return evaluate(self.field, self.sampler, views, color, every, with_lpips=True, exposure=exposure)
 
     def views(self, split: str, every: int = 1) -> PosedImages:
-        """The views of a split, seen from where the scene was learned (evaluation.view_poses)."""
-        return self.placed(self.given_views(split), split, every)
+        """The views of a split with cameras aligned to the learned scene (evaluation.view_poses)."""
+        return self.align_views(self.given_views(split), split, every)
 
     def given_views(self, split: str) -> PosedImages:
-        """The views of a split as the data set has them. Raises UserError where the data are not to be found."""
+        """The views of a split as in the dataset. Raises UserError if the dataset is not found."""
         return load_split(found_again(self.config.dataset), split)
 
-    def placed(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
-        """Views that are in memory, seen from there too."""
+    def align_views(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
+        """Views in memory with cameras aligned to the learned scene. every: see align_eval_poses."""
         cameras = (self.cameras, self.given_cameras)
-        return held_out.place(self.field, self.sampler, self.config, views, split, *cameras, every)
+        return held_out.align_eval_poses(self.field, self.sampler, self.config, views, split, *cameras, every)
+
+
+OpenRun = LoadedRun  # former name, kept for programs that import it
 
 
 def in_words(config: Config, field: Field) -> str:
-    """Scene, field, its grid, and what runs it."""
+    """Scene, field, grid size, backend and device in one line."""
     grid = "x".join(map(str, field.resolution))
     return f"{config.dataset.scene}, {config.field.name} {grid}, {field.backend.name} on {field.backend.device}"
 
 
 def load(
     folder: str | Path | None = None, backend: str = "auto", device: str = "auto", rays_per_pixel: int | None = None
-) -> OpenRun:
-    """A saved run, to render; without a folder the newest one in outputs/.
+) -> LoadedRun:
+    """Loads a saved run for rendering. folder: None means the newest run in outputs/.
 
-    rays_per_pixel: sampler.rays_per_pixel; None: as the run had it.
-    Raises UserError where there is none, it is damaged, or backend or device cannot run here.
+    rays_per_pixel: replaces sampler.rays_per_pixel; None: that of the run. Raises UserError if there is no run, it is
+    damaged, or backend or device are not available.
     """
     folder = newest_run() if folder is None else Path(folder)
     content = checkpoint.load(folder)
@@ -94,11 +97,11 @@ def load(
     step_size = config.sampler.step_size_voxels * field.voxel_size
     sampler = RaySampler(chosen, field.grid_map, occupancy, step_size, config.sampler)
     learned, given = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
-    return OpenRun(folder, config, field, sampler, learned, given)
+    return LoadedRun(folder, config, field, sampler, learned, given)
 
 
 def newest_run() -> Path:
-    """The run in outputs/ whose model was written last. Raises UserError where there is none."""
+    """The run in outputs/ whose model was written last. Raises UserError if there is none."""
     found = sorted(OUTPUTS.glob(f"**/{checkpoint.MODEL_FILE}"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise UserError(

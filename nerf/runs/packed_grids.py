@@ -1,6 +1,6 @@
-"""A field's grids without the vertices that no rendering can read: what the model file stores.
+"""A field's grids reduced to the vertices that rendering reads, for the model file.
 
-Marching looks values up at the very point that it found in an occupied cell, so the corners of these are all it reads.
+All samples lie in occupied cells, so rendering reads only the vertices of occupied cells.
 
 Legend: X Y Z grid vertices, V stored vertices, C channels.
 """
@@ -20,7 +20,7 @@ from nerf.scene.box import Resolution
 from nerf.scene.occupancy import OccupancyGrid, cells_to_vertices
 
 LARGEST_HALF = torch.finfo(torch.float16).max
-LEVEL = 1  # of deflate; 6 takes twice as long for two percent
+LEVEL = 1  # of deflate; level 6 takes twice as long and saves two percent
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class PackedGrids:
     """Grids at the vertices of occupied cells, in host memory."""
 
     occupied: Tensor  # [ceil((X-1)(Y-1)(Z-1) / 8)] uint8: one bit per cell, the first in the highest bit
-    values: dict[str, Tensor]  # by grid [V,C] float16, the vertices in memory order
+    values: dict[str, Tensor]  # [V,C] float16 by name of the grid, the vertices in memory order
 
 
 def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
-    """The grids of a field, of any device."""
+    """The packed grids of a field on any device."""
     readable = cells_to_vertices(occupancy.occupied)
     own = {id(grid) for grid in field.grids}
     grids = {name: parameter.detach() for name, parameter in field.named_parameters() if id(parameter) in own}
@@ -42,9 +42,9 @@ def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
 
 
 def unpack(packed: PackedGrids, resolution: Resolution) -> tuple[dict[str, Tensor], Tensor]:
-    """Grids [X,Y,Z,C] by name, zero at vertices that were not stored, and occupied cells [X-1,Y-1,Z-1] bool.
+    """The grids [X,Y,Z,C] by name, zero at vertices that were not stored, and the occupied cells [X-1,Y-1,Z-1] bool.
 
-    Raises ValueError where the packed tensors do not fit the resolution.
+    Raises ValueError if the packed tensors do not fit the resolution.
     """
     cells = [n - 1 for n in resolution]
     count = math.prod(cells)
@@ -62,27 +62,28 @@ def unpack(packed: PackedGrids, resolution: Resolution) -> tuple[dict[str, Tenso
 
 
 def deflated(values: Tensor) -> dict[str, Any]:
-    """A grid's values [V,C] float16 without loss in four fifths of their bytes, for a file.
+    """Values [V,C] float16, compressed without loss to about four fifths, as plain containers for a file.
 
-    Channel by channel the high bytes and the low ones apart: the high ones hold sign and exponent, and are much alike.
+    The high and low bytes of each channel are compressed separately. High bytes hold sign and exponent, which are
+    similar.
     """
     rows, channels = values.shape
     halves = np.ascontiguousarray(values.numpy().T).astype("<f2").view(np.uint8).reshape(channels, rows, 2)
     planes = [np.ascontiguousarray(halves[c, :, byte]) for c in range(channels) for byte in (0, 1)]
-    with ThreadPoolExecutor() as pool:  # deflate lets other threads run
+    with ThreadPoolExecutor() as pool:  # zlib releases the GIL
         packed = list(pool.map(lambda plane: zlib.compress(plane, LEVEL), planes))
     return {"shape": [rows, channels], "planes": [torch.from_numpy(np.frombuffer(p, np.uint8).copy()) for p in packed]}
 
 
 def inflated(content: dict[str, Any]) -> Tensor:
-    """What deflated() made its content of. Raises ValueError or zlib.error where it is damaged."""
+    """The values [V,C] float16 from the result of deflated(). Raises ValueError or zlib.error if it is damaged."""
     rows, channels = content["shape"]
     if len(content["planes"]) != 2 * channels:
         raise ValueError(f"{len(content['planes'])} planes, expected {2 * channels}, two for each channel")
 
     def plane(packed: Tensor) -> np.ndarray:
         stream = zlib.decompressobj()
-        found = stream.decompress(packed.numpy().tobytes(), rows + 1)  # a few bytes may claim to be gigabytes
+        found = stream.decompress(packed.numpy().tobytes(), rows + 1)  # bounded, against damaged or hostile files
         if len(found) != rows:
             raise ValueError(f"a plane of {len(found)} bytes, expected {rows}")
         return np.frombuffer(found, np.uint8)

@@ -1,6 +1,6 @@
-"""A run that trains, from its settings to its checkpoint: what commands and notebooks share (`import nerf` brings it).
+"""A training run, from settings to checkpoint, for commands and notebooks (exported by `import nerf`).
 
-Files go through nerf/runs/checkpoint.py; a trained run that renders is nerf/runs/open_run.py.
+Files are written and read by nerf/runs/checkpoint.py. Rendering and scoring: nerf/runs/open_run.py.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from nerf.ops.backend import Backend, select
 from nerf.runs import checkpoint
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.interrupts import StopOnInterrupt
-from nerf.runs.open_run import OpenRun, in_words
+from nerf.runs.open_run import LoadedRun, in_words
 from nerf.runs.ready import make_ready, ready
 from nerf.runs.run_folder import RunLock
 from nerf.training.grid_schedule import occupancy_updates
@@ -30,14 +30,14 @@ from nerf.training.state import TrainState, make_sampler
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run that trains: its settings, resolved for the device, its images, and what changes while it trains."""
+    """A training run: resolved settings, training images and training state."""
 
     config: Config
     images: PosedImages
     state: TrainState
-    reasons: tuple[str, ...] = ("as it was begun",)  # for the kind of scene
-    notes: tuple[str, ...] = ()  # what else its user should know
-    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of its settings; of a resumed run: none
+    reasons: tuple[str, ...] = ("as in the resumed run",)  # for the kind of scene
+    notes: tuple[str, ...] = ()  # messages for the user
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of each setting; empty for a resumed run
 
     def __repr__(self) -> str:
         """One line."""
@@ -49,7 +49,7 @@ class TrainingRun:
 
     @property
     def finished(self) -> bool:
-        """Whether the schedule is at its end."""
+        """Whether the whole schedule is done."""
         return self.state.clock.finished
 
     def train(
@@ -57,54 +57,53 @@ class TrainingRun:
     ) -> Iterator[TrainMetrics]:
         """Trains to the end of the schedule, yielding TrainMetrics every train.log_every steps.
 
-        callbacks: see nerf.training.Callback. losses: of your own, by name, beside those of the settings
-        (nerf.training.losses.Loss).
+        callbacks: see nerf.training.Callback. losses: additional losses by name (nerf.training.Loss).
 
-        It may be left at any time: by break, by an exception, or by an interrupt (Ctrl-C, a notebook's stop button),
-        which arrives as KeyboardInterrupt between two steps. The next call goes on as if there had been no stop.
+        The loop may be left at any time: by break, by an exception, or by an interrupt (Ctrl-C, a notebook's stop
+        button), which is raised as KeyboardInterrupt between two steps. The next call continues exactly there.
 
-        Raises nerf.training.TrainingStopped where it cannot go on: a number that is not finite, an empty grid.
+        Raises nerf.training.TrainingStopped if training cannot continue: values that are not finite, an empty grid.
         """
-        reports = train(self.config, self.state, [StopWhen(lambda: interrupt.asked), *callbacks], losses)
+        entries = train(self.config, self.state, [StopWhen(lambda: interrupt.asked), *callbacks], losses)
         while True:
             with StopOnInterrupt() as interrupt:
-                look = next(reports, None)
+                metrics = next(entries, None)
             if interrupt.asked:
                 raise KeyboardInterrupt(f"stopped after step {self.state.clock.step}; train() goes on")
-            if look is None:
+            if metrics is None:
                 return
-            yield look
+            yield metrics
 
     def memory_plan(self) -> MemoryPlan:
-        """What the run needs of a GPU's memory at its finest grids, as it was reckoned before training."""
+        """The estimated GPU memory of the run at its finest grids."""
         box = self.state.field.box
         finest = box.resolution(box.size.double().prod().item() / self.state.finest_voxel**3)
         return plan_memory(self.config, finest, self.images)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes what load() and resume() read; returns the folder.
+        """Saves the run for load() and resume(); returns the folder.
 
-        Raises UserError where it cannot be written, or another process trains the run in it.
+        Raises UserError if the folder cannot be written or another process trains a run in it.
         """
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{folder} cannot be made: {error.strerror}; save into another folder.") from error
+            raise UserError(f"{folder} cannot be created: {error.strerror}; save into another folder.") from error
         with RunLock(folder):
             checkpoint.save(folder, self.config, self.state, self.images.cameras)
         return folder
 
-    def open(self) -> OpenRun:
-        """The run as it is now, to render; further training shows in it until the grids double."""
+    def open(self) -> LoadedRun:
+        """The current state of the run, for rendering. It shares the field's tensors, until the next grid doubling."""
         sampler, learned = make_sampler(self.config, self.state), self.state.cameras.to("cpu")
-        return OpenRun(None, self.config, self.state.field, sampler, learned, self.images.cameras)
+        return LoadedRun(None, self.config, self.state.field, sampler, learned, self.images.cameras)
 
 
 def start(config: Config) -> TrainingRun:
-    """A fresh run: chooses backend and device, reads the images, finds the scene's box. Nothing is written.
+    """Prepares a fresh run: chooses backend and device, reads the images, computes the scene box. Writes no files.
 
-    Raises UserError for settings out of range, a scene that is not there or cannot be used.
+    Raises UserError for settings out of range and for a scene that is missing or cannot be used.
     """
     config = build(Config, asdict(config))  # attributes may have been set to anything
     run = start_on(config, load_split(config.dataset, "train"), select(config.backend, config.device))
@@ -116,9 +115,9 @@ def start(config: Config) -> TrainingRun:
 
 
 def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
-    """A fresh run on training images that are in memory, for many runs in one process. Raises as start does.
+    """Prepares a fresh run on training images in memory. Raises UserError like start.
 
-    Where a GPU's memory is too small for a recipe's grids and field.num_voxels is none, the largest that fit are taken.
+    If field.num_voxels is None and the recipe's grids do not fit into the GPU's memory, takes the largest that fit.
     """
     resolved, described = make_ready(config, images, backend)
     try:
@@ -141,13 +140,14 @@ def resume(
     steps: int | None = None,
     max_seconds: float | None = None,
 ) -> TrainingRun:
-    """A saved run, to go on as if it had never stopped; or a finished one, to train further.
+    """Loads a saved run for further training: a stopped run continues as if never stopped, a finished one is extended.
 
-    change: gives the settings to go on with from the saved ones; what decides the result has to stay as it is.
-    steps, max_seconds: the new budget of a finished run, what it has done counted in. It goes on with the second half
-    of a schedule of that length (schedule.RunClock.extend).
-    Raises UserError where there is no such run, it is damaged, or its images have changed; where a run that is not
-    finished is given another budget, or a finished one a budget that is used up.
+    change: maps the saved settings to those to continue with; it must not change settings that affect the result.
+    steps, max_seconds: the new total budget of a finished run, including what it has done. It continues with the second
+    half of a schedule of that length (RunClock.extend).
+
+    Raises UserError if there is no such run, it is damaged, or its images have changed; if an unfinished run is given a
+    new budget, or a finished run a budget that is already used up.
     """
     content = checkpoint.load_resume(Path(folder))
     config = change(checkpoint.restore_config(content))
@@ -163,7 +163,7 @@ def resume(
 
 
 def _extended(run: TrainingRun, steps: int | None, max_seconds: float | None) -> TrainingRun:
-    """A finished run with a larger budget. Raises as resume does."""
+    """A finished run with a larger budget. Raises UserError like resume."""
     config, state, clock = run.config, run.state, run.state.clock
     asked = {"train.steps": steps, "train.max_seconds": max_seconds}
     asked = {name: value for name, value in asked.items() if value is not None}
@@ -171,19 +171,19 @@ def _extended(run: TrainingRun, steps: int | None, max_seconds: float | None) ->
     if not clock.finished:
         had = " and ".join(f"{name}={getattr(config.train, name.split('.')[1])}" for name in asked)
         raise UserError(
-            f"a run that is not finished keeps its settings, so that it ends as if never stopped; drop {given} "
-            f"(of this run: {had}), and give it when the run has finished."
+            f"an unfinished run keeps its budget, so that it ends as if never stopped; drop {given} (of this run: "
+            f"{had}), and give it when the run has finished."
         )
     done = {"train.steps": clock.step, "train.max_seconds": clock.elapsed}
     for name, value in asked.items():
         if value <= done[name]:
             raise UserError(f"{name}={value:g} is used up: this run has done {done[name]:.6g}; give more than that.")
     clock.extend(steps, max_seconds)
-    # Occupancy updates are counted from the beginning of a schedule.
+    # The count must match the new progress, or updates would be missed.
     state.num_occupancy_updates = occupancy_updates(config, clock.progress)
     config = replace(config, train=replace(config.train, steps=steps, max_seconds=max_seconds))
     note = (
-        f"the run was finished; it goes on from step {clock.step} to {given} with the second half of a new schedule: "
-        f"learning rates start again at {config.train.lr_decay**clock.progress:.2g} times their first value"
+        f"the run was finished; it continues from step {clock.step} to {given} with the second half of a new schedule: "
+        f"learning rates restart at {config.train.lr_decay**clock.progress:.2g} times their initial value"
     )
     return replace(run, config=config, notes=(note,))

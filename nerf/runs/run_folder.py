@@ -1,4 +1,4 @@
-"""The folder of a run: a name that no other run has, one process that writes to it, and no run written over unasked."""
+"""The folder of a run: unique names, a lock for one writing process, protection against overwriting."""
 
 import contextlib
 import errno
@@ -14,12 +14,12 @@ from nerf.errors import UserError
 from nerf.runs.checkpoint import MODEL_FILE, RESUME_FILE, SINGLE_FILE
 
 LOCK_FILE = ".lock"
-# File systems that have no locks: some network ones.
+# Errors of file systems without locks, as some network file systems.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def new_folder(path: Path) -> Path:
-    """Makes path, or where it exists path_2, path_3, ...: nobody else is given the same one. Raises OSError."""
+    """Creates path, or path_2, path_3, ... if it exists. Two callers never get the same folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
         folder = path if number == 1 else path.with_name(f"{path.name}_{number}")
@@ -30,30 +30,30 @@ def new_folder(path: Path) -> Path:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run was saved in the folder."""
+    """Whether the folder contains a saved run."""
     return any((folder / name).exists() for name in (MODEL_FILE, RESUME_FILE, SINGLE_FILE))
 
 
 def refuse_to_write_over(folder: Path) -> None:
-    """Raises UserError where a run was saved in the folder."""
+    """Raises UserError if the folder contains a saved run."""
     if holds_run(folder):
         raise UserError(
-            f"{folder} holds a run, which would be written over. Go on with it by {assignment('resume', folder)}, give "
-            "another folder as hydra.run.dir, or give overwrite=true to lose it."
+            f"{folder} contains a run, which would be overwritten. Resume it with {assignment('resume', folder)}, set "
+            "hydra.run.dir to another folder, or set overwrite=true to lose it."
         )
 
 
 def forget_run(folder: Path) -> None:
-    """Removes what would be taken for the new run's until that writes its own: the run's files and its scores."""
+    """Removes the files of the folder's old run, which could be mistaken for those of the new one."""
     for name in (MODEL_FILE, RESUME_FILE, SINGLE_FILE, "metrics.json"):
         (folder / name).unlink(missing_ok=True)
 
 
 class RunLock:
-    """Keeps other processes from writing to a run's folder.
+    """A lock against other processes that write to a run's folder.
 
-    The system drops it when its process ends, however that ends; a file that is left, which names the process, says
-    nothing.
+    The operating system releases it when the process ends. The lock file names the process; a leftover file alone does
+    not lock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,10 +61,10 @@ class RunLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Takes the lock; once more where the folder was deleted and made again.
+        """Acquires the lock, or acquires it anew after the folder was deleted and created again.
 
-        Raises UserError where there is no such folder, or another process writes to it. A file system without locks is
-        told of on stderr, and the run goes on without one.
+        Raises UserError if the folder does not exist or another process holds the lock. On a file system without locks
+        it prints a note on stderr, and the run continues without a lock.
         """
         self.release()
         while True:
@@ -77,7 +77,7 @@ class RunLock:
             if not self._locked(file):
                 os.close(file)
                 return
-            if _is(file, self._path):  # else its last owner removed it while this process waited
+            if _is(file, self._path):  # else the previous owner removed the file meanwhile
                 self._file = file
                 os.ftruncate(file, 0)
                 os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
@@ -85,31 +85,31 @@ class RunLock:
             os.close(file)
 
     def in_place(self) -> bool:
-        """Whether its file is still there; it goes with a folder that is deleted or moved."""
+        """Whether the lock file still exists; it is lost if the folder is deleted or moved."""
         return self._path.exists()
 
     def _locked(self, file: int) -> bool:
-        """Whether the file is locked now; False where the file system has no locks. Raises UserError."""
+        """Locks the file; returns False if the file system has no locks. Raises UserError if it is locked already."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             owner = os.read(file, 200).decode(errors="replace") or "a process that just began"
             os.close(file)
             raise UserError(
-                f"{self._path.parent} is being written by another run: {owner}. Wait for its end, stop it, or give "
-                "another folder as hydra.run.dir."
+                f"{self._path.parent} is used by another run: {owner}. Wait for its end, stop it, or set hydra.run.dir "
+                "to another folder."
             ) from error
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 os.close(file)
                 raise
             why = f"its file system has no locks ({error.strerror})"
-            print(f"note: {self._path.parent} is not locked, {why}: let no second run write to it.", file=sys.stderr)
+            print(f"note: {self._path.parent} is not locked, {why}: do not start a second run in it.", file=sys.stderr)
             return False
         return True
 
     def release(self) -> None:
-        """Gives the lock back and removes its file."""
+        """Releases the lock and removes its file."""
         if self._file is None:
             return
         with contextlib.suppress(OSError):  # the folder may be gone
@@ -127,7 +127,7 @@ class RunLock:
 
 
 def _is(file: int, path: Path) -> bool:
-    """Whether the open file is what stands under that name."""
+    """Whether the open file is the file at that path."""
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:

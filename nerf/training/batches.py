@@ -1,4 +1,4 @@
-"""From posed images to batches of rays with their colours, drawn where the images are: on the device or the host."""
+"""From posed images to batches of rays with their colours. Batches are drawn where the images are: device or host."""
 
 import math
 from dataclasses import dataclass
@@ -19,16 +19,17 @@ from nerf.rendering.background import Background
 from nerf.rendering.sampler import RaySampler
 from nerf.training.prefetch import PrefetchedBatch, Prefetcher
 
-MAX_POOL_RAYS = 1 << 20  # of an image, marched at a time to find which of its pixels can meet the scene
-ALL_POOL_RAYS = {"cuda": 1 << 26, "cpu": 1 << 22}  # of all images: a second or two, however many there are
-# Of a pixel from the one that it is paired with, in each direction: as far as two draws from SSIM's window.
+# Rays that are marched to find the valid pixels, per image (memory) and in all (a second or two).
+MAX_PROBED_RAYS = 1 << 20
+MAX_PROBED_RAYS_OF_ALL = {"cuda": 1 << 26, "cpu": 1 << 22}
+# Deviation of the offset between the pixels of a pair, pixels per axis: as between two draws from SSIM's window.
 PAIR_SIGMA = SSIM_SIGMA * math.sqrt(2)
-DEVICE_SHARE = 0.25  # of a GPU's free memory that images may take; grids, moments and samples need the rest
+DEVICE_FRACTION = 0.25  # of a GPU's free memory that images may take; grids, moments and samples need the rest
 
 
 @dataclass(frozen=True)
 class RayBatch:
-    """P pixels: their rays, and what the images say they see."""
+    """P pixels: their rays and their colours in the images."""
 
     rays: Rays
     rgba: Tensor  # [P,4] straight alpha
@@ -37,25 +38,25 @@ class RayBatch:
 
 
 class RaySource(Protocol):
-    """Where rays come from: cameras as they are, or as they are learned."""
+    """A source of rays: fixed cameras or learned ones."""
 
     def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType = reference) -> Rays: ...
 
 
 class RayBatches:
-    """Training pixels as bytes, and the pool of those whose rays meet the scene.
+    """The training pixels as bytes, and batches of rays through the valid pixels.
 
-    A ray that meets no occupied cell renders as background whatever the field holds: it has no gradient and is left
-    out.
+    valid_pixels: the pixels that the mask allows and whose ray hits an occupied cell. Any other ray renders as
+    background and has no gradient.
 
-    Batches are stratified: one pixel of each of R equal parts of the pool, so that every image is in a batch by its
-    share, and memory is read in rising order.
+    Batches are stratified: one pixel from each of R equal parts of the valid pixels. So each image contributes in
+    proportion to its valid pixels, and memory is read in rising order.
 
-    Where paired, the second half of a training batch are neighbours of the first half, in its order: what differs
-    between pixels that are near each other can then be compared (losses.structure).
+    paired: the second half of a training batch holds one neighbour for each pixel of the first half, in the same order,
+    for losses that compare neighbouring pixels (losses.structure).
 
-    on_host keeps images, pool and generator in host memory; a training step's batches are then gathered ahead
-    (prefetch). On a CPU it changes nothing.
+    on_host: images, valid pixels and generator stay in host memory, and the batches of training steps are gathered
+    ahead (prefetch). On a CPU it changes nothing.
     """
 
     def __init__(
@@ -69,25 +70,25 @@ class RayBatches:
         self.generator = torch.Generator(home).manual_seed(seed)
         self.paired = paired
         self._counted = None if images.counted is None else images.counted.to(home)
-        self._sizes = images.cameras.to(home)  # of the images, where pixels are chosen
-        self._device_pool: PixelRuns | None = None  # a copy of the pool where the rays are, once it is needed
-        self.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
+        self._sizes = images.cameras.to(home)  # image sizes, on the device where pixels are chosen
+        self._device_valid_pixels: PixelRuns | None = None  # copy on the rays' device, made when needed
+        self.valid_pixels = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
         self._prefetches = home != backend.device
         self._feed: Prefetcher | None = None
 
     @property
-    def pool(self) -> PixelRuns:
-        """The pixels to draw from, where the images are."""
+    def valid_pixels(self) -> PixelRuns:
+        """The pixels to draw from, on the device of the images."""
         return self._pool
 
-    @pool.setter
-    def pool(self, pixels: PixelRuns) -> None:
+    @valid_pixels.setter
+    def valid_pixels(self, pixels: PixelRuns) -> None:
         self._pool = pixels.to(self.images.device)
-        self._device_pool = None
+        self._device_valid_pixels = None
 
     @torch.no_grad()
-    def find_pool(self, sampler: RaySampler) -> None:
-        """Keeps the pixels that count and whose rays have at least one sample."""
+    def find_valid_pixels(self, sampler: RaySampler) -> None:
+        """Sets valid_pixels: the mask allows them and their rays have at least one sample."""
         self.stop_prefetch()
         found = []
         for image in range(len(self.cameras)):
@@ -96,16 +97,17 @@ class RayBatches:
             if self._counted is not None:
                 hits &= self._counted.mask(first, first + len(hits)).to(hits.device)
             found.append(PixelRuns.of_mask(hits, first))
-        self.pool = PixelRuns.join(found)
+        self.valid_pixels = PixelRuns.join(found)
 
     def _meet_scene(self, image: int, sampler: RaySampler) -> Tensor:
-        """Which pixels [H,W] of an image have a ray with a sample.
+        """Which pixels of an image have a ray with a sample, [H,W] bool.
 
-        Of a large image one ray in each block of pixels is marched; the block goes in with its neighbours' rays too.
+        In a large image, one ray per block of pixels is marched; a block is valid if its ray or that of a neighbouring
+        block has a sample.
         """
         width, height = self.cameras.size(image)
         device = self.backend.device
-        most = min(MAX_POOL_RAYS, ALL_POOL_RAYS[device.type] / len(self.cameras))
+        most = min(MAX_PROBED_RAYS, MAX_PROBED_RAYS_OF_ALL[device.type] / len(self.cameras))
         step = math.ceil(math.sqrt(width * height / most))
         columns, rows = (
             (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
@@ -119,9 +121,10 @@ class RayBatches:
         return near.repeat_interleave(step, 0)[:height].repeat_interleave(step, 1)[:, :width]
 
     def draw(self, count: int, per_pixel: int = 1) -> RayBatch:
-        """count pixels, each of the pool equally likely, with so many rays of each.
+        """A batch of count pixels with per_pixel rays each; every valid pixel is equally likely.
 
-        Where batches are paired, half as many and a neighbour of each.
+        If batches are paired: count // 2 neighbours of the first pixels are among them. Raises RuntimeError if there
+        are no valid pixels.
         """
         self.stop_prefetch()
         drawn, jitter = self._choose(count, self.generator, self._pairs(count))
@@ -129,20 +132,20 @@ class RayBatches:
         return RayBatch(self._rays_through(pixels, per_pixel), rgba, jitter, pixels)
 
     def draw_rays(self, count: int, per_pixel: int = 1) -> tuple[Rays, Tensor]:
-        """The rays of count pixels and the jitter [count], drawn as draw() does but without colours.
+        """The rays of count pixels and the jitter [count], drawn like draw() but without colours.
 
-        Made on the device, wherever the images are: half a million at a look at the density would take the host longer
-        than the steps between two looks.
+        Drawn on the device even if the images are on the host: an occupancy update needs half a million rays, for which
+        the host would take longer than for the steps between two updates.
         """
         self.stop_prefetch()
-        if self._device_pool is None:
-            self._device_pool = self.pool.to(self.backend.device)
+        if self._device_valid_pixels is None:
+            self._device_valid_pixels = self.valid_pixels.to(self.backend.device)
         generator = self.generator
         if generator.device.type != self.backend.device.type:
             seed = torch.randint(2**62, (), generator=generator).item()
             generator = torch.Generator(self.backend.device).manual_seed(seed)
-        ranks, jitter = self._choose(count, generator)
-        return self._rays_through(self._device_pool.pixels(ranks), per_pixel), jitter
+        indices, jitter = self._choose(count, generator)
+        return self._rays_through(self._device_valid_pixels.pixels(indices), per_pixel), jitter
 
     def _rays_through(self, pixels: Tensor, per_pixel: int = 1) -> Rays:
         return self.ray_source.rays_through(pixels, per_pixel, self.backend.ops)
@@ -151,37 +154,37 @@ class RayBatches:
         return count // 2 if self.paired else 0
 
     def _choose(self, count: int, generator: torch.Generator, pairs: int = 0) -> tuple[Tensor, Tensor]:
-        """All that is random, [R] int64 and jitter [R].
+        """The random part of a batch: drawn [R] int64 and jitter [R] in [-0.5, 0.5).
 
-        Ranks in the pool in rising order, and for the last so many, where there are pairs, how far they are from the
-        first ones: columns and rows as two int32.
+        drawn: indices into the valid pixels, rising. The last `pairs` entries are instead the offsets of neighbours
+        from the first pixels, column and row as two int32 in one int64. Raises RuntimeError without valid pixels.
         """
         device, singles = generator.device, count - pairs
-        part = len(self.pool) / singles
+        part = len(self.valid_pixels) / singles
         if part == 0:
-            raise RuntimeError("no pixel to draw: no ray meets the scene")
+            raise RuntimeError("no pixel to draw: no ray hits the scene")
         numbers = {"dtype": torch.float64, "device": device}  # there are billions of pixels
         within = torch.arange(singles, **numbers) + torch.rand(singles, generator=generator, **numbers)
-        drawn = (within * part).long().clamp_(max=len(self.pool) - 1)
+        drawn = (within * part).long().clamp_(max=len(self.valid_pixels) - 1)
         if pairs:
             shifts = PAIR_SIGMA * torch.randn(pairs, 2, generator=generator, device=device)
             drawn = torch.cat([drawn, shifts.round().to(torch.int32).view(torch.int64)[:, 0]])
         return drawn, torch.rand(count, generator=generator, device=device) - 0.5
 
     def _pixels(self, drawn: Tensor) -> Tensor:
-        """The pixels [R] of a training batch by what was drawn for it [R]."""
+        """The pixels [R] int64 of a training batch, from drawn [R] of _choose."""
         pairs = self._pairs(len(drawn))
         if pairs == 0:
-            return self.pool.pixels(drawn)
-        singles = self.pool.pixels(drawn[:-pairs])
+            return self.valid_pixels.pixels(drawn)
+        singles = self.valid_pixels.pixels(drawn[:-pairs])
         chosen = singles[:pairs]
         near = self._sizes.moved(chosen, drawn[-pairs:, None].view(torch.int32).long())
-        if self._counted is not None:  # one that does not count is left out for the pixel itself
-            near = torch.where(self._counted.holds(near), near, chosen)
+        if self._counted is not None:  # a masked neighbour is replaced by the pixel itself
+            near = torch.where(self._counted.contains(near), near, chosen)
         return torch.cat([singles, near])
 
     def _gather(self, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Pixels [R] and rgba [R,4] by what was drawn for them [R]."""
+        """Pixels [R] int64 and rgba [R,4] of a training batch, from drawn [R] of _choose."""
         pixels = self._pixels(drawn)
         rgba = self.backend.ops.sample_images(self.images[None, None], pixels)
         if rgba.shape[1] == 3:
@@ -189,11 +192,11 @@ class RayBatches:
         return pixels, rgba
 
     def prefetch(self) -> None:
-        """Gathers the batches of steps ahead, by threads; they are the same batches."""
+        """From now on gathers the batches of training steps ahead, in threads. The batches stay the same."""
         self._prefetches = True
 
     def advance(self, count: int, background: Background) -> None:
-        """Called before each training step, outside of a CUDA graph: its batch is on the device when the step runs."""
+        """Call before each training step, outside of a CUDA graph: puts the prefetched batch on the device."""
         if not self._prefetches:
             return
         if self._feed is None or self._feed.num_rays != count:
@@ -214,7 +217,7 @@ class RayBatches:
         self._feed.advance()
 
     def next(self, count: int, background: Background, per_pixel: int = 1) -> tuple[RayBatch, Tensor]:
-        """The batch of a training step, and its background [P,3]; the step may be recorded as a CUDA graph."""
+        """The batch of a training step and its background [P,3]. Can be captured in a CUDA graph."""
         if self._prefetches:
             batch = self._feed.current
             rays = self._rays_through(batch.pixels, per_pixel)
@@ -223,21 +226,21 @@ class RayBatches:
         return batch, background.draw(count, self.generator, self.backend.device)
 
     def drop_images(self) -> None:
-        """Lets the pixels go, after which no batch can be drawn: beside large photos nothing else may fit."""
+        """Frees the images' memory. No batch can be drawn afterwards."""
         self.stop_prefetch()
         self._feed, self.images = None, self.images.new_empty(0, self.images.shape[1])
 
     def stop_prefetch(self) -> None:
-        """Ends gathering ahead until the next step. What was drawn ahead is drawn again, so nothing is left out."""
+        """Stops prefetching until the next step, which draws the same batches again."""
         if self._feed is not None:
             self._feed.stop()
 
 
-def place_images(where: str, images: PosedImages, backend: Backend) -> str:
-    """Where the images of a run are kept, device or host; auto puts them on the device where they leave it room."""
+def choose_image_storage(where: str, images: PosedImages, backend: Backend) -> str:
+    """Where the images of a run are kept: "device" or "host". "auto" means device if they take little of its memory."""
     if where != "auto":
         return where
     if backend.device.type == "cpu":
         return "device"
     free, _ = torch.cuda.mem_get_info(backend.device)
-    return "device" if images.pixels.nbytes <= DEVICE_SHARE * free else "host"
+    return "device" if images.pixels.nbytes <= DEVICE_FRACTION * free else "host"

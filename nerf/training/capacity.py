@@ -1,4 +1,4 @@
-"""How many samples a step has room for on a GPU: fixed, so that a recorded step never asks for memory."""
+"""The capacity: the fixed maximum number of samples of a step on a GPU, so that a step can be captured."""
 
 import math
 
@@ -6,15 +6,15 @@ from nerf.config.schema import Config
 from nerf.rendering.render import visible_samples
 from nerf.training.state import TrainState, make_sampler
 
-CAPACITY_MARGIN = 1.1  # over a probe batch; the sum over thousands of rays varies by a percent or two
+CAPACITY_MARGIN = 1.1  # relative to a probe batch; the number of samples varies by 1 to 2 percent between batches
 CAPACITY_STEP = 8192
-OVERFLOW_FACTOR = 1.25  # on a capacity that rays did not fit
+OVERFLOW_FACTOR = 1.25  # growth of a capacity that was too small
 
 
 def plan_capacity(config: Config, state: TrainState) -> None:
-    """Fixes the number of samples of a step from one probe batch, so that no later step asks the GPU for it.
+    """Sets state.capacity from the number of samples of one probe batch, so that no later step reads it back.
 
-    Where density is asked for point by point every step asks.
+    Does nothing on a CPU, and for a field without a density grid: its steps read the number back.
     """
     if state.device.type != "cuda" or state.field.density_grid_view is None:
         return
@@ -24,9 +24,9 @@ def plan_capacity(config: Config, state: TrainState) -> None:
 
 
 def round_up_capacity(needed: int, capacity: int) -> int:
-    """A capacity with room to spare; the given one where it still fits, so that recordings stay of one size.
+    """A capacity with a margin over the needed samples. Keeps the given capacity if it fits, so that shapes stay.
 
-    Never 0, even where nothing is needed: 0 would ask the device for the number in every step.
+    Never 0: that would mean no fixed capacity.
     """
     if 0.8 * capacity <= needed * CAPACITY_MARGIN <= capacity and capacity:
         return capacity
@@ -34,5 +34,5 @@ def round_up_capacity(needed: int, capacity: int) -> int:
 
 
 def raise_capacity(state: TrainState) -> None:
-    """More room at once where rays were dropped; the next plan measures anew how much is needed."""
+    """Raises the capacity after rays were dropped, until the next plan_capacity."""
     state.capacity = math.ceil(OVERFLOW_FACTOR * state.capacity / CAPACITY_STEP) * CAPACITY_STEP

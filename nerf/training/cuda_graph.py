@@ -1,9 +1,9 @@
-"""Runs training steps: on a GPU as one CUDA graph, replayed; elsewhere as a plain call.
+"""Runs training steps: on a GPU as a replayed CUDA graph, elsewhere as plain calls.
 
-A step of some eighty small kernels costs the host more time to launch than the GPU to run. It has fixed shapes and
-reads nothing back, so it can be recorded once and replayed by one call. The recording is valid until the grids, the
-occupancy or the capacity change. A few plain steps, each as long as ten replayed ones, warm up what a recording must
-not meet for the first time; what one recording has met need not be warmed up for the next.
+A step launches about eighty small kernels, which takes the host longer than they take the GPU. The step has fixed
+shapes and reads nothing back, so it is captured once and replayed with one call. A graph is valid until the grids, the
+occupancy or the capacity change. Before a capture, a few plain steps (each as slow as ten replayed ones) load the
+kernels and libraries. They are repeated only if the step uses new kernels.
 """
 
 import functools
@@ -16,34 +16,34 @@ WARM_UP_STEPS = 2
 
 @functools.cache
 def _side_stream(gpu: int) -> torch.cuda.Stream:
-    """A GPU's stream for recording, one for all runs of a process: cuBLAS keeps 32 MiB or more for each one."""
+    """The stream for capturing, one per GPU and process: cuBLAS keeps 32 MiB or more per stream."""
     return torch.cuda.Stream(gpu)
 
 
 class StepRunner:
-    """Calls a step, through a CUDA graph where it is told to."""
+    """Runs a step, plainly or through a CUDA graph."""
 
     def __init__(
         self, step: Callable[[], None], generators: Sequence[torch.Generator] = (), graphed: bool = False
     ) -> None:
-        """step reads nothing back from the device where it is graphed; generators: all from which it draws."""
+        """step: must not read from the device if graphed. generators: all random generators that the step uses."""
         self._step, self._generators, self._graphed = step, tuple(generators), graphed
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._last: torch.cuda.CUDAGraph | None = None  # is not replayed any more; its memory serves the next one
+        self._last: torch.cuda.CUDAGraph | None = None  # an invalid graph, kept because the next one reuses its memory
         self._plain_steps_left = WARM_UP_STEPS
         self._side_stream = _side_stream(torch.cuda.current_device()) if graphed else None
 
     def invalidate(self, rewarm: bool = False) -> None:
-        """Drops the recording: shapes, tensors or constants of the step have changed.
+        """Drops the graph, because shapes, tensors or constants of the step have changed.
 
-        rewarm: the step launches kernels that it has not launched before.
+        rewarm: the step also uses kernels that it has not used before.
         """
         self._last, self._graph = self._graph or self._last, None
         if rewarm:
             self._plain_steps_left = WARM_UP_STEPS
 
     def reset(self) -> None:
-        """Drops the recording with its memory, which is wanted for something else."""
+        """Drops the graph and frees its memory."""
         self._graph = self._last = None
 
     def step(self) -> None:
@@ -53,7 +53,7 @@ class StepRunner:
         if self._graph is not None:
             self._graph.replay()
             return
-        if self._graphed:  # where it will be recorded, so that recording meets nothing for the first time
+        if self._graphed:  # on the stream of the capture, so that the libraries are set up for it
             self._side_stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._side_stream):
                 self._step()
@@ -65,9 +65,9 @@ class StepRunner:
     def _record(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
-            if generator.device.type == "cuda":  # one of the host draws batches outside of the step
+            if generator.device.type == "cuda":  # a host generator is used outside of the step
                 graph.register_generator_state(generator)
-        # As torch.cuda.graph does it, but nothing is given back to the device, which would only be asked for it again.
+        # Like torch.cuda.graph, but without emptying the memory cache first.
         self._side_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._side_stream):
             graph.capture_begin(pool=None if self._last is None else self._last.pool())

@@ -1,4 +1,4 @@
-"""The state of a fresh run: where the scene is, its box, the first grids, and batches of rays that can meet it."""
+"""The state of a fresh run: scene box, first grids and occupancy, and batches of rays that can hit the scene."""
 
 import math
 from dataclasses import replace
@@ -30,11 +30,13 @@ def prepare(
     described: SceneDescription | None = None,
     start: Cameras | None = None,
 ) -> TrainState:
-    """Box, field, occupancy and batches for a fresh run of a resolved config. Belongs to the training time.
+    """The state of a fresh run: scene box, field, occupancy, batches. Its time counts as training time.
 
-    described: where the scene is; None asks settings and images. start: the images' cameras to begin with; None: as
-    given, with the errors that the config asks for. Raises UserError where no training ray can see the scene, the GPU
-    has too little memory, or the time is over before the first step.
+    config: resolved. described: where the scene is; None derives it from settings and images. start: the initial
+    cameras; None: those of the images, perturbed if the config says so.
+
+    Raises UserError if no training ray hits the scene box or the time is over before the first step, and
+    TooLittleMemory if the GPU has too little memory.
     """
     torch.manual_seed(config.seed)
     clock = make_clock(config)
@@ -55,12 +57,12 @@ def prepare(
     occupancy = visual_hull.carve(silhouettes, box, first)
     state = assemble(config, field, occupancy, batches, clock, box.voxel_size(finest))
     if silhouettes is not None and box.space.kind == "box" and described.aabb is None:
-        batches.pool = visual_hull.pixels_of_hull(silhouettes, box, first)
+        batches.valid_pixels = visual_hull.pixels_of_hull(silhouettes, box, first)
     else:
-        batches.find_pool(make_sampler(config, state))
-    if len(batches.pool) == 0:
+        batches.find_valid_pixels(make_sampler(config, state))
+    if len(batches.valid_pixels) == 0:
         raise UserError(
-            f"no training ray meets the scene box {box.aabb.tolist()}; set dataset.aabb to what the cameras see."
+            f"no training ray hits the scene box {box.aabb.tolist()}; set dataset.aabb to a box that the cameras see."
         )
     plan_capacity(config, state)
     spent = state.read_clock()
@@ -74,16 +76,16 @@ def prepare(
 
 
 def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, device: torch.device) -> Silhouettes | None:
-    """Where the images show the scene, with room for poses that are to be learned; None where nothing tells.
+    """The silhouettes of the scene, dilated if poses are learned; None if the images have no alpha.
 
-    pixels: those of the images, wherever they are kept.
+    pixels: of the images, on either device.
     """
     slack = math.radians(config.poses.slack) if config.poses.mode == "refine" else 0.0
     return Silhouettes(images.cameras, pixels[:, 3], images.counted, device, slack) if images.has_alpha else None
 
 
 def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
-    """Voxels of the finest grid: as many as allowed, but none much smaller than a pixel."""
+    """Number of voxels of the finest grid: field.num_voxels, or fewer if voxels would be much smaller than a pixel."""
     cameras = images.cameras
     center = box.aabb.mean(0).cpu()
     pixel = box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0]).median().item()
@@ -92,6 +94,6 @@ def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
 
 
 def level_voxels(config: Config, finest: float, doublings: int) -> float:
-    """Voxels of the grid after so many doublings; while poses are learned, none has fewer than poses.coarsest."""
+    """Number of voxels of the grid after some doublings; at least poses.coarsest if poses are learned."""
     voxels = finest / 2 ** (len(config.field.upsample_at) - doublings)
     return voxels if config.poses.mode == "fixed" else max(voxels, min(finest, config.poses.coarsest))

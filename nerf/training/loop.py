@@ -1,4 +1,4 @@
-"""The training loop. What a step does is TrainStep (nerf/training/step.py); what a run owns is TrainState."""
+"""The training loop. One step is TrainStep (nerf/training/step.py); the data of a run are TrainState."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ from nerf.training.nonfinite import SkippedSteps, parameters_finite
 from nerf.training.state import TrainState
 from nerf.training.step import TrainStep
 
-ALWAYS_LOGGED = (1, 10)  # steps: whether a run has begun well shows early
+ALWAYS_LOGGED = (1, 10)  # steps; early logs show whether training works at all
 
 
 class NonFiniteLoss(TrainingStopped):
-    """Loss or gradient are infinite or NaN step after step, or a parameter is."""
+    """Loss or gradient were infinite or NaN in many steps, or a parameter became infinite or NaN."""
 
-    remedy = "Lower field.lr_density, or look for broken images"
+    remedy = "Lower field.lr_density, or check the images for broken ones"
 
 
 @dataclass(frozen=True)
 class TrainMetrics:
-    """What training tells each time it logs: means since it last did."""
+    """One log entry: means over the steps since the previous entry."""
 
     step: int
     total_steps: int
@@ -38,38 +38,38 @@ class TrainMetrics:
     rays_per_second: float
     dropped_rays: int
     samples_per_ray: float
-    skipped_steps: int  # whose loss or gradient was not finite
-    losses: dict[str, float]  # each by its name, times its weight; photometric is the mean squared error
+    skipped_steps: int  # steps whose loss or gradient was not finite
+    losses: dict[str, float]  # by name, weighted; photometric is the mean squared error
 
 
 class Callback:
-    """Hooks of the training loop; override those that are needed.
+    """Hooks of the training loop; override the ones you need.
 
-    All are called between two steps, by the thread that trains, while the training clock runs: what takes long belongs
-    into `with state.paused():`. They may read the field and render it: a recorded CUDA graph stays valid. Neither
-    parameters nor the state's random generators may be changed.
+    Hooks are called by the training thread between two steps. The training clock runs meanwhile: put long work into
+    `with state.paused():`. A hook may read and render the field without invalidating a captured CUDA graph. It must not
+    change parameters or the state's random generators.
     """
 
     def on_step(self, state: TrainState) -> None:
-        """After each step; on a GPU it has been queued, and may still run."""
+        """Called after each step. On a GPU the step is queued and may still run."""
 
     def on_log(self, state: TrainState, metrics: TrainMetrics) -> None:
-        """Every train.log_every steps, when the device has been waited for; the training clock is stopped."""
+        """Called every train.log_every steps, after the device has finished; the training clock is stopped."""
 
     def on_grid_change(self, state: TrainState) -> None:
-        """After grids have doubled or an occupancy update: parameters may be new tensors."""
+        """Called after a grid doubling or an occupancy update. Parameters may be new tensors."""
 
     def wants_log(self, state: TrainState) -> bool:
-        """Asked after each step: whether to log now, for what needs the device to be waited for."""
+        """Asked after each step: True makes the loop wait for the device and log now."""
         return False
 
     def wants_stop(self, state: TrainState) -> bool:
-        """Asked after each step, and once before the first: whether to log and leave the loop."""
+        """Asked before the first step and after each step: True makes the loop log and end."""
         return False
 
 
 class StopWhen(Callback):
-    """Leaves the loop once a condition holds."""
+    """Ends training when a condition becomes true."""
 
     def __init__(self, condition: Callable[[], bool]) -> None:
         self._condition = condition
@@ -79,23 +79,24 @@ class StopWhen(Callback):
 
 
 def resolve(config: Config, backend: Backend, kind: str | None = None) -> Config:
-    """The config with the settings filled in that depend on device, kind of scene and budget (nerf/config/recipes.py).
+    """The config with open settings filled in by device, kind of scene and budget (nerf/config/recipes.py).
 
-    kind: what dataset.kind=auto comes to; None: a box. Where poses are learned, grids grow as coarse_to_fine says.
+    kind: the kind of scene that dataset.kind=auto stands for; None: a box. If poses are learned, field.upsample_at
+    becomes the schedule of coarse_to_fine.
     """
     if kind is None:
         kind = "box" if config.dataset.kind == "auto" else config.dataset.kind
     config = fill_in(config, backend.device.type, kind)
     if config.poses.mode == "fixed":
         return config
-    shares = coarse_to_fine(config.poses, config.field.num_voxels)
-    return replace(config, field=replace(config.field, upsample_at=shares))
+    doublings_at = coarse_to_fine(config.poses, config.field.num_voxels)
+    return replace(config, field=replace(config.field, upsample_at=doublings_at))
 
 
 def step_runner(config: Config, state: TrainState, step: Callable[[], None]) -> StepRunner:
-    """Runs the step, as a CUDA graph where the settings, the device, the backend and the field allow it."""
+    """A runner for the step: a CUDA graph if settings, device, backend and field allow one, else plain calls."""
     backend = state.field.backend
-    # The reference reads sizes back from the device, and so does asking for density point by point: a graph cannot.
+    # A graph cannot read from the device. The PyTorch reference does, and so do density queries point by point.
     graphed = backend.device.type == "cuda" and backend.name == "native" and state.field.density_grid_view is not None
     graphed = graphed and config.train.cuda_graph
     return StepRunner(step, [state.batches.generator, state.field.noise_generator], graphed)
@@ -109,17 +110,16 @@ def train(
 ) -> Iterator[TrainMetrics]:
     """Trains a state to the end of its schedule, yielding TrainMetrics every train.log_every steps.
 
-    losses: of your own, by name, each a function of losses.LossInputs to a scalar tensor; added to those of the config
-    and logged by name.
+    losses: additional losses by name, each a function from losses.LossInputs to a scalar tensor, already weighted. They
+    are added to the losses of the config and logged by name.
 
-    Steps whose loss or gradient is not finite are left out. Raises NonFiniteLoss at the log where these persist
-    (nerf/training/nonfinite.py) and at the first one after a parameter that is not finite, and EmptyGrid where pruning
-    leaves nothing.
+    Steps whose loss or gradient is not finite are skipped. At a log, raises NonFiniteLoss if too many steps were
+    skipped (nerf/training/nonfinite.py) or a parameter is not finite. Raises EmptyGrid if pruning leaves no cell.
     """
     clock, on_cpu = state.clock, state.device.type == "cpu"
     step = TrainStep(config, state, losses)
     runner = step_runner(config, state, step)
-    last_step, last_seconds, rays, trouble = clock.step, clock.elapsed, 0, SkippedSteps()
+    last_step, last_seconds, rays, skips = clock.step, clock.elapsed, 0, SkippedSteps()
     clock.start()
     stopping = any(callback.wants_stop(state) for callback in callbacks)
     while not clock.finished and not stopping:
@@ -127,8 +127,8 @@ def train(
             for callback in callbacks:
                 callback.on_grid_change(state)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
-        for learner in state.learners().values():
-            learner.advance(clock)
+        for module in state.auxiliary_modules().values():
+            module.set_progress(clock)
         state.batches.advance(config.train.rays_per_step, state.background)
         runner.step()
         clock.tick()
@@ -142,28 +142,28 @@ def train(
             seconds = state.read_clock()
         if logging or clock.finished:
             count, sums = clock.step - last_step, step.read()
-            trouble.add(sums.left_out, count)
-            if trouble.persist:
-                found = f"in {trouble.left_out} of the {trouble.steps} steps up to step {clock.step}"
-                raise NonFiniteLoss(f"loss or gradient were not finite {found}, which were left out")
+            skips.add(sums.skipped, count)
+            if skips.should_abort:
+                found = f"in {skips.skipped} of the {skips.steps} steps up to step {clock.step}"
+                raise NonFiniteLoss(f"loss or gradient were not finite {found}, which were skipped")
             if sums.dropped_rays:
                 raise_capacity(state)
                 runner.invalidate()
-            # Density that is NaN weighs nothing and shows in no loss.
-            if not parameters_finite([state.field, *state.learners().values()]):
+            # Samples with NaN density get no weight, so the losses do not show them.
+            if not parameters_finite([state.field, *state.auxiliary_modules().values()]):
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
-            taken = count - sums.left_out
-            means = {name: value / taken if taken else math.nan for name, value in sums.losses.items()}
+            applied = count - sums.skipped
+            means = {name: value / applied if applied else math.nan for name, value in sums.losses.items()}
             metrics = TrainMetrics(
                 step=clock.step,
                 total_steps=clock.total_steps,
                 progress=clock.progress,
-                psnr=-10 * math.log10(max(means["photometric"], 1e-12)) if taken else math.nan,
+                psnr=-10 * math.log10(max(means["photometric"], 1e-12)) if applied else math.nan,
                 seconds=seconds,
                 rays_per_second=rays / max(seconds - last_seconds, 1e-9),
                 dropped_rays=sums.dropped_rays,
                 samples_per_ray=sums.samples / rays,
-                skipped_steps=sums.left_out,
+                skipped_steps=sums.skipped,
                 losses=means,
             )
             clock.stop()

@@ -1,4 +1,7 @@
-"""What training minimises. Each loss is a scalar tensor."""
+"""The losses. Each is a scalar tensor.
+
+Legend: R rays or pixels, P pixels of a batch, M samples.
+"""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -21,22 +24,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LossInputs:
-    """What a loss may look at: the P pixels of a batch, as the images have them and as they are rendered."""
+    """The inputs of a loss: P pixels of a batch, rendered and as ground truth."""
 
-    rgb: Tensor  # [P,3] rendered, with its exposure where exposures are learned
-    target: Tensor  # [P,3] of the images, over the batch's background
-    alpha: Tensor  # [P] of the images
+    rgb: Tensor  # [P,3] rendered; with the learned exposure, if exposures are learned
+    target: Tensor  # [P,3] ground truth, composited over the batch's background
+    alpha: Tensor  # [P] ground truth
     rendering: "Rendering"  # opacity, depth, weights of the samples
     samples: RaySamples
     pixels: Tensor  # [P] int64, as Cameras.rays_through counts them
     field: "Field"
 
 
-Loss = Callable[[LossInputs], Tensor]  # to a scalar, weighted
+Loss = Callable[[LossInputs], Tensor]  # returns a scalar; a loss of your own includes its weight
 
 
 def names(config: LossConfig, extra: Mapping[str, Loss]) -> list[str]:
-    """The names of terms(), in their order. Raises UserError where an extra loss has the name of another."""
+    """The names of terms(), in the same order. Raises UserError if an extra loss has the name of a built-in one."""
     own = ["photometric", *(name for name in WEIGHTED if getattr(config, name) > 0)]
     taken = [name for name in extra if name in ("photometric", *WEIGHTED)]
     if taken:
@@ -45,7 +48,7 @@ def names(config: LossConfig, extra: Mapping[str, Loss]) -> list[str]:
 
 
 def terms(config: LossConfig, inputs: LossInputs, extra: Mapping[str, Loss] | None = None) -> dict[str, Tensor]:
-    """Each loss of a batch by its name, times its weight; a loss whose weight is 0 is not computed."""
+    """The weighted losses of a batch by name. A loss with weight 0 is not computed."""
     found = {"photometric": photometric(inputs.rgb, inputs.target)}
     for name, loss in WEIGHTED.items():
         weight = getattr(config, name)
@@ -55,47 +58,50 @@ def terms(config: LossConfig, inputs: LossInputs, extra: Mapping[str, Loss] | No
 
 
 def total(found: Mapping[str, Tensor]) -> Tensor:
-    """What is minimised: the sum of the losses."""
+    """The training objective: the sum of the losses."""
     return functools.reduce(torch.add, found.values())
 
 
-def photometric(rgb: Tensor, truth: Tensor) -> Tensor:
-    """Mean squared error of colours [R,3], of which minus ten times the logarithm is the PSNR, or of opacity [R]."""
-    return (rgb - truth).square().mean()
+def photometric(rgb: Tensor, target: Tensor) -> Tensor:
+    """Mean squared error of colours [R,3], for which PSNR = -10 log10(MSE), or of opacity [R]."""
+    return (rgb - target).square().mean()
 
 
-def structure(rgb: Tensor, truth: Tensor) -> Tensor:
-    """One minus SSIM's contrast and structure (Wang et al. 2004, eqs. 9 and 10) of pairs of pixels, their mean.
+def structure(rgb: Tensor, target: Tensor) -> Tensor:
+    """Pairwise SSIM loss: 1 - contrast-structure term of SSIM (Wang et al. 2004, eqs. 9 and 10), mean over pixel pairs.
 
-    rgb, truth [R,3]: the last R // 2 are near the first ones, in their order (RayBatches.paired). A pair is a window of
-    two pixels: their difference d has the variance d^2 / 2, two differences have the covariance d d' / 2. So
-    1 - (d d' + C) / ((d^2 + d'^2) / 2 + C), which is the squared error of the difference where there is no contrast,
-    and less of it where there is much: what a photo shows faintly counts as what it shows boldly.
+    rgb, target [R,3]: pixel i and pixel R - R // 2 + i are a pair of neighbouring pixels (RayBatches.paired).
+
+    A pair is an SSIM window of two pixels. With the differences d (rendered) and d' (target) of its two pixels, the
+    variances are d^2 / 2 and d'^2 / 2 and the covariance is d d' / 2, so the loss is
+    1 - (d d' + C) / ((d^2 + d'^2) / 2 + C). At low contrast it is proportional to (d - d')^2. At high contrast it is
+    normalised by the contrast, so faint and strong edges get similar weight.
     """
     pairs = len(rgb) // 2
-    seen, true = (x[:pairs] - x[len(x) - pairs :] for x in (rgb, truth))
-    apart = (seen - true).square() / (seen.square() + true.square() + 2 * SSIM_C2)
-    return apart.sum() / max(apart.numel(), 1)
+    d_pred, d_target = (x[:pairs] - x[len(x) - pairs :] for x in (rgb, target))
+    dissimilarity = (d_pred - d_target).square() / (d_pred.square() + d_target.square() + 2 * SSIM_C2)
+    return dissimilarity.sum() / max(dissimilarity.numel(), 1)
 
 
 def opacity_entropy(opacity: Tensor) -> Tensor:
-    """Mean binary entropy of each ray's opacity [R]: low where rays either hit or miss (Sun et al. 2022, eq. 12)."""
+    """Mean binary entropy of the rays' opacity [R]; small if every ray is opaque or clear (Sun et al. 2022, eq. 12)."""
     p = opacity.clamp(1e-6, 1 - 1e-6)
     return -(p * p.log() + (1 - p) * (1 - p).log()).mean()
 
 
 def distortion(weights: Tensor, samples: RaySamples, unit: Tensor, backend: Backend) -> Tensor:
-    """Mean distortion of each ray's weights [M] (Barron et al. 2022, eq. 15): low where a ray meets one thin surface.
+    """Mean distortion loss of the rays' weights [M] (Barron et al. 2022, eq. 15); small if a ray hits one thin surface.
 
-    unit []: the length that counts as 1, in world units. With the diagonal of the scene box no ray is longer than 1,
-    and the loss is the same for a scene that is scaled as a whole.
+    unit []: the length that counts as 1, in world units. With the diagonal of the scene box as unit, the loss does not
+    change when the whole scene is scaled.
     """
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
     return backend.ops.distortion_loss(weights, *intervals).mean() / unit
 
 
-# The losses that have a weight in LossConfig, under its name. The error of opacity is what a color behind the scene
-# that is drawn for each ray would add to the error of colors in the mean, by its variance.
+# The losses whose weight is a setting of LossConfig, by that setting's name. "opacity" compares opacity with the
+# image's alpha: in expectation the penalty that a random background per ray adds to the photometric loss, without its
+# noise.
 WEIGHTED: dict[str, Loss] = {
     "structure": lambda inputs: structure(inputs.rgb, inputs.target),
     "opacity": lambda inputs: photometric(inputs.rendering.opacity, inputs.alpha),

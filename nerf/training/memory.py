@@ -1,7 +1,8 @@
-"""What a run will need of a GPU's memory, reckoned before it trains, and what would fit where that is too much.
+"""Estimates a run's GPU memory before training, and proposes settings that fit if it is too much.
 
-The need is greatest at the finest grids: their values, Adam's two moments and their gradients, the images, and the
-samples of a step and of a pruning. It is an estimate: how many samples a ray has is learnt in training.
+The peak is at the finest grids: their values, Adam's two moments and gradients, the images, and the samples of a step
+and of an occupancy update. The number of samples per ray is an estimate from other runs.
+
 Legend: V grid vertices, C channels, R rays, S samples per ray.
 """
 
@@ -20,20 +21,20 @@ from nerf.training.pruning import RAYS_PER_CHUNK
 
 GIB = 2**30
 FLOAT = 4  # bytes
-VISITED_SHARE = 0.35  # of the vertices, by the time that the grids are finest
-# Of lego soon after its grid became finest: samples of a ray, half a voxel apart, over the mean edge of the grid in
-# vertices; and the share of them that weigh something.
-SAMPLES_PER_EDGE, VISIBLE_SHARE = 0.7, 0.2
-SETTLED_FROM, SETTLED_SHARE = 0.3, 0.06  # that share of the samples from that share of the run on
+ACTIVE_FRACTION = 0.35  # active vertices of all vertices, at the finest grids
+# Measured on lego soon after the last doubling: samples per ray (half a voxel apart) divided by the mean edge of the
+# grid in vertices, and the fraction of the samples that are visible.
+SAMPLES_PER_EDGE, VISIBLE_FRACTION = 0.7, 0.2
+LATE_FROM, LATE_FRACTION = 0.3, 0.06  # from this progress on, this fraction of the samples is visible
 BYTES_PER_SAMPLE = 128  # midpoints, intervals, density, weights and their gradients
-SILHOUETTE_BYTES = 1  # of a pixel, while the box is found
-LIBRARY_BYTES = 96 * 2**20  # workspace of cuBLAS, recorded graphs
+SILHOUETTE_BYTES = 1  # per pixel, while the scene box is computed
+LIBRARY_BYTES = 96 * 2**20  # cuBLAS workspace, captured graphs
 SMALLEST_EDGE = 32  # voxels; no smaller grid is proposed
-SMALLEST_SHARE = 0.125  # of the recipe's voxels; a scene in fewer is another one, and its user is asked
+SMALLEST_FRACTION = 0.125  # of the recipe's voxels; below it quality suffers so much that the user has to decide
 
 
 class TooLittleMemory(UserError):
-    """A run will not fit its GPU. num_voxels: of the largest grids that would, None where those are far smaller."""
+    """A run does not fit into the GPU's memory. num_voxels: the largest that fits; None if it is far smaller."""
 
     def __init__(self, message: str, num_voxels: int | None) -> None:
         super().__init__(message)
@@ -42,7 +43,7 @@ class TooLittleMemory(UserError):
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes that training will need."""
+    """Bytes that training needs, by purpose."""
 
     values: int
     moments: int
@@ -61,8 +62,8 @@ class MemoryPlan:
 
 
 def plan_memory(config: Config, finest: Resolution, images: PosedImages) -> MemoryPlan:
-    """The plan of a run of a resolved config. finest: vertices of its last grids."""
-    with torch.random.fork_rng(devices=[]):  # a network draws its first weights
+    """The memory plan of a run. config: resolved. finest: vertices of the grids after the last doubling."""
+    with torch.random.fork_rng(devices=[]):  # building an MLP draws random weights
         unit = SceneBox(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
         field = build_field(config.field, unit, (2, 2, 2), 1.0, select("torch", "cpu"))
     groups = field.parameter_groups()
@@ -72,39 +73,39 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages) -> Memo
     on_device = config.train.images != "host"
     return MemoryPlan(
         values=values,
-        moments=int(2 * VISITED_SHARE * values),
+        moments=int(2 * ACTIVE_FRACTION * values),
         gradients=values,
         images=images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if on_device else 0,
-        samples=_samples(config, per_vertex, finest, field.composited_grid is not None),
+        samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),
     )
 
 
 def _samples(config: Config, per_vertex: int, finest: Resolution, deferred: bool) -> int:
-    """Bytes of a step's samples, and of a pruning's while the recorded step still holds its own.
+    """Bytes for the samples of a step, plus those of an occupancy update, which overlap with a captured step.
 
-    deferred: the network shades pixels, not samples.
+    deferred: the MLP shades pixels, not samples.
     """
     per_ray = SAMPLES_PER_EDGE * sum(finest) / 3 * 0.5 / config.sampler.step_size_voxels
     values = 4 * per_vertex  # read, composited, and a gradient of each
     hidden = getattr(config.field, "hidden_width", 0) * getattr(config.field, "hidden_layers", 0)
     network = 4 * FLOAT * hidden  # before and after each activation, and gradients; half of it in bfloat16
-    visible, per_pixel = VISIBLE_SHARE * per_ray, config.sampler.rays_per_pixel or 1
-    settled = SETTLED_SHARE if config.train.supersample_from >= SETTLED_FROM else VISIBLE_SHARE
+    visible, per_pixel = VISIBLE_FRACTION * per_ray, config.sampler.rays_per_pixel or 1
+    settled = LATE_FRACTION if config.train.supersample_from >= LATE_FROM else VISIBLE_FRACTION
     of_a_pixel = max(visible, per_pixel * settled * per_ray)
-    shaded = 1 if deferred else of_a_pixel  # points that the network sees
+    shaded = 1 if deferred else of_a_pixel  # inputs of the MLP per pixel
     bytes_of_a_pixel = of_a_pixel * (BYTES_PER_SAMPLE + values) + shaded * network
     return int(config.train.rays_per_step * bytes_of_a_pixel + RAYS_PER_CHUNK["cuda"] * visible * BYTES_PER_SAMPLE)
 
 
 def check_memory(config: Config, finest: Resolution, images: PosedImages, free: int) -> None:
-    """Raises TooLittleMemory, with what would fit, unless the plan fits into so many free bytes."""
+    """Raises TooLittleMemory, with settings that would fit, if the plan needs more than the free bytes."""
     plan = plan_memory(config, finest, images)
     if plan.total <= free:
         return
     remedies = _remedies(config, finest, images, free)
     advice = f"{' or '.join(remedies)} would fit" if remedies else "nothing smaller would fit; use device=cpu"
     edge = _edge_that_fits(config, finest, images, free)
-    large_enough = edge is not None and edge**3 >= SMALLEST_SHARE * math.prod(finest)
+    large_enough = edge is not None and edge**3 >= SMALLEST_FRACTION * math.prod(finest)
     raise TooLittleMemory(
         f"this GPU has {free / GIB:.2f} GiB free and training needs about {plan.total / GIB:.2f} ({plan}); {advice}, "
         "or close other programs that use it.",
@@ -113,7 +114,7 @@ def check_memory(config: Config, finest: Resolution, images: PosedImages, free: 
 
 
 def _fits(config: Config, finest: Resolution, images: PosedImages, free: int, edge: int) -> bool:
-    """Whether the plan does with grids of the finest one's shape and so many voxels a side in the mean."""
+    """Whether the plan fits with grids scaled to a mean edge of this many voxels."""
     scale = min(1.0, edge / math.prod(finest) ** (1 / 3))
     smaller = tuple(math.ceil(n * scale) + 1 if scale < 1 else n for n in finest)
     return plan_memory(config, smaller, images).total <= free
@@ -125,7 +126,7 @@ def _edge_that_fits(config: Config, finest: Resolution, images: PosedImages, fre
 
 
 def _remedies(config: Config, finest: Resolution, images: PosedImages, free: int) -> list[str]:
-    """Settings, each of which alone makes the plan fit; several together where smaller grids alone do not."""
+    """Changes of settings, each of which makes the plan fit; the last may combine several."""
 
     def changed(rays: int, where: str) -> Config:
         return replace(config, train=replace(config.train, rays_per_step=rays, images=where))
@@ -150,6 +151,6 @@ def _remedies(config: Config, finest: Resolution, images: PosedImages, free: int
 
 
 def free_bytes(device: torch.device) -> int:
-    """What a GPU has free for this process: of the device, and what PyTorch holds and does not use."""
+    """Bytes that this process can still use: free on the device, or reserved by PyTorch and unused."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

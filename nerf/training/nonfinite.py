@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient is not finite: found on the device without waiting, left out and counted."""
+"""Steps whose loss or gradient is not finite: detected on the device without waiting for it, skipped and counted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,16 +8,17 @@ from torch import Tensor
 
 from nerf.optim.adam import MaskedAdam
 
-# Training stops when so many steps, and this share of those since trouble began, were left out.
-STOP_AFTER, STOP_SHARE = 5, 0.25
+# Training stops when this many steps were skipped, and this fraction of the steps since the first skipped one.
+STOP_AFTER, STOP_FRACTION = 5, 0.25
 
 
 @torch.no_grad()
 def all_finite(loss: Tensor, *optimizers: MaskedAdam) -> Tensor:
-    """Whether the loss and the gradients of a step are finite, [] bool on the device; optimizers: of all that learns.
+    """Whether the loss and the gradients of a step are finite, [] bool on the device.
 
-    Of grids it looks at density, one channel, at the vertices that are visited: what is wrong in a pixel or a sample
-    shows there. A gradient that is not finite in a colour grid alone is passed over by adam_step, value by value.
+    optimizers: of the field and of the auxiliary modules. Of the grids only the density's gradient is checked, at the
+    active vertices: a pixel or sample that is not finite shows there. adam_step ignores single values that are not
+    finite in the gradient of an appearance grid.
     """
     small, sums = [loss.detach().view(1)], []
     for optimizer in optimizers:
@@ -25,34 +26,34 @@ def all_finite(loss: Tensor, *optimizers: MaskedAdam) -> Tensor:
             grad = group.parameter.grad
             if grad is None or (group.on_vertices and grad.shape[-1] > 1):
                 continue
-            if group.on_vertices and optimizer.vertex_rows is not None:
-                sums.append(grad.view(-1).index_select(0, optimizer.vertex_rows).sum())
+            if group.on_vertices and optimizer.active_vertices is not None:
+                sums.append(grad.view(-1).index_select(0, optimizer.active_vertices).sum())
             else:
                 small.append(grad.view(-1))
-    return sum(sums, torch.cat(small).sum()).isfinite()  # infinity and NaN survive a sum
+    return sum(sums, torch.cat(small).sum()).isfinite()  # a sum with an infinity or NaN is not finite
 
 
 def parameters_finite(modules: Iterable[torch.nn.Module]) -> bool:
-    """Whether every parameter is, in one pass without a copy: minimum and maximum are NaN where anything is."""
+    """Whether all parameters are finite. One pass without a copy: minimum and maximum propagate NaN."""
     extremes = [extreme for module in modules for p in module.parameters() for extreme in p.detach().aminmax()]
     return bool(torch.stack(extremes).isfinite().all())
 
 
 @dataclass
 class SkippedSteps:
-    """Steps left out since the first of them that no clean look has followed."""
+    """Counts skipped steps, from the first log with skipped steps to the next log without any."""
 
-    left_out: int = 0
+    skipped: int = 0
     steps: int = 0
 
-    def add(self, left_out: int, steps: int) -> None:
-        """What a look found: so many of the steps since the look before."""
-        if left_out == 0:
-            self.left_out = self.steps = 0
+    def add(self, skipped: int, steps: int) -> None:
+        """Adds a log interval: the number of skipped steps, and of all steps."""
+        if skipped == 0:
+            self.skipped = self.steps = 0
         else:
-            self.left_out, self.steps = self.left_out + left_out, self.steps + steps
+            self.skipped, self.steps = self.skipped + skipped, self.steps + steps
 
     @property
-    def persist(self) -> bool:
-        """Whether it is no accident any more."""
-        return self.left_out >= STOP_AFTER and self.left_out >= STOP_SHARE * self.steps
+    def should_abort(self) -> bool:
+        """Whether so many steps were skipped that training should stop."""
+        return self.skipped >= STOP_AFTER and self.skipped >= STOP_FRACTION * self.steps

@@ -1,9 +1,9 @@
-"""Batches of pixels from images in host memory: gathered ahead by threads, copied on a stream of their own.
+"""Prefetching of batches from images in host memory: gathered ahead by threads, copied on a separate stream.
 
-One thread draws what is random, in order; others gather what follows from it into a ring of pinned buffers. They call
-no CUDA function, so a step may be recorded as a CUDA graph meanwhile. Each copy to the device is queued while an
-earlier step runs; a step begins with one copy on the device, into the memory that the recorded step reads. The device
-never waits, unless gathering takes longer than training.
+One thread draws the random numbers, in order. Others gather the pixels into a ring of pinned buffers. These threads
+call no CUDA function, so a CUDA graph can be captured meanwhile. Each copy to the device is queued while an earlier
+step runs. A step starts with a copy on the device, into the memory that the captured step reads. The device waits only
+if gathering takes longer than training.
 """
 
 from collections import deque
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-NUM_SLOTS = 12  # batches drawn ahead or in use; some 40 bytes a ray each
-NUM_THREADS = 4  # that gather: one takes some 3 ms for 32768 rays, longer than a step does
-MAX_IN_FLIGHT = 4  # steps that the host may be ahead of the device
+NUM_SLOTS = 12  # batches prefetched or in use; 40 bytes per ray each
+NUM_THREADS = 4  # for gathering; one takes about 3 ms for 32768 rays, longer than a step
+MAX_IN_FLIGHT = 4  # number of steps that the host may be ahead of the device
 BYTES_PER_RAY = 8 + 16 + 4 + 12
 
 
 @dataclass(frozen=True)
 class PrefetchedBatch:
-    """The pixels of R rays in one piece of memory, so that one copy moves them; the tensors are views of it."""
+    """The pixels of R rays in one buffer, so that one copy moves them; the tensors are views of the buffer."""
 
     memory: Tensor  # [R*40] uint8
 
@@ -51,23 +51,24 @@ class PrefetchedBatch:
         return self.memory[first * rays : (first + size) * rays].view(dtype).view(rays, -1)
 
 
-Choose = Callable[[torch.Generator, PrefetchedBatch], None]  # writes what is random into a batch in host memory
-Gather = Callable[[PrefetchedBatch], None]  # and what follows from it
+Choose = Callable[[torch.Generator, PrefetchedBatch], None]  # writes the random numbers into a batch in host memory
+Gather = Callable[[PrefetchedBatch], None]  # replaces them by the pixels they choose
 
 
 @dataclass
 class _Slot:
-    host: PrefetchedBatch  # pinned where there is a GPU
-    device: PrefetchedBatch  # the host's own where the device is the CPU
-    copied: torch.cuda.Event | None  # to the device; then the host's memory may be written again
-    taken: torch.cuda.Event | None  # from the device's copy
-    state_after: Tensor | None = field(default=None)  # of the generator, after this batch
+    host: PrefetchedBatch  # pinned if there is a GPU
+    device: PrefetchedBatch  # the same object as host if the device is the CPU
+    copied: torch.cuda.Event | None  # recorded after the copy from host to device
+    taken: torch.cuda.Event | None  # recorded after the copy from device to the step's memory
+    state_after: Tensor | None = field(default=None)  # state of the generator after this batch
 
 
 class Prefetcher:
-    """Batches in the order in which generator draws them; after advance(), generator is where that batch left it.
+    """Batches in the order in which the generator draws them.
 
-    So what is saved of the generator belongs to the step, however far ahead batches have been drawn.
+    After advance(), the generator has the state after the current batch, however many batches were drawn ahead. So a
+    checkpoint of it belongs to the current step.
     """
 
     def __init__(
@@ -79,13 +80,13 @@ class Prefetcher:
         self._ahead = torch.Generator()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._slots = [self._make_slot() for _ in range(NUM_SLOTS)]
-        self._threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None  # that chooses, that gather
-        self._drawn: deque[tuple[Future[Future[None]], _Slot]] = deque()  # handed to the threads, in order
-        self._copied: deque[_Slot] = deque()  # on their way to the device
-        self._in_flight: deque[_Slot] = deque()  # taken by steps that may not have run yet
+        self._threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None  # for choosing and for gathering
+        self._drawn: deque[tuple[Future[Future[None]], _Slot]] = deque()  # submitted to the threads, in order
+        self._copied: deque[_Slot] = deque()  # copy to the device is queued
+        self._in_flight: deque[_Slot] = deque()  # used by steps that may not have run yet
 
     def advance(self) -> None:
-        """Makes the next batch the current one, for steps queued from now on."""
+        """Makes the next batch the current one, for steps that are queued afterwards."""
         if self._threads is None:
             self._start()
         while self._drawn and (_is_gathered(self._drawn[0][0]) or not self._copied):
@@ -107,7 +108,7 @@ class Prefetcher:
             self._hand_over(oldest)
 
     def stop(self) -> None:
-        """Ends the threads and forgets what it has drawn ahead; advance() starts anew from the generator."""
+        """Ends the threads and drops the prefetched batches; advance() starts again from the generator's state."""
         if self._threads is None:
             return
         for threads in self._threads:
@@ -120,9 +121,9 @@ class Prefetcher:
 
     def _start(self) -> None:
         if self._stream is not None:
-            torch.cuda.current_stream(self._device).synchronize()  # every slot is free
+            torch.cuda.current_stream(self._device).synchronize()  # then every slot is free
         self._ahead.set_state(self._generator.get_state())
-        # Helpers within a batch would wait for each other longer than it takes where cores are busy.
+        # One PyTorch thread per worker: on busy cores, splitting a batch further costs more than it gains.
         alone = {"initializer": torch.set_num_threads, "initargs": (1,)}
         self._threads = ThreadPoolExecutor(1, "choose", **alone), ThreadPoolExecutor(NUM_THREADS, "gather", **alone)
         for slot in self._slots:
@@ -133,7 +134,7 @@ class Prefetcher:
         self._drawn.append((choosing.submit(self._fill, slot, gathering), slot))
 
     def _fill(self, slot: _Slot, gathering: ThreadPoolExecutor) -> Future[None]:
-        """On the thread that chooses."""
+        """Runs on the choosing thread."""
         self._choose(self._ahead, slot.host)
         slot.state_after = self._ahead.get_state()
         return gathering.submit(self._gather, slot.host)
@@ -158,5 +159,5 @@ class Prefetcher:
 
 
 def _is_gathered(chosen: Future[Future[None]]) -> bool:
-    """Whether a batch is ready, or has failed."""
+    """Whether gathering a batch has ended, with success or with an exception."""
     return chosen.done() and (chosen.exception() is not None or chosen.result().done())

@@ -1,7 +1,7 @@
-"""Giving up cells that no training ray can see.
+"""Pruning: cells that are transparent or hidden from all training rays leave the occupancy grid.
 
-Early in training a ray spreads density all along its way; once a surface stands in front, what lies behind gets no
-gradient and would stay for ever. So a cell is kept only if a sample in it had weight for one of many training rays.
+Early in training, gradients put density everywhere along a ray. Once a surface has formed in front, the density behind
+it gets no gradient and would stay. Therefore a cell also needs a sample of enough weight on some training ray.
 """
 
 import torch
@@ -14,28 +14,28 @@ from nerf.scene.occupancy import vertices_to_cells, with_neighbors
 from nerf.training.batches import RayBatches
 
 RAYS_PER_CHUNK = {"cuda": 1 << 16, "cpu": 1 << 14}
-# A surface in a grid of N cells takes about N^(2/3) of them; each shall be met several times.
+# A surface in a grid of N cells covers about N^(2/3) cells; each is to be hit by several rays.
 RAYS_PER_SURFACE_CELL = {"cuda": 8, "cpu": 12}
 
 
 @torch.no_grad()
 def prune(field: Field, sampler: RaySampler, batches: RayBatches, alpha_threshold: float, min_weight: float) -> Tensor:
-    """Cells [X-1,Y-1,Z-1] worth sampling: opaque enough and seen by a training ray, or next to such a cell.
+    """The cells to keep, [X-1,Y-1,Z-1] bool: opaque enough and visible from a training ray, or next to such a cell.
 
-    The layer around them lets surfaces move, and brings back what was given up by mistake.
+    The neighbouring cells let surfaces move and restore cells that were pruned by mistake.
 
-    alpha_threshold: opacity of one voxel's length at the densest vertex of a cell (interpolation and activation are
-    monotone, so no point of the cell is denser). min_weight: weight of a sample that counts as seen.
+    alpha_threshold: alpha of one voxel length, at the densest vertex of a cell. Interpolation and activation are
+    monotone, so no point in the cell is denser. min_weight: weight from which a sample makes its cell visible.
     """
     dense = vertices_to_cells(field.vertices_above_alpha(alpha_threshold))
-    seen = torch.zeros_like(sampler.occupancy.occupied)
-    sizes = torch.tensor(seen.shape, device=seen.device)
-    chunk = RAYS_PER_CHUNK[seen.device.type]
-    rays_left = int(RAYS_PER_SURFACE_CELL[seen.device.type] * seen.numel() ** (2 / 3))
+    visible = torch.zeros_like(sampler.occupancy.occupied)
+    sizes = torch.tensor(visible.shape, device=visible.device)
+    chunk = RAYS_PER_CHUNK[visible.device.type]
+    rays_left = int(RAYS_PER_SURFACE_CELL[visible.device.type] * visible.numel() ** (2 / 3))
     while rays_left > 0:
         rays, jitter = batches.draw_rays(chunk)
         samples = visible_samples(field, sampler, rays, jitter, min_weight=min_weight)
         cells = samples.coords(sampler.grid_map).long()
-        seen[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
+        visible[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
         rays_left -= chunk
-    return with_neighbors(dense & seen)
+    return with_neighbors(dense & visible)

@@ -1,5 +1,5 @@
-"""Everything that changes while a field trains, put together in one place: for a fresh run, a resumed one and a row of
-the ablation.
+"""The training state: everything that changes while a field trains. `assemble` builds it for a fresh run, a resumed run
+and a row of the ablation alike.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from nerf.rendering.sampler import RaySampler
 from nerf.scene.occupancy import OccupancyGrid
 from nerf.training.batches import RayBatches
 
-# What a state counts, by its name in a file.
+# Counters of a training state: name in a checkpoint -> attribute.
 COUNTERS = {
     "num_upsamplings": "num_upsamplings",
     "num_refreshes": "num_occupancy_updates",
@@ -36,7 +36,7 @@ COUNTERS = {
 
 @dataclass
 class TrainState:
-    """Everything that changes while training. With the config it is the run."""
+    """Everything that changes while training. Together with the config it determines the rest of the run."""
 
     field: Field
     occupancy: OccupancyGrid
@@ -47,14 +47,14 @@ class TrainState:
     finest_voxel: float  # world units
     num_upsamplings: int = 0
     num_occupancy_updates: int = 0
-    capacity: int = 0  # visible samples of a step on a GPU; 0: as many as there are
-    rays_per_pixel: int = 1  # of a step's batch
-    tv_active: bool = True  # before loss.tv_until
-    poses: PoseRefinement | None = None  # where poses are learned
-    exposure: Exposure | None = None  # and where exposures are
+    capacity: int = 0  # maximum number of visible samples of a step on a GPU; 0: no maximum, sized in every step
+    rays_per_pixel: int = 1  # of a training batch
+    tv_active: bool = True  # progress is below loss.tv_until
+    poses: PoseRefinement | None = None  # None: poses are fixed
+    exposure: Exposure | None = None  # None: exposures are not learned
 
     def __repr__(self) -> str:
-        """One line: the tensors of a whole run are none to print."""
+        """One line, without the tensors."""
         grid = "x".join(map(str, self.field.resolution))
         return f"TrainState(step {self.clock.step}, grid {grid}, {len(self.batches.cameras)} training views)"
 
@@ -64,26 +64,26 @@ class TrainState:
 
     @property
     def cameras(self) -> Cameras:
-        """The training cameras as they are now, on the device."""
+        """The training cameras with their current poses, on the device."""
         return self.batches.cameras if self.poses is None else self.poses.refined()
 
-    def learners(self) -> dict[str, PoseRefinement | Exposure]:
-        """What is learned besides the field, by name; each has an optimizer of its own."""
-        both = {"poses": self.poses, "exposure": self.exposure}
-        return {name: learner for name, learner in both.items() if learner is not None}
+    def auxiliary_modules(self) -> dict[str, PoseRefinement | Exposure]:
+        """Modules that are trained beside the field, by name; each has its own optimizer."""
+        modules = {"poses": self.poses, "exposure": self.exposure}
+        return {name: module for name, module in modules.items() if module is not None}
 
     def read_clock(self) -> float:
-        """Training seconds so far, of finished steps: waits for the device."""
+        """Training seconds so far. Waits until the device has finished all queued steps."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return self.clock.read()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Stops the training clock for what is no part of training: a look at the field between two steps.
+        """Stops the training clock for work between two steps that is not training: rendering, scoring, saving.
 
-        Only read the field inside, from the thread that trains: a recorded step stays valid as long as no parameter is
-        replaced.
+        The field may be read here, by the training thread only. Do not change parameters: a captured CUDA graph stays
+        valid only while they keep their memory.
         """
         if self.clock.running:
             self.read_clock()
@@ -96,33 +96,33 @@ class TrainState:
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """What load_state_dict of a freshly assembled state with the same field and occupancy needs to go on."""
+        """The state without field and occupancy, for load_state_dict of a newly assembled state."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "generator": self.batches.generator.get_state(),
             "noise": self.field.noise_generator.get_state(),
-            "pool": self.batches.pool.bounds,
+            "pool": self.batches.valid_pixels.bounds,
             "clock": self.clock.state_dict(),
             "learners": {
-                name: {"values": learner.state_dict(), "optimizer": learner.optimizer.state_dict()}
-                for name, learner in self.learners().items()
+                name: {"values": module.state_dict(), "optimizer": module.optimizer.state_dict()}
+                for name, module in self.auxiliary_modules().items()
             },
             **{name: getattr(self, attribute) for name, attribute in COUNTERS.items()},
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Puts back what state_dict told; a number that is not in it, of an older file, stays as it is."""
+        """Restores the content of state_dict. Counters that an older file lacks keep their value."""
         self.optimizer.load_state_dict(saved["optimizer"])
         self.batches.generator.set_state(saved["generator"])
         self.field.noise_generator.set_state(saved["noise"])
-        self.batches.pool = PixelRuns.of_bounds(saved["pool"])
+        self.batches.valid_pixels = PixelRuns.of_bounds(saved["pool"])
         self.clock.load_state_dict(saved["clock"])
         for name, values in saved.get("learners", {}).items():
-            learner = self.learners()[name]
-            learner.load_state_dict(values["values"])
-            learner.optimizer.load_state_dict(values["optimizer"])
-        for learner in self.learners().values():
-            learner.advance(self.clock)
+            module = self.auxiliary_modules()[name]
+            module.load_state_dict(values["values"])
+            module.optimizer.load_state_dict(values["optimizer"])
+        for module in self.auxiliary_modules().values():
+            module.set_progress(self.clock)
         for name, attribute in COUNTERS.items():
             setattr(self, attribute, saved.get(name, getattr(self, attribute)))
 
@@ -130,12 +130,12 @@ class TrainState:
 def assemble(
     config: Config, field: Field, occupancy: OccupancyGrid, batches: RayBatches, clock: RunClock, finest_voxel: float
 ) -> TrainState:
-    """The state of a field that is to be trained with resolved settings: optimizer, learners and random numbers.
+    """The training state of a field: optimizer, auxiliary modules and random generators.
 
-    finest_voxel: voxel size of the grid after the last doubling, world units.
+    config: resolved. finest_voxel: voxel size of the grid after the last doubling, world units.
     """
     backend = field.backend
-    # Random numbers for the field; batches have their own, which may be drawn ahead and elsewhere.
+    # The field has its own generator; that of the batches may run steps ahead, in host memory.
     field.noise_generator = torch.Generator(backend.device).manual_seed(config.seed)
     field.full_gradient_from = full_gradient_distance(config.loss, field.box)
     return TrainState(
@@ -152,22 +152,22 @@ def assemble(
 
 
 def make_batches(config: Config, images: PosedImages, backend: Backend) -> RayBatches:
-    """Batches of the training images as resolved settings ask for them."""
+    """Batches of the training images. config: resolved."""
     return RayBatches(images, backend, config.seed, config.train.images == "host", config.loss.structure > 0)
 
 
 def make_clock(config: Config) -> RunClock:
-    """The clock of a run's budget, at its beginning."""
+    """The clock for a run's budget, at zero."""
     return RunClock(config.train.steps, config.train.max_seconds)
 
 
 def make_sampler(config: Config, state: TrainState) -> RaySampler:
-    """The sampler for the field and the occupancy as they are now."""
+    """The sampler for the current field and occupancy grid."""
     return RaySampler.of_field(state.field, state.occupancy, config.sampler)
 
 
 def _refine_poses(config: Config, batches: RayBatches, field: Field) -> PoseRefinement | None:
-    """Cameras to be learned, from which the batches then take their rays; None where poses are fixed."""
+    """The learned cameras, which become the batches' source of rays; None if poses are fixed."""
     if config.poses.mode == "fixed":
         return None
     poses = PoseRefinement(batches.cameras, scene_radius(field.box), config.poses, batches.backend)

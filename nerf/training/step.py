@@ -1,4 +1,4 @@
-"""One training step: batch, samples, rendering, losses, gradients, Adam; nothing in it waits for the device.
+"""One training step: batch, samples, rendering, losses, gradients, Adam. No part of it waits for the device.
 
 Legend: P pixels of a batch.
 """
@@ -20,24 +20,24 @@ from nerf.training.nonfinite import all_finite
 from nerf.training.state import TrainState, make_sampler
 from nerf.training.total_variation import regularize_grids
 
-COUNTS = 3  # steps left out, dropped rays, samples
+COUNTS = 3  # skipped steps, dropped rays, samples
 
 
 @dataclass(frozen=True)
 class StepSums:
-    """What some steps add up to."""
+    """Sums over several steps."""
 
-    losses: dict[str, float]  # by name, weighted; of steps that were not left out
-    left_out: int  # steps whose loss or gradient was not finite
+    losses: dict[str, float]  # by name, weighted; without skipped steps
+    skipped: int  # steps whose loss or gradient was not finite
     dropped_rays: int
     samples: float
 
 
 class TrainStep:
-    """Queues one step of a state at each call; the call may be recorded as a CUDA graph."""
+    """Queues one training step per call. The call can be captured as a CUDA graph."""
 
     def __init__(self, config: Config, state: TrainState, extra: Mapping[str, Loss] | None = None) -> None:
-        """extra: losses beside those of the config, by name (losses.Loss)."""
+        """extra: losses in addition to those of the config, by name (losses.Loss)."""
         self.config, self.state, self.extra = config, state, dict(extra or {})
         self.names = losses.names(config.loss, self.extra)
         self._sums = torch.zeros(len(self.names) + COUNTS, device=state.device)
@@ -57,10 +57,10 @@ class TrainStep:
             self._sums += torch.cat([torch.where(finite, torch.stack(list(terms.values())), 0.0), counts])
 
     def read(self) -> StepSums:
-        """The sums over the steps since the last reading. Waits for the device."""
-        *terms, left_out, dropped, samples = self._sums.tolist()
+        """The sums over the steps since the previous read(). Waits for the device."""
+        *terms, skipped, dropped, samples = self._sums.tolist()
         self._sums.zero_()
-        return StepSums(dict(zip(self.names, terms, strict=True)), int(left_out), int(dropped), samples)
+        return StepSums(dict(zip(self.names, terms, strict=True)), int(skipped), int(dropped), samples)
 
 
 def forward(
@@ -72,7 +72,7 @@ def forward(
     samples: RaySamples,
     extra: Mapping[str, Loss] | None = None,
 ) -> dict[str, Tensor]:
-    """The losses of a batch by name, from its samples. drawn [P,3]: the background that was drawn for it."""
+    """The weighted losses of a batch by name, from its samples. drawn [P,3]: the batch's background colors."""
     background = state.background.train(drawn)
     alpha = batch.rgba[:, 3:]
     target = alpha * batch.rgba[:, :3] + (1 - alpha) * background.detach()
@@ -85,20 +85,21 @@ def forward(
 
 
 def add_regularization(config: Config, state: TrainState) -> None:
-    """Adds the gradient of the grids' total variation to that of the losses."""
+    """Adds the gradient of the grids' total variation to the gradients of the losses."""
     schedule = state.clock.progress, config.train.rays_per_step
-    regularize_grids(state.field, config.loss, *schedule, state.optimizer.vertex_rows, state.optimizer.step_number)
+    regularize_grids(state.field, config.loss, *schedule, state.optimizer.active_vertices, state.optimizer.step_number)
 
 
 def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = lambda: None) -> Tensor:
-    """Adam on all that learns, left out where loss or gradients are not finite; returns whether they were, [] bool.
+    """An Adam step of the field and the auxiliary modules, skipped if the loss or a gradient is not finite.
 
-    before_adam is called when this has been found out: a stage of the ablation ends there.
+    Returns whether they are finite, [] bool on the device. before_adam: called after this check, where a stage of the
+    ablation ends.
     """
-    learners = state.learners().values()
-    finite = all_finite(loss, state.optimizer, *(learner.optimizer for learner in learners))
+    modules = state.auxiliary_modules().values()
+    finite = all_finite(loss, state.optimizer, *(module.optimizer for module in modules))
     before_adam()
     state.optimizer.step(finite)
-    for learner in learners:
-        learner.step(finite)
+    for module in modules:
+        module.step(finite)
     return finite

@@ -1,4 +1,4 @@
-"""Total variation of a field's grids, added to their gradients: neighbors shall not differ without a reason."""
+"""Total variation of a field's grids, added to their gradients: it smooths the grids where the data do not object."""
 
 import torch
 from torch import Tensor
@@ -7,27 +7,30 @@ from nerf.config.schema import LossConfig
 from nerf.fields.field import Field
 from nerf.ops.backend import Backend
 
-TV_SUBSETS = 8  # steps in which total variation everywhere comes around: all vertices at once cost what Adam costs
+TV_SUBSETS = 8  # global total variation visits one subset of the vertices per step; all at once cost as much as Adam
 
 
 def regularize_grids(
-    field: Field, loss: LossConfig, progress: float, num_rays: int, vertex_rows: Tensor | None, step_number: Tensor
+    field: Field, loss: LossConfig, progress: float, num_rays: int, active_vertices: Tensor | None, step_number: Tensor
 ) -> None:
-    """Adds the gradient of the total variation of a field's grids, weighted by loss, to their gradients.
+    """Adds the gradient of the weighted total variation of a field's grids to their gradients.
 
-    Until loss.tv_until it is added where a batch of num_rays leaves a gradient, which shrinks with the batch: so
-    weights are per ray. From then on it is the mean over all vertex_rows [L], which have their turns in the order
-    of step_number [1]: where few rays come by it outweighs them, where many do they outweigh it.
-    progress: fraction of the run that is done. A field without grids is left as it is.
+    Until progress reaches loss.tv_until, it is added only at vertices with a gradient from the batch. These gradients
+    are means over num_rays, so the weights are divided by num_rays as well.
+
+    Afterwards it is the mean over all active_vertices [L] int64, a subset per step by step_number [1]. It dominates
+    where few rays pass, and the data dominate where many rays pass.
+
+    progress: fraction of the run that is done. A field without grids is not changed.
     """
     if not field.grids:
         return
     if progress < loss.tv_until:
         for grid, weight in zip(field.grids, (loss.tv_density, loss.tv_color), strict=True):
-            add_total_variation(grid, weight / num_rays, field.backend, vertex_rows)
+            add_total_variation(grid, weight / num_rays, field.backend, active_vertices)
     elif loss.tv_everywhere > 0:
-        rows = round_robin_rows(vertex_rows, step_number)
-        weight = TV_SUBSETS * loss.tv_everywhere / max(len(vertex_rows), 1)
+        rows = round_robin_rows(active_vertices, step_number)
+        weight = TV_SUBSETS * loss.tv_everywhere / max(len(active_vertices), 1)
         for grid in field.grids:
             add_total_variation(grid, weight, field.backend, rows, touched_only=False)
 
@@ -37,23 +40,22 @@ def add_total_variation(
     grid: torch.nn.Parameter,
     weight: float,
     backend: Backend,
-    vertex_rows: Tensor | None = None,
+    active_vertices: Tensor | None = None,
     touched_only: bool = True,
 ) -> None:
-    """Adds the gradient of weight * total variation to grid.grad, at vertices where the batch left a gradient.
+    """Adds the gradient of weight * total variation to grid.grad, at vertices whose gradient is not zero.
 
-    vertex_rows [L] int64: the vertices to look at, counted as OccupancyGrid.vertex_rows does; None: all. Where these
-    are all at which it may have left one, the result is the same, without a look at the others. touched_only=False adds
-    it at each of them.
+    active_vertices [L] int64: the vertices to visit, as rows of OccupancyGrid.vertex_rows; None: all. The result is the
+    same if all other gradients are zero, and takes less time. touched_only=False adds it at every visited vertex.
     """
     if weight > 0:
-        backend.ops.total_variation_grad(grid.grad, grid, weight, touched_only, vertex_rows)
+        backend.ops.total_variation_grad(grid.grad, grid, weight, touched_only, active_vertices)
 
 
-def round_robin_rows(vertex_rows: Tensor, step_number: Tensor) -> Tensor:
-    """One of TV_SUBSETS equal parts of vertices [L], each in its turn; the last L % TV_SUBSETS never have one.
+def round_robin_rows(active_vertices: Tensor, step_number: Tensor) -> Tensor:
+    """The step's subset of the vertices [L], one of TV_SUBSETS in turn; the last L % TV_SUBSETS are in none.
 
-    step_number [1]: stays on the device.
+    step_number [1]: a tensor, so that a CUDA graph can be captured.
     """
-    parts = vertex_rows[: len(vertex_rows) // TV_SUBSETS * TV_SUBSETS].view(TV_SUBSETS, -1)
+    parts = active_vertices[: len(active_vertices) // TV_SUBSETS * TV_SUBSETS].view(TV_SUBSETS, -1)
     return parts.index_select(0, (step_number % TV_SUBSETS).long())[0]

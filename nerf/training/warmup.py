@@ -1,8 +1,8 @@
-"""A short training that nobody sees, so that the first second of a run is spent on training.
+"""Warm-up: a short training on a synthetic scene before the run, so that the run's clock measures training only.
 
-A process that uses a GPU for the first time makes its context, loads cuBLAS and every kernel at first use: a second or
-two that say nothing of training. A few steps of the same field on a small synthetic scene load what a run will use.
-Like building the library it is not part of the training time, and wherever times are shown this is said.
+The first use of a GPU in a process creates its context and loads cuBLAS and every kernel, which takes a second or two.
+A few steps of the same field on a small scene load everything that the run will use. Like building the library, the
+warm-up is not part of the training time; every table of times says so.
 """
 
 import gc
@@ -23,17 +23,17 @@ from nerf.training.initial_state import prepare
 from nerf.training.loop import train
 
 VIEWS, SIZE, FOV, DISTANCE = 8, 48, 0.8, 4.0  # pixels, radians, world units; the scene is the unit sphere
-AROUND, IN_FRONT = math.tau, 0.5  # radians that the cameras stand apart; in front for a forward-facing scene
-STEPS = 12  # a doubling, a pruning and two recorded steps are among them
+AROUND, IN_FRONT = math.tau, 0.5  # radians that the cameras span; IN_FRONT: of a forward-facing scene
+STEPS = 12  # enough for a doubling, an occupancy update and two captures
 VOXELS = 48**3
-MAX_RAYS = 16384  # of a batch; larger ones load the same kernels
+MAX_RAYS = 16384  # per batch; larger batches use the same kernels
 
 
 def warm_up(config: Config, backend: Backend) -> float:
-    """Seconds that it took; 0 on a CPU, where nothing is done.
+    """Warms up the GPU for a run; returns the seconds it took. On a CPU it does nothing and returns 0.
 
-    config: resolved, of the run to come. Random states and the settings stay as they were; the peaks of PyTorch's
-    memory statistics start anew afterwards, with everything given back.
+    config: resolved settings of the run. Random states are restored, memory is released and the peaks of PyTorch's
+    memory statistics are reset.
     """
     if backend.device.type != "cuda":
         return 0.0
@@ -47,7 +47,7 @@ def warm_up(config: Config, backend: Backend) -> float:
 
 
 def train_briefly(config: Config, backend: Backend) -> int:
-    """Trains the config's field on the synthetic scene; returns the steps done."""
+    """Trains the config's field on the synthetic scene; returns the number of steps."""
     on_gpu = backend.device.type == "cuda"
     with torch.random.fork_rng([backend.device] if on_gpu else []):
         short = shortened(config)
@@ -55,14 +55,14 @@ def train_briefly(config: Config, backend: Backend) -> int:
         try:
             for _ in train(short, state):
                 pass
-        except TrainingStopped:  # the run itself will say so, on images that matter
+        except TrainingStopped:  # not an error here: the run itself will raise it if it concerns its images
             pass
         state.batches.stop_prefetch()
     return state.clock.step
 
 
 def shortened(config: Config) -> Config:
-    """The config with a run of STEPS steps on a small grid; what decides which kernels run stays."""
+    """The config of a run of STEPS steps on a small grid that uses the same kernels."""
     return replace(
         config,
         dataset=replace(config.dataset, aabb=None),
@@ -81,7 +81,7 @@ def shortened(config: Config) -> Config:
 
 
 def synthetic_scene(kind: str) -> PosedImages:
-    """Views of the unit sphere, coloured by its normal, on a transparent background, for a kind of scene."""
+    """Images of the unit sphere for a kind of scene: coloured by its normal, on a transparent background."""
     focal, up, target = focal_from_fov(SIZE, FOV), torch.tensor([0.0, 0.0, 1.0]), torch.zeros(3)
     apart = IN_FRONT if kind == "forward" else AROUND
     azimuths = [apart * view / VIEWS for view in range(VIEWS)]
@@ -93,7 +93,7 @@ def synthetic_scene(kind: str) -> PosedImages:
 
 
 def _sphere(cameras: Cameras, view: int) -> Tensor:
-    """RGBA [SIZE,SIZE,4] uint8."""
+    """The image of one camera, RGBA [SIZE,SIZE,4] uint8."""
     rays = cameras.image_rays(view)
     along = -(rays.origins * rays.directions).sum(-1)
     half_chord_squared = 1 - rays.origins.square().sum(-1) + along.square()

@@ -17,7 +17,7 @@ FREE = (
     ".clock._steps_since_reading",
     ".batches._feed",  # gathers batches ahead, from where the generator stands; they are the same batches
     ".batches._prefetches",
-    ".batches._device_pool",  # a copy of the pool, made when it is needed
+    ".batches._device_valid_pixels",  # a copy of the pool, made when it is needed
     ".tv_active",  # set from the progress before each step
     ".optimizer.decay",
 )

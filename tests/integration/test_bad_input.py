@@ -59,7 +59,7 @@ def test_no_frames(answer: Callable[..., str]) -> None:
 
 def test_a_box_that_no_ray_meets(answer: Callable[..., str]) -> None:
     message = answer("train", *TINY, "dataset.aabb=[50,50,50,51,51,51]")
-    assert "no training ray meets the scene box" in message and "set dataset.aabb" in message
+    assert "scene box" in message and "dataset.aabb" in message
 
 
 # A scene without anything in it
@@ -71,8 +71,8 @@ def test_a_grid_that_prunes_itself_empty_stops_with_the_reason(answer: Callable[
     write_split(Path("white"), "train", np.full((8, 20, 20, 3), 255, np.uint8), poses)
     settings = ("dataset.root=white", "dataset.aabb=[-1,-1,-1,1,1,1]", "train.save_every=10")
     message = answer("train", *TINY, *settings)
-    assert "the grid is empty: no training ray sees a cell with the opacity occupancy.alpha_threshold=" in message
-    assert "Look whether the images show anything but background" in message
+    assert "grid is empty" in message and "occupancy.alpha_threshold=" in message
+    assert "lower occupancy.alpha_threshold" in message
     assert f"the last good checkpoint is kept in {Path.cwd()}/run" in message
     assert checkpoint.load_resume(Path("run"))["step"] % 10 == 0
 
@@ -97,7 +97,7 @@ def test_a_batch_without_samples_is_a_step_that_changes_nothing(field: str, back
     step = TrainStep(config, state)
     step()
     sums = step.read()
-    assert 0 < sums.losses["photometric"] < 1 and sums.samples == sums.left_out == 0
+    assert 0 < sums.losses["photometric"] < 1 and sums.samples == sums.skipped == 0
     assert all(torch.equal(value, before[name]) for name, value in state.field.state_dict().items())
 
 
@@ -127,10 +127,10 @@ def test_opaque_noise_fills_the_box_and_is_told_of(
     settings = ("dataset.root=noise", "dataset.aabb=[-1,-1,-1,1,1,1]", "occupancy.min_weight=0")
     settings += ("field.num_voxels=27000", "field.min_voxel_pixels=0.1")
     assert call("train", *TINY, *settings) == 0
-    assert "the scene fills its box" not in capsys.readouterr().err  # after 60 steps everything is still fog
+    assert "% of the cells" not in capsys.readouterr().err  # after 60 steps everything is still fog
     assert call("train", *TINY, *settings, f"train.steps={JUDGED_STEPS}", "overwrite=true") == 0
     message = capsys.readouterr().err
-    assert "note: the scene fills its box: " in message and "set dataset.aabb to a larger box" in message
+    assert "note: " in message and "% of the cells" in message and "dataset.aabb" in message
 
 
 def test_a_run_of_a_few_steps_is_told_of(
@@ -139,7 +139,8 @@ def test_a_run_of_a_few_steps_is_told_of(
     call = script_caller(monkeypatch, tmp_path)
     write_tiny_scene(Path("scene"))
     assert call("train", *TINY, "train.steps=4") == 0
-    assert "note: only 4 steps were done, and the grid grew 0 of 1 times; raise train.steps" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert all(fact in message for fact in ("note: ", "4 steps", "0 of 1", "train.steps"))
     assert call("train", *TINY[:3], "hydra.run.dir=other") == 0
     assert "note: " not in capsys.readouterr().err
 
@@ -185,8 +186,8 @@ def test_a_full_disk_keeps_what_was_saved_and_the_run_goes_on_elsewhere(tmp_path
     write_tiny_scene(tmp_path / "scene")
     settings = (*TINY, "train.save_every=5", "train.log_every=5", "field=voxel_sh")
     message = limited(resource.RLIMIT_FSIZE, 1_500_000, "train", *settings, cwd=tmp_path)
-    written = f"error: {tmp_path}/run/resume.pt cannot be written: [Errno 27] File too large; the one before is kept"
-    assert message.startswith(written) and f"The model is written, {tmp_path}/run/model.pt." in message
+    written = f"error: {tmp_path}/run/resume.pt cannot be written: [Errno 27] File too large"
+    assert message.startswith(written) and f"{tmp_path}/run/model.pt" in message
     assert "Free some space, or set hydra.run.dir to another disk." in message
     content, model = checkpoint.load_resume(tmp_path / "run"), checkpoint.load(tmp_path / "run")
     assert 0 < content["step"] < 60 == model["step"], "it trained on, and its model is kept"

@@ -128,7 +128,7 @@ def test_step_is_the_step_of_training(config: Config, images: PosedImages, losse
 @pytest.mark.parametrize(("drawn", "taken"), [(256, 256), (256, 100), (255, 100), (255, 99)])
 def test_a_part_of_a_batch_keeps_its_pairs(images: PosedImages, drawn: int, taken: int) -> None:
     batches = RayBatches(images, select("native", "cpu"), 0, paired=True)
-    batches.pool = PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
+    batches.valid_pixels = PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
     whole = batches.draw(drawn)
     part = Batch(whole, torch.rand(drawn, 3)).to(torch.device("cpu"), taken).rays
     assert len(part.pixels) == len(part.rays) == taken

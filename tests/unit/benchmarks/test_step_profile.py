@@ -113,7 +113,7 @@ def test_the_work_of_a_step_by_hand() -> None:
     channels = 1 + state.field.feature_grid.shape[-1]
     assert batch.rays == 2 * batch.pixels == 2 * run.config.train.rays_per_step
     assert (batch.samples, batch.vertices) == (len(samples.t_starts), len(corners))
-    assert (batch.channels, batch.visited) == (channels, len(state.optimizer.vertex_rows))
+    assert (batch.channels, batch.visited) == (channels, len(state.optimizer.active_vertices))
     m, v = batch.samples, batch.vertices
     assert work["interpolate"].num_bytes == 2 * 12 * m + 4 * channels * (v + m)
     assert work["interpolate backward"].reductions == 8 * m * channels

@@ -13,7 +13,7 @@ from nerf.cameras.cameras import Cameras
 from nerf.cameras.se3 import exponential, rotation_angle
 from nerf.config.schema import EvaluationConfig, PosesConfig
 from nerf.evaluation import held_out_poses as held_out
-from nerf.evaluation.held_out_poses import place, pose_facts
+from nerf.evaluation.held_out_poses import align_eval_poses, pose_facts
 from nerf.evaluation.scores import evaluate
 from nerf.ops.backend import select
 from nerf.rendering.render import render_rays
@@ -202,10 +202,10 @@ def test_held_out_views_move_as_the_training_views_did(split: str) -> None:
     move = some_similarity()
     config, state, sampler, learned = trained(move)
     views = tiny_images(split)
-    placed = place(state.field, sampler, config, views, split, learned, GIVEN)
+    placed = align_eval_poses(state.field, sampler, config, views, split, learned, GIVEN)
     torch.testing.assert_close(placed.cameras.c2w, move.applied(views.cameras).c2w, rtol=0, atol=3e-5)
     config.evaluation.view_poses = "given"
-    assert place(state.field, sampler, config, views, split, learned, GIVEN) is views
+    assert align_eval_poses(state.field, sampler, config, views, split, learned, GIVEN) is views
 
 
 def test_views_move_by_what_the_learned_cameras_see(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_views_move_by_what_the_learned_cameras_see(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(held_out, "align_views", lambda *arguments: asked.append(arguments) or true)
     learned = perturbed(GIVEN, PosesConfig(perturb_degrees=3.0, perturb_translation=0.02), seed=2)
     views, sampler = tiny_images("test"), make_sampler(config, state)
-    placed = place(state.field, sampler, config, views, "test", learned, GIVEN)
+    placed = align_eval_poses(state.field, sampler, config, views, "test", learned, GIVEN)
     torch.testing.assert_close(placed.cameras.c2w, true.applied(views.cameras).c2w, rtol=0, atol=1e-5)
     ((start, before, after, distances, cameras),) = asked
     assert start.scale == align(GIVEN, learned).scale and len(cameras.unique()) == len(GIVEN) < len(cameras)
@@ -244,7 +244,9 @@ def test_views_that_are_off_are_refined_by_their_own_photos(monkeypatch: pytest.
     off = perturbed(views.cameras, PosesConfig(perturb_degrees=1.5), seed=1)
     before = {name: value.clone() for name, value in state.field.state_dict().items()}
     learned = state.cameras
-    placed = place(state.field, sampler, config, replace(views, cameras=off), "test", learned, learned, every=2)
+    placed = align_eval_poses(
+        state.field, sampler, config, replace(views, cameras=off), "test", learned, learned, every=2
+    )
     assert len(steps) == config.evaluation.pose_steps
     assert torch.equal(placed.cameras.c2w[1::2], off.c2w[1::2])
     assert all(torch.equal(before[name], value) for name, value in state.field.state_dict().items())

@@ -264,7 +264,7 @@ def test_rates_rise_over_a_share_of_the_run_or_over_steps(total: int, step: int,
     poses = refinement(start=start, warmup=0.02, warmup_steps=200, lr_decay=1.0)
     clock = RunClock(total, None)
     clock.load_state_dict({"step": step, "elapsed": 0.0})
-    poses.advance(clock)
+    poses.set_progress(clock)
     assert poses.optimizer.decay.item() == pytest.approx(expected)
 
 

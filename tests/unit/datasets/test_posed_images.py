@@ -22,7 +22,7 @@ from nerf.ops.backend import select
 from nerf.rendering.render import Rendering, render_image
 from nerf.runs import checkpoint
 from nerf.scene import visual_hull
-from nerf.training.batches import ALL_POOL_RAYS, RayBatches
+from nerf.training.batches import MAX_PROBED_RAYS_OF_ALL, RayBatches
 from nerf.training.initial_state import prepare
 from nerf.training.loop import resolve
 from nerf.training.state import TrainState, make_sampler
@@ -87,7 +87,7 @@ def test_batches_hold_what_the_images_show(masked: bool) -> None:
     _, state = state_of(images)
     batches = RayBatches(images, CPU, 0)
     state.occupancy.occupied = torch.ones_like(state.occupancy.occupied)
-    batches.find_pool(make_sampler(tiny_config(), state))
+    batches.find_valid_pixels(make_sampler(tiny_config(), state))
     batch = batches.draw(4000)
     magenta = (batch.rgba == torch.tensor([1.0, 0.0, 1.0, 1.0])).all(-1)
     assert not magenta.any()
@@ -105,10 +105,10 @@ def test_the_second_half_of_paired_batches_are_neighbours_of_the_first(masked: b
     """In the same image, a few pixels away, in its order, and none that does not count."""
     images = cut_images(masked)
     batches = RayBatches(images, CPU, 0, paired=True)
-    batches.pool = images.counted or PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
+    batches.valid_pixels = images.counted or PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
     pixels, pairs = batches.draw(count).pixels, count // 2
     assert len(pixels) == count and (pixels[: count - pairs].diff() >= 0).all()
-    assert images.counted is None or images.counted.holds(pixels).all()
+    assert images.counted is None or images.counted.contains(pixels).all()
     image, column, row = images.cameras.locate(pixels)
     assert torch.equal(image[count - pairs :], image[:pairs])
     if pairs:
@@ -122,7 +122,7 @@ def test_the_second_half_of_paired_batches_are_neighbours_of_the_first(masked: b
 def test_rays_to_look_at_the_density_are_not_paired() -> None:
     plain, paired = (RayBatches(tiny_images(), CPU, 0, paired=choice) for choice in (False, True))
     for batches in (plain, paired):
-        batches.pool = PixelRuns.of_bounds(torch.tensor([[0, 700]]))
+        batches.valid_pixels = PixelRuns.of_bounds(torch.tensor([[0, 700]]))
     rays, others = plain.draw_rays(50), paired.draw_rays(50)
     assert torch.equal(rays[0].directions, others[0].directions) and torch.equal(rays[1], others[1])
 
@@ -130,7 +130,7 @@ def test_rays_to_look_at_the_density_are_not_paired() -> None:
 def batches_of(size: int) -> RayBatches:
     """From a pool of the first so many pixels."""
     batches = RayBatches(tiny_images(), CPU, 0)
-    batches.pool = PixelRuns.of_bounds(torch.tensor([[0, size]]))
+    batches.valid_pixels = PixelRuns.of_bounds(torch.tensor([[0, size]]))
     return batches
 
 
@@ -161,11 +161,11 @@ def test_of_large_images_a_ray_in_each_block_is_marched(monkeypatch: pytest.Monk
     state.occupancy.occupied = occupied
     sampler, pools = make_sampler(tiny_config(), state), []
     for rays, all_rays in ((1 << 20, 1 << 40), (1000, 1 << 40), (1 << 20, 1000 * len(images.cameras))):
-        monkeypatch.setattr("nerf.training.batches.MAX_POOL_RAYS", rays)
-        monkeypatch.setitem(ALL_POOL_RAYS, "cpu", all_rays)
+        monkeypatch.setattr("nerf.training.batches.MAX_PROBED_RAYS", rays)
+        monkeypatch.setitem(MAX_PROBED_RAYS_OF_ALL, "cpu", all_rays)
         batches = RayBatches(images, CPU, 0)
-        batches.find_pool(sampler)
-        pools.append(batches.pool.mask(0, len(images.pixels)))
+        batches.find_valid_pixels(sampler)
+        pools.append(batches.valid_pixels.mask(0, len(images.pixels)))
     exact, blocks, blocks_of_all = pools
     assert torch.equal(blocks, blocks_of_all)
     assert not (exact & ~blocks).any() and exact.sum() < blocks.sum() < 2.5 * exact.sum() < 0.1 * len(exact)

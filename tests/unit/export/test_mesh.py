@@ -24,7 +24,7 @@ from nerf.fields.voxel_sh import VoxelSh
 from nerf.ops.backend import select
 from nerf.rendering.sampler import RaySampler
 from nerf.runs import checkpoint
-from nerf.runs.open_run import OpenRun
+from nerf.runs.open_run import LoadedRun
 from nerf.scene.box import SceneBox
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
@@ -111,7 +111,7 @@ def cameras_of(kind: str) -> Cameras:
     return Cameras(torch.stack(poses), intrinsics, 120, 120)
 
 
-def scene(kind: str, balls: list[tuple[list[float], float]], device: str = "cpu") -> OpenRun:
+def scene(kind: str, balls: list[tuple[list[float], float]], device: str = "cpu") -> LoadedRun:
     """A run whose field holds balls of one colour, world centre and radius."""
     space, aabb = SPACES[kind]
     backend = select("native", device)
@@ -127,11 +127,11 @@ def scene(kind: str, balls: list[tuple[list[float], float]], device: str = "cpu"
         field.sh_grid[..., 0:27:9] = RGB.logit().to(backend.device) / 0.28209479
     occupancy = OccupancyGrid(torch.ones([n - 1 for n in resolution], dtype=torch.bool, device=backend.device))
     sampler = RaySampler(backend, field.grid_map, occupancy, 0.5 * field.voxel_size, SamplerConfig(near=0.5))
-    return OpenRun(None, tiny_config(), field, sampler, cameras_of(kind), cameras_of(kind))
+    return LoadedRun(None, tiny_config(), field, sampler, cameras_of(kind), cameras_of(kind))
 
 
-def mesh_of(opened: OpenRun) -> Mesh:
-    return extract_mesh(opened.field, opened.sampler, opened.cameras)
+def mesh_of(loaded: LoadedRun) -> Mesh:
+    return extract_mesh(loaded.field, loaded.sampler, loaded.cameras)
 
 
 def frustum(near_plane: float) -> NdcSpace:
@@ -167,23 +167,23 @@ def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: s
 
 def test_colours_are_those_that_a_camera_before_the_surface_sees() -> None:
     """Red is brighter the more one looks along one of the axes."""
-    opened = scene("box", [([0.0, 0.0, 0.0], RADIUS)])
+    loaded = scene("box", [([0.0, 0.0, 0.0], RADIUS)])
     with torch.no_grad():
-        opened.field.sh_grid[..., 3] = 4.0  # a harmonic of the first degree
-    mesh = mesh_of(opened)
+        loaded.field.sh_grid[..., 3] = 4.0  # a harmonic of the first degree
+    mesh = mesh_of(loaded)
     normals = torch.nn.functional.normalize(mesh.vertices, dim=-1)
     directions = -normals  # about those of the cameras, which are all around
-    basis = opened.field.view_basis(directions)
+    basis = loaded.field.view_basis(directions)
     wanted = torch.sigmoid(basis[:, 0] * RGB[0].logit() / 0.28209479 + 4.0 * basis[:, 3])
     assert (mesh.colors[:, 0] - wanted).abs().mean() < 0.05 < 0.5 * wanted.std()
 
 
 def test_where_nothing_is_met_it_is_said() -> None:
-    opened = scene("box", [([0.0, 0.0, 0.0], RADIUS)])
+    loaded = scene("box", [([0.0, 0.0, 0.0], RADIUS)])
     with torch.no_grad():
-        opened.field.density_grid.fill_(-8.0)
+        loaded.field.density_grid.fill_(-8.0)
     with pytest.raises(UserError, match=r"no surface: no training camera meets anything half opaque; train longer"):
-        mesh_of(opened)
+        mesh_of(loaded)
 
 
 # Files

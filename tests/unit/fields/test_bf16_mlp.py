@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nerf.fields.bf16_mlp import RAYS_PER_SUM, Bf16Mlp, bf16_mlp_without_gradient, padded
+from nerf.fields.bf16_mlp import RAYS_PER_SUM, Bf16Mlp, bf16_mlp_without_gradient, round_up
 
 RAYS = 2 * RAYS_PER_SUM + 3
 
@@ -72,7 +72,7 @@ def test_pictures_are_made_of_the_same_numbers(device: str, layers: int) -> None
 
 
 def test_inputs_that_pad_a_row_do_not_count(device: str) -> None:
-    assert (padded(12), padded(16), padded(1)) == (16, 16, 8)
+    assert (round_up(12), round_up(16), round_up(1)) == (16, 16, 8)
     mlp, inputs = network(2).to(device), torch.randn(RAYS, 12, device=device, requires_grad=True)
     more = torch.cat([inputs.detach(), torch.randn(RAYS, 4, device=device)], dim=-1).requires_grad_()
     found = gradients(Bf16Mlp.apply(more, *mlp.parameters()), more, list(mlp.parameters()))

@@ -23,7 +23,7 @@ def field_of(name: str, **settings: object) -> Field:
     torch.manual_seed(0)
     field = build_field(replace(field_config(name), **settings), BOX, (5, 5, 5), 0.5, select("native", "cpu"))
     with torch.no_grad():
-        for grid in (field.density_grid, getattr(field, field.color_grid_name)):
+        for grid in (field.density_grid, field.appearance_grid):
             grid.normal_()
     return field
 

@@ -16,7 +16,9 @@ def test_a_set_is_its_mask(share: float, device: str) -> None:
     assert torch.equal(runs.mask(7, 1007).cpu(), mask)
     assert torch.equal(runs.mask(0, 12).cpu(), torch.cat([torch.zeros(7, dtype=torch.bool), mask[:5]]))
     again = PixelRuns.of_bounds(runs.bounds)
-    assert torch.equal(again.starts, runs.starts) and torch.equal(again.ranks, runs.ranks) and len(again) == len(runs)
+    assert (
+        torch.equal(again.starts, runs.starts) and torch.equal(again.offsets, runs.offsets) and len(again) == len(runs)
+    )
 
 
 def test_sets_are_joined() -> None:

@@ -90,7 +90,7 @@ def test_a_step_visits_the_given_vertices_alone(backend: Backend) -> None:
     assert changed[rows].all() and changed.sum() == 12
     if backend.name == "native":
         assert field.feature_grid.grad.any()
-    optimizer.visit(torch.arange(64))
+    optimizer.set_active(torch.arange(64))
     assert field.feature_grid.grad is None or not field.feature_grid.grad.any()
 
 
@@ -102,14 +102,14 @@ def test_moments_stay_with_their_vertices(backend: Backend) -> None:
     optimizer.step()
     whole = [moment.clone().view(64, 4) for moment in optimizer.moments["feature_grid"]]
     some, others = torch.tensor([3, 17, 40]), torch.tensor([0, 17, 40, 63])
-    optimizer.visit(some)
+    optimizer.set_active(some)
     for moment, before in zip(optimizer.moments["feature_grid"], whole, strict=True):
         assert torch.equal(moment, before[some])
-    optimizer.visit(others)
+    optimizer.set_active(others)
     expected = [torch.zeros(64, 4).index_copy(0, some[1:], before[some[1:]]) for before in whole]
     for moment, values in zip(optimizer.moments["feature_grid"], expected, strict=True):
         assert torch.equal(moment, values[others])
-    optimizer.visit(None)
+    optimizer.set_active(None)
     for moment, values in zip(optimizer.moments["feature_grid"], expected, strict=True):
         assert torch.equal(moment.view(64, 4), values) and moment.shape == field.feature_grid.shape
 

@@ -58,9 +58,9 @@ def test_rendering_fades_the_gradients_of_every_grid_and_nothing_else(field: str
         sampler = make_sampler(config, state)
         samples = visible_samples(state.field, sampler, batch.rays, batch.jitter)
         rendering = render_samples(state.field, sampler, samples, white)
-        state.optimizer.visit(state.optimizer.vertex_rows)
+        state.optimizer.set_active(state.optimizer.active_vertices)
         rendering.rgb.square().mean().backward()
-        density, color = state.field.density_grid, getattr(state.field, state.field.color_grid_name)
+        density, color = state.field.density_grid, state.field.appearance_grid
         found[full_gradient_from] = rendering.rgb.detach(), density.grad.clone(), color.grad.clone()
     for everywhere, nowhere in zip(found[0.0], found[1e-6]):
         assert torch.equal(everywhere, nowhere)  # all samples are farther than that

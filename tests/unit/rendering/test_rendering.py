@@ -215,7 +215,7 @@ def random_field(name: str, backend: Backend) -> Field:
     box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
     field = build_field(field_config(name), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
     torch.nn.init.normal_(field.density_grid, mean=6.0)
-    torch.nn.init.normal_(getattr(field, field.color_grid_name))
+    torch.nn.init.normal_(field.appearance_grid)
     return field
 
 

@@ -99,12 +99,12 @@ def test_the_resume_state_needs_no_model_and_the_model_no_state(tmp_path: Path) 
     (tmp_path / "model.pt").unlink()
     again = checkpoint.restore_run(checkpoint.load_resume(tmp_path), config, tiny_images(), select("native", "cpu"))
     assert differing(facts(state), facts(again)) == []
-    assert f"Go on with it: python scripts/train.py resume={tmp_path}" in complaint_of_folder(tmp_path, "model.pt")
+    assert f"python scripts/train.py resume={tmp_path}" in complaint_of_folder(tmp_path, "model.pt")
 
     checkpoint.save(tmp_path, config, state, tiny_images().cameras)
     (tmp_path / "resume.pt").unlink()
     checkpoint.load(tmp_path)
-    assert "renders, but cannot go on" in complaint_of_folder(tmp_path, "resume.pt")
+    assert "resume state was removed" in complaint_of_folder(tmp_path, "resume.pt").replace("\n", " ")
 
 
 def complaint_of_folder(folder: Path, name: str) -> str:
@@ -198,11 +198,11 @@ def test_a_full_disk_leaves_the_files_before(tmp_path: Path, fits: str) -> None:
     assert names(tmp_path) == ["model.pt", "resume.pt"]
     assert (tmp_path / "resume.pt").read_bytes() == before["resume.pt"]
     if fits == "nothing":
-        assert f"{tmp_path}/model.pt cannot be written: [Errno 27] File too large; the one before is kept" in message
+        assert f"{tmp_path}/model.pt cannot be written: [Errno 27] File too large" in message
         assert (tmp_path / "model.pt").read_bytes() == before["model.pt"]
     else:
-        assert f"{tmp_path}/resume.pt cannot be written: [Errno 27] File too large; the one before is kept" in message
-        assert f"The model is written, {tmp_path}/model.pt." in message
+        assert f"{tmp_path}/resume.pt cannot be written: [Errno 27] File too large" in message
+        assert f"{tmp_path}/model.pt" in message
         assert checkpoint.load(tmp_path)["step"] == 14 and checkpoint.load_resume(tmp_path)["step"] == 12
 
 
@@ -233,7 +233,7 @@ def test_a_folder_that_is_gone_or_no_folder_is_named(tmp_path: Path) -> None:
     config, state = tiny_state(tiny_config())
     (tmp_path / "file").touch()
     for folder in (tmp_path / "gone", tmp_path / "file", Path("/proc")):
-        expected = f"{folder}/model.pt cannot be written: .*there is no earlier one.*hydra.run.dir"
+        expected = f"{folder}/model.pt cannot be written: .*hydra.run.dir"
         with pytest.raises(UserError, match=expected):
             checkpoint.save(folder, config, state, tiny_images().cameras)
 

@@ -29,7 +29,7 @@ from nerf.diagnostics import dry_run_page
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.runs import checkpoint
-from nerf.runs.initial_poses import brought_back, cameras_to_begin_with
+from nerf.runs.initial_poses import cameras_to_begin_with, to_dataset_frame
 from nerf.training.initial_state import prepare
 from nerf.training.loop import resolve
 
@@ -60,9 +60,9 @@ def test_without_a_run_poses_begin_as_given() -> None:
 def test_poses_come_back_to_where_the_given_ones_lie() -> None:
     """Whatever the learned scene's place and size, and with one camera that was lost."""
     off = perturbed(GIVEN, PosesConfig(perturb_degrees=0.1), seed=5)
-    back = brought_back(some_similarity().applied(off), GIVEN, GIVEN)
+    back = to_dataset_frame(some_similarity().applied(off), GIVEN, GIVEN)
     torch.testing.assert_close(back.c2w, off.c2w, rtol=0, atol=5e-3)
-    exact = brought_back(some_similarity().applied(GIVEN), GIVEN, GIVEN)
+    exact = to_dataset_frame(some_similarity().applied(GIVEN), GIVEN, GIVEN)
     torch.testing.assert_close(exact.c2w, GIVEN.c2w, rtol=0, atol=1e-5)
     assert (back.c2w - GIVEN.c2w).abs().max() > 5e-4, "and still turned"
 
@@ -70,7 +70,7 @@ def test_poses_come_back_to_where_the_given_ones_lie() -> None:
 def test_a_saved_run_hands_its_poses_over(tmp_path: Path) -> None:
     learned = save_run(tmp_path)
     found = begin_with(tmp_path)
-    torch.testing.assert_close(found.c2w, brought_back(learned, GIVEN, GIVEN).c2w)
+    torch.testing.assert_close(found.c2w, to_dataset_frame(learned, GIVEN, GIVEN).c2w)
     assert torch.equal(found.intrinsics, GIVEN.intrinsics) and found.image_sizes.equal(GIVEN.image_sizes)
     backend = select("native", "cpu")
     state = prepare(resolve(tiny_config(), backend), tiny_images(), backend, None, found)
@@ -94,7 +94,7 @@ def test_what_cannot_be_taken_over_is_said(tmp_path: Path, mistake: str) -> None
     besides = {"perturb_degrees": 1.0} if mistake == "errors besides" else {}
     said = {
         "no run": "expected the folder of a training run",
-        "as given": "took its poses as given.*poses=refine",
+        "as given": "learned no poses.*poses=refine",
         "fewer images": f"poses of {len(GIVEN)} images, which are not the {len(GIVEN) - 1}",
         "other poses": "same dataset, with the same hold_out",
         "errors besides": "drop one of the two",
@@ -141,7 +141,7 @@ def test_the_walk_from_one_run_to_the_next(
     change, error = metrics[1]["pose_change"], metrics[0]["pose_error"]
     assert change["rotation_degrees"] == pytest.approx(error["rotation_degrees"], rel=1e-3)
     first, second = (nerf.load(folder, device="cpu") for folder in (found, used))
-    expected = brought_back(first.cameras, first.given_cameras, first.given_cameras)
+    expected = to_dataset_frame(first.cameras, first.given_cameras, first.given_cameras)
     torch.testing.assert_close(second.cameras.c2w, expected.c2w, rtol=0, atol=1e-6)
     assert torch.equal(second.given_cameras.c2w, first.given_cameras.c2w)
     assert torch.equal(second.views("train").cameras.c2w, second.cameras.c2w)

@@ -27,7 +27,7 @@ def sparse(request: pytest.FixtureRequest) -> tuple[Field, OccupancyGrid]:
     """A field of random values with few occupied cells; their number is no multiple of 8."""
     box = SceneBox(torch.tensor([[-1.0, -1.1, -0.9], [1.2, 1.0, 1.1]]))
     field = build_field(field_config(request.param), box, RESOLUTION, 0.1, select("native", "cpu"))
-    for name in ("density_grid", field.color_grid_name):
+    for name in ("density_grid", field.appearance_name):
         torch.nn.init.normal_(getattr(field, name))
     occupied = torch.rand([n - 1 for n in RESOLUTION]) < 0.01
     assert occupied.numel() % 8
@@ -50,7 +50,7 @@ def test_there_and_back(sparse: tuple[Field, OccupancyGrid]) -> None:
     grids, occupied = unpack(pack(field, occupancy), field.resolution)
     assert torch.equal(occupied, occupancy.occupied)
     readable = cells_to_vertices(occupied)
-    for name in ("density_grid", field.color_grid_name):
+    for name in ("density_grid", field.appearance_name):
         grid = getattr(field, name)
         assert torch.equal(grids[name][readable], grid[readable].half().float())
         assert not grids[name][~readable].any()
@@ -96,7 +96,7 @@ def test_vertices_that_are_not_stored_change_no_bit(sparse: tuple[Field, Occupan
     readable = cells_to_vertices(occupancy.occupied)
     assert not readable.all()
     with torch.no_grad():
-        for name in ("density_grid", field.color_grid_name):
+        for name in ("density_grid", field.appearance_name):
             getattr(field, name)[~readable] = POISON
     assert torch.equal(render(field, sampler, rays), expected)
 

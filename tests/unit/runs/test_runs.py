@@ -88,8 +88,8 @@ def test_runs_and_scenes_print_as_one_short_line(run: TrainingRun, tmp_path: Pat
     description = SceneDescription("unbounded", torch.tensor([[-1.0] * 3, [1.0] * 3]), near=0.25, reasons=("long",))
     expected = [
         (run, ["TrainingRun(", "sphere", "voxel_sh", "8 training views", "step 0, 0%"]),
-        (opened, ["OpenRun(never saved", "sphere", "8 training views"]),
-        (nerf.load(run.save(tmp_path / "saved"), device="cpu"), [f"OpenRun({tmp_path / 'saved'}"]),
+        (opened, ["LoadedRun(never saved", "sphere", "8 training views"]),
+        (nerf.load(run.save(tmp_path / "saved"), device="cpu"), [f"LoadedRun({tmp_path / 'saved'}"]),
         (run.images, ["PosedImages(8 images 20x20", "alpha", "depths", "r_0 ... r_7"]),
         (run.images.cameras, ["Cameras(8, 20x20, pinholes"]),
         (description, ["unbounded", "box -1,-1,-1 to 1,1,1", "near 0.25"]),
@@ -215,7 +215,7 @@ def test_the_newest_run_is_loaded_without_a_name(
 
 def test_a_folder_that_cannot_be_made_is_named(run: TrainingRun, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file/run cannot be made: Not a directory; save into another folder"):
+    with pytest.raises(UserError, match="file/run .*Not a directory"):
         run.save(tmp_path / "file" / "run")
 
 

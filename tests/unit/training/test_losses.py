@@ -32,29 +32,29 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def test_photometric_is_the_mean_squared_error() -> None:
-    rgb, truth = torch.tensor([[0.0, 0.5, 1.0], [0.2, 0.2, 0.2]]), torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.2, 0.5]])
-    assert photometric(rgb, truth).item() == pytest.approx((0.25 + 1 + 0.09) / 6)
-    assert -10 * math.log10(photometric(truth + 0.1, truth).item()) == pytest.approx(20, abs=1e-4)
+    rgb, target = torch.tensor([[0.0, 0.5, 1.0], [0.2, 0.2, 0.2]]), torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.2, 0.5]])
+    assert photometric(rgb, target).item() == pytest.approx((0.25 + 1 + 0.09) / 6)
+    assert -10 * math.log10(photometric(target + 0.1, target).item()) == pytest.approx(20, abs=1e-4)
 
 
 def test_structure_is_what_ssim_says_of_windows_of_two_pixels() -> None:
     """One channel, the others alike: the factor of Wang et al. 2004, eq. 13 without luminance, by variances as is."""
-    rgb, truth = torch.zeros(5, 3), torch.zeros(5, 3)
-    rgb[:, 0], truth[:, 0] = torch.tensor([0.1, 0.5, 7.0, 0.3, 0.45]), torch.tensor([0.6, 0.2, 9.0, 0.6, 0.8])
+    rgb, target = torch.zeros(5, 3), torch.zeros(5, 3)
+    rgb[:, 0], target[:, 0] = torch.tensor([0.1, 0.5, 7.0, 0.3, 0.45]), torch.tensor([0.6, 0.2, 9.0, 0.6, 0.8])
     expected = 0.0
     for one, other in ((0, 3), (1, 4)):  # the third of five has no partner
-        seen, true = (torch.tensor([x[one, 0], x[other, 0]]).double() for x in (rgb, truth))
+        seen, true = (torch.tensor([x[one, 0], x[other, 0]]).double() for x in (rgb, target))
         covariance = ((seen - seen.mean()) * (true - true.mean())).sum()
         expected += 1 - (2 * covariance + 9e-4) / (seen.var() + true.var() + 9e-4)
-    assert structure(rgb, truth).item() == pytest.approx(expected.item() / 6, rel=1e-5)
-    assert structure(rgb[:1], truth[:1]).item() == 0  # nothing to compare
+    assert structure(rgb, target).item() == pytest.approx(expected.item() / 6, rel=1e-5)
+    assert structure(rgb[:1], target[:1]).item() == 0  # nothing to compare
 
 
 def test_structure_asks_for_contrast_and_not_for_brightness() -> None:
-    truth = torch.tensor([[0.5] * 3, [0.52] * 3])
-    assert structure(truth + 0.2, truth).item() == pytest.approx(0, abs=1e-6)
+    target = torch.tensor([[0.5] * 3, [0.52] * 3])
+    assert structure(target + 0.2, target).item() == pytest.approx(0, abs=1e-6)
     rgb = torch.full((2, 3), 0.5, requires_grad=True)  # a faint contrast that is not there
-    loss = structure(rgb, truth)
+    loss = structure(rgb, target)
     loss.backward()
     assert loss.item() == pytest.approx(4e-4 / (4e-4 + 18e-4), rel=1e-4)
     assert (rgb.grad[0] > 0).all() and (rgb.grad[1] < 0).all()
@@ -65,7 +65,7 @@ def test_structure_asks_for_contrast_and_not_for_brightness() -> None:
 def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
     """Each alone and all together; each is told by its name."""
     torch.manual_seed(0)
-    rgb, truth, opacity, alpha, weights = (torch.rand(*shape) for shape in ((8, 3), (8, 3), (8,), (8,), (16,)))
+    rgb, target, opacity, alpha, weights = (torch.rand(*shape) for shape in ((8, 3), (8, 3), (8,), (8,), (16,)))
     starts = torch.arange(2.0).repeat(8)
     rays, zeros = Rays(torch.zeros(8, 3), torch.zeros(8, 3)), torch.zeros(16).long()
     path = WorldSpace().path(rays.origins, rays.directions, starts[:8], starts[:8])
@@ -76,21 +76,21 @@ def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
     def loss_of(**given: float) -> float:
         config = LossConfig(**(dict.fromkeys(parts, 0.0) | given))
         seen = cast(Rendering, rendering)
-        found = terms(config, LossInputs(rgb, truth, alpha, seen, samples, zeros, cast(Field, field)))
-        assert list(found) == names(config, {}) and torch.equal(found["photometric"], photometric(rgb, truth))
+        found = terms(config, LossInputs(rgb, target, alpha, seen, samples, zeros, cast(Field, field)))
+        assert list(found) == names(config, {}) and torch.equal(found["photometric"], photometric(rgb, target))
         assert {name: value.item() for name, value in found.items() if name in given} == pytest.approx(
             {name: weight * parts[name] for name, weight in given.items()}
         )
         return total(found).item()
 
     parts = {
-        "structure": structure(rgb, truth).item(),
+        "structure": structure(rgb, target).item(),
         "opacity": (opacity - alpha).square().mean().item(),
         "opacity_entropy": opacity_entropy(opacity).item(),
         "distortion": distortion(weights, samples, torch.tensor(3.0), field.backend).item(),
     }
     plain = loss_of()
-    assert plain == photometric(rgb, truth).item() and min(parts.values()) > 0.01
+    assert plain == photometric(rgb, target).item() and min(parts.values()) > 0.01
     for name, part in parts.items():
         assert loss_of(**{name: 0.5}) == pytest.approx(plain + 0.5 * part)
     assert loss_of(**dict.fromkeys(parts, 2.0)) == pytest.approx(plain + 2 * sum(parts.values()))

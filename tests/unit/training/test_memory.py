@@ -15,7 +15,7 @@ from nerf.runs import run as runs
 from nerf.training import initial_state
 from nerf.training.initial_state import prepare
 from nerf.training.loop import resolve, train
-from nerf.training.memory import GIB, VISITED_SHARE, TooLittleMemory, check_memory, plan_memory
+from nerf.training.memory import ACTIVE_FRACTION, GIB, TooLittleMemory, check_memory, plan_memory
 from nerf.training.state import TrainState
 
 FINEST = (201, 350, 240)  # lego at 256^3
@@ -37,7 +37,7 @@ def test_the_plan_counts_what_is_there() -> None:
     plan = plan_memory(*on_a_gpu("voxel_deferred"))
     vertices = 201 * 350 * 240
     assert plan.values == pytest.approx(vertices * (1 + 16) * 4, rel=2e-3)
-    assert (plan.moments, plan.gradients) == (int(2 * VISITED_SHARE * plan.values), plan.values)
+    assert (plan.moments, plan.gradients) == (int(2 * ACTIVE_FRACTION * plan.values), plan.values)
     assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
     assert plan.total == 2 * plan.values + plan.moments + plan.images + plan.samples + plan.libraries
     assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(plan)

@@ -51,7 +51,7 @@ def broken_in(steps: set[int], how: Callable, monkeypatch: pytest.MonkeyPatch) -
 
 def all_rays_hit(state: TrainState) -> None:
     """Draws from pixels in the middle of the images alone, so that the first ray of every batch has samples."""
-    state.batches.pool = PixelRuns.of_mask(tiny_images().pixels[:, 3] == 255)
+    state.batches.valid_pixels = PixelRuns.of_mask(tiny_images().pixels[:, 3] == 255)
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
@@ -64,18 +64,18 @@ def test_a_broken_step_changes_nothing_and_is_counted(
     all_rays_hit(state)
     step = TrainStep(config, state)
     step()
-    assert step.read().left_out == 0 and state.optimizer.step_number == 1
+    assert step.read().skipped == 0 and state.optimizer.step_number == 1
     before = facts(state)
     broken_in({1}, how, monkeypatch)
     step()
     sums = step.read()
-    assert sums.left_out == 1 and sums.losses == {"photometric": 0.0, **dict.fromkeys(step.names[1:], 0.0)}
+    assert sums.skipped == 1 and sums.losses == {"photometric": 0.0, **dict.fromkeys(step.names[1:], 0.0)}
     assert set(differing(before, facts(state))) == {".batches.generator"}
     grads = [p.grad for p in state.field.parameters() if p.grad is not None]
     assert not any(grad.any() for grad in grads), "a gradient was left for the next step"
     step()
     sums = step.read()
-    assert sums.left_out == 0 and sums.losses["photometric"] > 0 and state.optimizer.step_number == 2
+    assert sums.skipped == 0 and sums.losses["photometric"] > 0 and state.optimizer.step_number == 2
 
 
 def test_a_run_goes_on_past_broken_steps_and_tells_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,14 +107,14 @@ def test_trouble_persists_when_a_quarter_of_the_steps_is_left_out() -> None:
     trouble = SkippedSteps()
     for left_out, steps, persist in ((4, 10, False), (0, 10, False), (4, 10, False), (1, 20, False), (4, 5, True)):
         trouble.add(left_out, steps)
-        assert trouble.persist == persist, (left_out, steps)
+        assert trouble.should_abort == persist, (left_out, steps)
 
 
 def test_single_looks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a look after every step too, the fifth broken one in a row stops the run."""
     config, state = tiny_state(tiny_config(log_every=1))
     broken_in(set(range(4, 100)), nan_loss, monkeypatch)
-    with pytest.raises(NonFiniteLoss, match="in 5 of the 5 steps up to step 8, which were left out"):
+    with pytest.raises(NonFiniteLoss, match="5 of the 5 steps up to step 8"):
         run_to(config, state, 40)
     assert state.field.density_grid.isfinite().all()
 

@@ -20,7 +20,7 @@ import nerf
 from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import select
 from nerf.rendering.background import Background
-from nerf.training.batches import RayBatches, place_images
+from nerf.training.batches import RayBatches, choose_image_storage
 from nerf.training.prefetch import NUM_SLOTS, NUM_THREADS
 from nerf.training.state import TrainState
 
@@ -31,7 +31,7 @@ BATCHES = 3 * NUM_SLOTS  # round the ring and round again
 def ray_batches(device: str = "cpu", on_host: bool = False, paired: bool = False) -> RayBatches:
     """Of the tiny scene, every pixel in the pool."""
     batches = RayBatches(tiny_images(), select("native", device), 5, on_host, paired)
-    batches.pool = PixelRuns.of_bounds(torch.tensor([[0, len(tiny_images().pixels)]]))
+    batches.valid_pixels = PixelRuns.of_bounds(torch.tensor([[0, len(tiny_images().pixels)]]))
     return batches
 
 
@@ -80,7 +80,7 @@ def test_rays_alone_are_those_of_a_batch(device: str) -> None:
         wanted = batch.rays.origins, batch.rays.directions, batch.jitter
         assert all(map(torch.equal, (rays.origins, rays.directions, jitter), wanted))
         for batches in (whole, alone):  # other rays meet the scene from now on
-            batches.pool = PixelRuns.of_bounds(torch.tensor([[7, 300]]))
+            batches.valid_pixels = PixelRuns.of_bounds(torch.tensor([[7, 300]]))
 
 
 def test_rays_of_images_on_the_host_are_made_on_the_device(cuda: str) -> None:
@@ -200,8 +200,8 @@ def test_an_error_of_a_thread_reaches_the_step(monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_empty_pool_is_said_before_anything_is_drawn() -> None:
     batches = ray_batches()
-    batches.pool = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
-    with pytest.raises(RuntimeError, match="no ray meets the scene"):
+    batches.valid_pixels = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
+    with pytest.raises(RuntimeError, match="no pixel to draw"):
         batches.draw(COUNT)
 
 
@@ -255,9 +255,12 @@ def test_auto_leaves_the_grids_their_room(monkeypatch: pytest.MonkeyPatch, free:
     memory = int(free * images.pixels.nbytes)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, 10 * memory))
     on_gpu = replace(select("native", "cpu"), device=torch.device("cuda"))
-    assert place_images("auto", images, on_gpu) == expected
-    assert place_images("host", images, on_gpu) == "host" and place_images("device", images, on_gpu) == "device"
-    assert place_images("auto", images, select("native", "cpu")) == "device"
+    assert choose_image_storage("auto", images, on_gpu) == expected
+    assert (
+        choose_image_storage("host", images, on_gpu) == "host"
+        and choose_image_storage("device", images, on_gpu) == "device"
+    )
+    assert choose_image_storage("auto", images, select("native", "cpu")) == "device"
 
 
 # On a GPU
@@ -266,7 +269,7 @@ def test_auto_leaves_the_grids_their_room(monkeypatch: pytest.MonkeyPatch, free:
 def test_batches_on_the_gpu_are_the_cpus_while_steps_are_queued(cuda: str) -> None:
     """Each step is slow, so that a copy that did not wait for it would overwrite its batch."""
     plain, fed = ray_batches(), ray_batches(cuda, on_host=True)
-    assert fed.images.device.type == fed.pool.starts.device.type == "cpu"
+    assert fed.images.device.type == fed.valid_pixels.starts.device.type == "cpu"
     seen = []
     for number in range(BATCHES):
         fed.advance(COUNT, Background(Background("random")))

@@ -45,7 +45,7 @@ def pruned(inside: float, outside: float = 0.001, **changes: float) -> Tensor:
     config = replace(tiny_config().sampler, min_weight=0.0)
     sampler = RaySampler(backend, field.grid_map, uniform(RESOLUTION, backend.device), 0.5 * CELL, config)
     batches = RayBatches(tiny_images(), backend, 0)
-    batches.find_pool(sampler)
+    batches.find_valid_pixels(sampler)
     thresholds = {"alpha_threshold": ALPHA_THRESHOLD, "min_weight": MIN_WEIGHT} | changes
     return prune(field, sampler, batches, **thresholds)
 
@@ -132,7 +132,7 @@ def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.
         config, state = tiny_state(tiny_config())
         run_to(config, state, 16)
         grids.append((state.field.density_grid.detach(), state.field.sh_grid.detach()))
-        shares.append(len(state.optimizer.vertex_rows) / state.field.density_grid.numel())
+        shares.append(len(state.optimizer.active_vertices) / state.field.density_grid.numel())
         assert state.num_upsamplings and state.num_occupancy_updates
     assert shares[0] < 0.98 and shares[1] == 1  # some vertices are left out, or there is nothing to compare
     for near, everywhere in zip(*grids, strict=True):

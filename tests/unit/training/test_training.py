@@ -270,7 +270,7 @@ def test_a_loss_that_is_not_finite_stops_training(monkeypatch: pytest.MonkeyPatc
     config, state = tiny_state(tiny_config())
     run_to(config, state, 12)
     break_loss_after(2, monkeypatch)
-    with pytest.raises(NonFiniteLoss, match="in 6 of the 8 steps up to step 20, which were left out"):
+    with pytest.raises(NonFiniteLoss, match="6 of the 8 steps up to step 20"):
         run_to(config, state, 100)
 
 
@@ -294,8 +294,8 @@ def test_the_script_keeps_and_names_the_last_good_checkpoint(
     arguments = ("experiment=smoke", "train.save_every=1", f"hydra.run.dir={run}")
     assert call("train", *arguments) == 2
     message = capsys.readouterr().err
-    assert f"loss or gradient were not finite in 5 of the 5 steps up to step {good_steps + 5}" in message
-    assert "Lower field.lr_density, or look for broken images" in message
+    assert f"5 of the 5 steps up to step {good_steps + 5}" in message
+    assert "field.lr_density" in message
     assert f"the last good checkpoint is kept in {run}" in message
     content = checkpoint.load_resume(run)
     assert content["step"] == good_steps + 4 and content["optimizer"]["step_number"] == good_steps
@@ -322,7 +322,7 @@ def test_a_box_that_is_none_is_refused(aabb: tuple[float, ...]) -> None:
 
 
 def test_a_box_that_no_camera_sees_is_refused() -> None:
-    with pytest.raises(UserError, match="no training ray meets the scene box .*set dataset.aabb"):
+    with pytest.raises(UserError, match="scene box .*dataset.aabb"):
         with_box(50, 50, 50, 51, 51, 51)
 
 
