@@ -60,7 +60,7 @@ def composited(field: VoxelDeferred, sampler: RaySampler, cameras: Cameras, pixe
         grid = field.density_grid_view
         limits = sampler.config.min_transmittance, sampler.config.min_weight
         values, opacity, _ = sampler.backend.ops.render_rays(
-            *march, grid.values, grid.shift, grid.scale, *limits, field.composited_grid,
+            *march, grid.values, grid.shift, grid.scale, *limits, field.deferred_grid,
             sampler.grid_map.space.contraction, rays.per_pixel,
         )  # fmt: skip
         opacity = rays.pixel_means(opacity)
