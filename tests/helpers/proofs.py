@@ -7,13 +7,14 @@ from types import ModuleType
 
 import pytest
 import torch
-from cases import cotangent
+from case_tools import cotangent
 from torch import Tensor
 
 from nerf.ops import native, reference
 from nerf.ops.registry import DERIVATIVES
 
 FLOATS = (torch.float32, torch.float64)
+BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
 
 # Arguments with a derivative; an operation that is not listed has none.
 DIFFERENTIABLE = {name: known.of for name, known in DERIVATIVES.items() if known.of}
@@ -155,8 +156,13 @@ def assert_checks_types_and_shapes(name: str, arguments: tuple, any_shape: tuple
                 assert_rejected(name, arguments, key, x[None], r"expected \[")
 
 
-def assert_checks_devices(name: str, arguments: tuple, first: str) -> None:
-    """Every tensor argument in turn stays on the CPU while the others are on the GPU, like the first one."""
+def assert_checks_devices(name: str, arguments: tuple) -> None:
+    """Every tensor argument in turn stays on the CPU while the others are on the GPU, like the first one.
+
+    A backward operation compares with what is first of its forward one, unless it does not take that.
+    """
+    forward = argument_names(name.removesuffix("_backward"))[0]
+    first = forward if forward in argument_names(name) else argument_names(name)[0]
     for key, x in zip(argument_names(name), arguments, strict=True):
         if isinstance(x, Tensor) and key != first:
             assert_rejected(name, arguments, key, x.cpu(), "expected cuda:0 like the first argument; move it")

@@ -5,24 +5,63 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from cases import CASES, HALF, numbers
+from case_tools import CHANNELS, LONG_RAYS, Operation, as_case, cotangent, numbers, packed_samples, with_gaps
 from proofs import (
+    BOTH,
     FLOATS,
-    assert_as_accurate,
-    assert_checks_devices,
-    assert_checks_types_and_shapes,
     assert_finite,
-    assert_gradcheck,
-    assert_no_second_derivative,
-    assert_opcheck,
     assert_rejected,
 )
 from torch import Tensor
 
-from nerf.ops import native, reference
+from nerf.ops import reference
 
 NAME = "composite_rays"
-BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+HALF = math.log(2)  # the optical depth that lets half of the light through
+
+
+def _halving(min_transmittance: float) -> tuple:
+    """Each sample takes half of the light, so that the limit lies well between two of the powers of two."""
+    _, values, starts, ends, offsets, _ = packed_samples(counts=(3, 40, 8, 0))
+    return HALF / (ends - starts), values, starts, ends, offsets, min_transmittance
+
+
+def backward(*arguments: object) -> tuple:
+    *tensors, min_transmittance = arguments
+    outputs = reference.composite_rays(*tensors, min_transmittance)
+    return *map(cotangent, outputs), *tensors, outputs[3], min_transmittance
+
+
+OPERATIONS = {
+    NAME: Operation(
+        {
+            "typical": as_case(packed_samples),
+            "empty": as_case(packed_samples, counts=()),
+            "zero_samples": as_case(packed_samples, counts=(0, 0, 0)),
+            "long_rays": as_case(packed_samples, counts=LONG_RAYS, density=0.4),
+            **{
+                f"long_rays_{c}_channels": as_case(packed_samples, counts=LONG_RAYS, density=0.4, channels=c)
+                for c in (4, 7, 8, 12, 16, 20, 24, 28, 32)
+            },
+            "no_channels": as_case(packed_samples, counts=LONG_RAYS, density=0.4, channels=0),
+            "huge_density": as_case(packed_samples, density=1e10),
+            "zero_density": as_case(packed_samples, density=0.0),
+            "thin_density": as_case(packed_samples, density=1e-6),
+            "early_termination": as_case(_halving, min_transmittance=0.1),
+            "late_termination": as_case(_halving, min_transmittance=0.7 * 2**-33),
+            "capacity_tail": as_case(packed_samples, tail=6),
+            "non_contiguous": with_gaps(as_case(packed_samples)),
+            **{f"channels_{c}": as_case(packed_samples, channels=c) for c in CHANNELS},
+            "capacity_tail_28_channels": as_case(packed_samples, tail=40, channels=28),
+            "empty_tail": as_case(packed_samples, counts=(), tail=6),
+        },
+        sizes=("density", "ray_offsets"),
+        gradcheck=("typical", "channels_4", "channels_7", "early_termination", "capacity_tail"),
+        opcheck=("typical", "empty", "zero_samples", "capacity_tail", "non_contiguous", "channels_7"),
+    ),
+}
+OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)
+CASES = {name: known.cases for name, known in OPERATIONS.items()}
 
 
 def intervals(samples: int, length: float, device: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,23 +187,6 @@ def test_samples_of_no_ray_are_cleared(library, counts, channels, dirty_memory, 
     assert owned == 0 or outputs[3][:owned].any()
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("case", CASES[NAME])
-def test_native_is_as_accurate_as_the_reference(case, dtype, device):
-    assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
-
-
-@pytest.mark.parametrize("case", ["typical", "channels_4", "channels_7", "early_termination", "capacity_tail"])
-def test_gradcheck(case, device):
-    assert_gradcheck(NAME, CASES[NAME][case](torch.float64, device))
-
-
-@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
-@pytest.mark.parametrize("case", ["typical", "empty", "zero_samples", "capacity_tail", "non_contiguous", "channels_7"])
-def test_opcheck(name, case, device):
-    assert_opcheck(name, CASES[name][case](torch.float32, device))
-
-
 @pytest.mark.parametrize("density", [0.0, 1e-30, 1e-10, 1e10, 1e30])
 @pytest.mark.parametrize("length", [0.0, 1e-30, 1e-10, 1e10, 1e30])
 @pytest.mark.parametrize("case", ["typical", "long_rays", "channels_7"])
@@ -173,14 +195,9 @@ def test_extremes_stay_finite(case, density, length, device):
     assert_finite(NAME, (density * sigma, values, length * t_starts, length * t_ends, offsets, limit))
 
 
-def test_second_derivative_raises(device):
-    assert_no_second_derivative(NAME, CASES[NAME]["typical"](torch.float32, device))
-
-
 @pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
 def test_bad_arguments_are_named(name):
     arguments = CASES[name]["typical"](torch.float32, "cpu")
-    assert_checks_types_and_shapes(name, arguments)
     first = 0 if name == NAME else 4
     for index, key in ((1, "values"), (2, "t_starts"), (3, "t_ends")):
         assert_rejected(name, arguments, key, arguments[first + index][1:], r"expected \[21")
@@ -189,8 +206,3 @@ def test_bad_arguments_are_named(name):
     if name != NAME:
         for index, key in enumerate(("grad_values", "grad_opacity", "grad_depth", "grad_weights")):
             assert_rejected(name, arguments, key, arguments[index][1:], r"expected \[(5|21)")
-
-
-@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
-def test_arguments_on_another_device_are_named(name, cuda):
-    assert_checks_devices(name, CASES[name]["typical"](torch.float32, cuda), first="density")

@@ -4,16 +4,10 @@ import time
 
 import pytest
 import torch
-from cases import CASES, numbers
+from case_tools import LONG_RAYS, Operation, as_case, cotangent, numbers, packed_samples, with_gaps
 from proofs import (
-    FLOATS,
-    assert_as_accurate,
-    assert_checks_devices,
-    assert_checks_types_and_shapes,
+    BOTH,
     assert_finite,
-    assert_gradcheck,
-    assert_no_second_derivative,
-    assert_opcheck,
     assert_rejected,
 )
 from torch import Tensor
@@ -21,7 +15,41 @@ from torch import Tensor
 from nerf.ops import native, reference
 
 NAME = "distortion_loss"
-BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+def _weighted(
+    counts: tuple[int, ...] = (5, 0, 3, 12, 1), near: float = 1.0, scale: float = 1.0, tail: int = 0
+) -> tuple:
+    """Weights of packed samples from near on: neighbours touch, overlap or leave a gap."""
+    _, _, starts, ends, offsets, _ = packed_samples(counts=counts, tail=tail)
+    weights = scale * numbers(len(starts), seed=22)
+    return weights, near - 1 + starts, near - 1 + ends, offsets
+
+
+def backward(*arguments: Tensor) -> tuple:
+    return cotangent(reference.distortion_loss(*arguments)), *arguments
+
+
+OPERATIONS = {
+    NAME: Operation(
+        {
+            "typical": as_case(_weighted),
+            "empty": as_case(_weighted, counts=()),
+            "zero_samples": as_case(_weighted, counts=(0, 0, 0)),
+            "long_rays": as_case(_weighted, counts=LONG_RAYS),
+            "far_away": as_case(_weighted, counts=LONG_RAYS, near=1000.0),
+            "zero_weights": as_case(_weighted, scale=0.0),
+            "huge_weights": as_case(_weighted, scale=1e10),
+            "capacity_tail": as_case(_weighted, tail=6),
+            "non_contiguous": with_gaps(as_case(_weighted)),
+        },
+        sizes=("weights", "ray_offsets"),
+        gradcheck=("typical", "long_rays", "capacity_tail"),
+        opcheck=("typical", "empty", "zero_samples", "capacity_tail", "non_contiguous"),
+    ),
+}
+OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)
+CASES = {name: known.cases for name, known in OPERATIONS.items()}
 
 
 def all_pairs(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offsets: Tensor) -> Tensor:
@@ -103,23 +131,6 @@ def test_time_grows_with_the_samples_and_not_with_their_square():
     assert seconds(16 << 16) < 80 * seconds(1 << 16)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("case", CASES[NAME])
-def test_native_is_as_accurate_as_the_reference(case, dtype, device):
-    assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
-
-
-@pytest.mark.parametrize("case", ["typical", "long_rays", "capacity_tail"])
-def test_gradcheck(case, device):
-    assert_gradcheck(NAME, CASES[NAME][case](torch.float64, device))
-
-
-@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
-@pytest.mark.parametrize("case", ["typical", "empty", "zero_samples", "capacity_tail", "non_contiguous"])
-def test_opcheck(name, case, device):
-    assert_opcheck(name, CASES[name][case](torch.float32, device))
-
-
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-10, 1e10, 1e15])
 @pytest.mark.parametrize("length", [0.0, 1e-30, 1e-10, 1e5])
 @pytest.mark.parametrize("case", ["typical", "long_rays"])
@@ -128,22 +139,12 @@ def test_extremes_stay_finite(case, scale, length, device):
     assert_finite(NAME, (scale * weights, length * t_starts, length * t_ends, offsets))
 
 
-def test_second_derivative_raises(device):
-    assert_no_second_derivative(NAME, CASES[NAME]["typical"](torch.float32, device))
-
-
 @pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
 def test_bad_arguments_are_named(name):
     arguments = CASES[name]["typical"](torch.float32, "cpu")
-    assert_checks_types_and_shapes(name, arguments)
     first = 0 if name == NAME else 1
     for index, key in ((1, "t_starts"), (2, "t_ends")):
         assert_rejected(name, arguments, key, arguments[first + index][1:], r"expected \[21\]")
     assert_rejected(name, arguments, "ray_offsets", arguments[first + 3][:0], r"expected \[R\+1\]")
     if name != NAME:
         assert_rejected(name, arguments, "grad_loss", arguments[0][1:], r"expected \[5\]")
-
-
-@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
-def test_arguments_on_another_device_are_named(name, cuda):
-    assert_checks_devices(name, CASES[name]["typical"](torch.float32, cuda), first="weights")

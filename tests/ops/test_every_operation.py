@@ -1,32 +1,25 @@
 """Nothing escapes the proofs: every operation has cases, tests, a fake kernel and its derivative."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from cases import CASES
-from proofs import DIFFERENTIABLE, FLOATS, argument_names, assert_rejected, operation, written
+from cases import CASES, OPERATIONS
+from proofs import (
+    DIFFERENTIABLE,
+    FLOATS,
+    argument_names,
+    assert_as_accurate,
+    assert_checks_devices,
+    assert_checks_types_and_shapes,
+    assert_gradcheck,
+    assert_no_second_derivative,
+    assert_opcheck,
+    assert_rejected,
+    operation,
+    written,
+)
 from torch import Tensor
 
 from nerf.ops import native  # noqa: F401  loads the library
-
-# Operations without a derivative, each with the reason.
-NOT_DIFFERENTIABLE = {
-    "march_rays": "which samples exist is a discrete choice",
-    "march_visible": "which samples exist is a discrete choice",
-    "render_rays": "for pictures alone; training takes the operations that it joins",
-    "camera_rays": "raises: cameras that are learned make their rays of operations of PyTorch's",
-    "sample_images": "bytes have no derivative",
-    "total_variation_grad": "written in place, a gradient itself",
-    "interpolate_trilinear_grad": "written in place, a gradient itself",
-    "adam_step": "written in place, behind the loss",
-    "interpolate_trilinear_backward": "raises: no second derivative",
-    "composite_rays_backward": "raises: no second derivative",
-    "contract_basis_backward": "raises: no second derivative",
-    "interpolate_cells_backward": "raises: no second derivative",
-    "index_add": "written in place; the gradient of src is an index_select",
-    "distortion_loss_backward": "raises: no second derivative",
-}
 
 REQUIRED = {"typical", "empty", "non_contiguous"}
 REQUIRED_BY = {
@@ -40,20 +33,10 @@ REQUIRED_BY = {
     "composite_rays": {"zero_samples", "long_rays", "huge_density", "zero_density", "early_termination"},
 }
 
-# Arguments that say how many rows the others must have; where nothing is listed, the first one.
-SIZE_GIVERS = {
-    "march_rays": ("origins", "occupied"),
-    "march_visible": ("origins", "occupied"),
-    "render_rays": ("origins", "occupied"),
-    "interpolate_trilinear": ("grid", "coords"),
-    "composite_rays": ("density", "ray_offsets"),
-    "camera_rays": ("c2w", "pixel_indices", "subpixels"),
-    "sample_images": ("images", "pixel_indices"),
-    "distortion_loss": ("weights", "ray_offsets"),
-    "interpolate_trilinear_grad": ("grad", "coords"),
-    "contract_basis": ("values", "basis", "ray_indices"),
-    "index_add": ("dst", "index"),
-}
+
+def chosen(kind: str) -> list[tuple[str, str]]:
+    """Every operation with each of the cases that it names for a proof."""
+    return [(name, case) for name, known in OPERATIONS.items() for case in getattr(known, kind)]
 
 
 def registered() -> set[str]:
@@ -102,7 +85,7 @@ def test_a_tensor_of_another_size_is_named(name):
     """One row more than the other arguments have."""
     arguments = CASES[name]["typical"](torch.float32, "cpu")
     forward = name.removesuffix("_backward")
-    givers = SIZE_GIVERS.get(forward, argument_names(forward)[:1])
+    givers = OPERATIONS[forward].sizes or argument_names(forward)[:1]
     for key, x in zip(argument_names(name), arguments, strict=True):
         if isinstance(x, Tensor) and key not in givers:
             assert_rejected(name, arguments, key, torch.cat([x, x[:1]]), r"expected \[")
@@ -126,29 +109,57 @@ def test_what_is_written_in_place_must_be_contiguous(name):
             assert_rejected(name, arguments, key, with_gaps, "written in place and must be contiguous")
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_operation_has_a_file_of_proofs(name):
-    stem = name.removesuffix("_backward").removesuffix("_grad")
-    proofs = Path(__file__).with_name(f"test_{stem}.py").read_text()
-    assert all(f"def test_{kind}" in proofs for kind in ("opcheck", "bad_arguments_are_named"))
-
-
 def test_every_operation_is_differentiable_or_says_why_not():
-    assert set(DIFFERENTIABLE) | set(NOT_DIFFERENTIABLE) == set(CASES)
-    assert not set(DIFFERENTIABLE) & set(NOT_DIFFERENTIABLE)
-    for name in DIFFERENTIABLE:
-        assert {name, f"{name}_backward"} <= set(CASES)
-        proofs = Path(__file__).with_name(f"test_{name}.py").read_text()
-        assert "def test_gradcheck" in proofs and "def test_second_derivative_raises" in proofs
+    """A backward operation raises."""
+    forward = {name for name in CASES if not name.endswith("_backward")}
+    assert set(DIFFERENTIABLE) == {name for name in forward if not OPERATIONS[name].no_derivative}
+    assert CASES.keys() - forward == {f"{name}_backward" for name in DIFFERENTIABLE}
+
+
+def rounded() -> list[tuple[str, str, torch.dtype]]:
+    """Operation, case and dtype of all that is compared with the reference by its roundings."""
+    forward = {name: known for name, known in OPERATIONS.items() if not name.endswith("_backward")}
+    of_all = ((name, known) for name, known in forward.items() if not known.own_rule)
+    return [(name, case, dtype) for name, known in of_all for case in known.cases for dtype in known.dtypes]
+
+
+@pytest.mark.parametrize("name, case, dtype", rounded())
+def test_native_is_as_accurate_as_the_reference(name, case, dtype, device):
+    assert_as_accurate(name, CASES[name][case](dtype, device))
+
+
+@pytest.mark.parametrize("name, case", [pair for pair in chosen("gradcheck") if pair[0] in DIFFERENTIABLE])
+def test_gradcheck(name, case, device):
+    assert_gradcheck(name, OPERATIONS[name].smooth(*CASES[name][case](torch.float64, device)))
+
+
+@pytest.mark.parametrize("name, case", chosen("opcheck"))
+def test_opcheck(name, case, device):
+    assert_opcheck(name, CASES[name][case](torch.float32, device))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_second_derivative_raises(name, device):
+    assert_no_second_derivative(name, CASES[name]["typical"](torch.float32, device))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "index_add"])  # takes any shape and two dtypes
+def test_wrong_types_and_shapes_are_named(name):
+    assert_checks_types_and_shapes(name, CASES[name]["typical"](torch.float32, "cpu"), OPERATIONS[name].any_shape)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_arguments_on_another_device_are_named(name, cuda):
+    assert_checks_devices(name, CASES[name]["typical"](torch.float32, cuda))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_are_registered(name):
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     assert has(f"nerf::{name}", "CPU") and has(f"nerf::{name}", "Meta")
-    raises = NOT_DIFFERENTIABLE.get(name, "").startswith("raises: ")
+    raises = name.endswith("_backward") or OPERATIONS[name].no_derivative.startswith("raises: ")
     assert has(f"nerf::{name}", "Autograd") == (name in DIFFERENTIABLE or raises)
-    assert bool(written(name)) == ("written in place" in NOT_DIFFERENTIABLE.get(name, ""))
+    assert bool(written(name)) == ("written in place" in OPERATIONS[name].no_derivative)
 
 
 def test_cuda_kernels_are_registered(cuda):

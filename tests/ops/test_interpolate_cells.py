@@ -2,15 +2,11 @@
 
 import pytest
 import torch
-from cases import CASES, numbers
+from case_tools import CHANNELS, Operation, as_case, cotangent, numbers, with_gaps
 from proofs import (
+    BOTH,
     FLOATS,
-    assert_as_accurate,
-    assert_checks_devices,
-    assert_checks_types_and_shapes,
     assert_finite,
-    assert_gradcheck,
-    assert_no_second_derivative,
     assert_opcheck,
     assert_rejected,
     operation,
@@ -20,7 +16,38 @@ from torch import Tensor
 from nerf.ops import native, reference
 
 NAME = "interpolate_cells"
-BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+def _cells(points: int = 20, channels: int = 8, low: float = -1.0, high: float = 1.0) -> tuple:
+    """Corner values and points, from low to high; the first two are corners of their cells."""
+    places = numbers(points, 3, low=low, high=high, seed=22)
+    places[:2] = torch.tensor([[-1.0] * 3, [1.0] * 3], dtype=torch.float64)[:points]
+    return numbers(points, 8, channels, low=-1, seed=23), places
+
+
+def backward(feats: Tensor, points: Tensor) -> tuple:
+    return cotangent(reference.interpolate_cells(feats, points)), feats, points, True, True
+
+
+OPERATIONS = {
+    NAME: Operation(
+        {
+            "typical": as_case(_cells),
+            "empty": as_case(_cells, points=0),
+            "no_channels": as_case(_cells, channels=0),
+            "one_point": as_case(_cells, points=1),
+            "outside": as_case(_cells, low=-3.0, high=3.0),
+            "many_points": as_case(_cells, points=300, channels=12),
+            "wide_rows": as_case(_cells, points=5, channels=256),
+            "non_contiguous": with_gaps(as_case(_cells)),
+            **{f"channels_{c}": as_case(_cells, channels=c) for c in (*CHANNELS, 132, 150)},
+        },
+        gradcheck=("typical", "outside", "one_point", "channels_7"),
+        opcheck=("typical", "empty", "non_contiguous", "channels_3"),
+    ),
+}
+OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)
+CASES = {name: known.cases for name, known in OPERATIONS.items()}
 CORNERS = torch.cartesian_prod(*(torch.tensor([-1.0, 1.0]),) * 3)  # x slowest, z fastest: k = 4x + 2y + z
 SLOPES = ((2.0, -3.0, 5.0, 1.0), (0.5, 4.0, -2.0, -7.0), (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 8.0, 0.0))
 
@@ -81,23 +108,6 @@ def test_gradient_of_the_corners_is_the_adjoint(ops, device):
     torch.testing.assert_close((gradient * other).sum(), expected)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("case", CASES[NAME])
-def test_native_is_as_accurate_as_the_reference(case, dtype, device):
-    assert_as_accurate(NAME, CASES[NAME][case](dtype, device))
-
-
-@pytest.mark.parametrize("case", ["typical", "outside", "one_point", "channels_7"])
-def test_gradcheck(case, device):
-    assert_gradcheck(NAME, CASES[NAME][case](torch.float64, device))
-
-
-@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
-@pytest.mark.parametrize("case", ["typical", "empty", "non_contiguous", "channels_3"])
-def test_opcheck(name, case, device):
-    assert_opcheck(name, CASES[name][case](torch.float32, device))
-
-
 @pytest.mark.parametrize("case", ["typical", "channels_7"])
 @pytest.mark.parametrize("needs_feats", [True, False])
 @pytest.mark.parametrize("needs_points", [True, False])
@@ -128,14 +138,9 @@ def test_extremes_stay_finite(values, places, device):
     assert_finite(NAME, (values * feats, places * points))
 
 
-def test_second_derivative_raises(device):
-    assert_no_second_derivative(NAME, CASES[NAME]["typical"](torch.float32, device))
-
-
 @pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
 def test_bad_arguments_are_named(name):
     arguments = CASES[name]["typical"](torch.float32, "cpu")
-    assert_checks_types_and_shapes(name, arguments)
     feats, points = arguments[-2:] if name == NAME else arguments[1:3]
     assert_rejected(name, arguments, "feats", feats[:, :7], r"expected \[\*,8,\*\]")
     assert_rejected(name, arguments, "points", points[:, :2], r"expected \[20,3\]")
@@ -143,8 +148,3 @@ def test_bad_arguments_are_named(name):
     assert_rejected(name, arguments, "points", points.double(), "expected float32")
     if name != NAME:
         assert_rejected(name, arguments, "grad_out", arguments[0][1:], r"expected \[20,8\]")
-
-
-@pytest.mark.parametrize("name", [NAME, f"{NAME}_backward"])
-def test_arguments_on_another_device_are_named(name, cuda):
-    assert_checks_devices(name, CASES[name]["typical"](torch.float32, cuda), first="feats")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from case_tools import as_case, numbers
-from march_cases import _march, _march_visible
+from march_cases import march, march_through_density
 
 from nerf.ops import native
 
@@ -62,7 +62,7 @@ def test_distortion_of_many_short_rays_is_that_of_the_cpu(mean: int, cuda: str) 
 @pytest.mark.parametrize("rays", [BLOCK - 1, BLOCK, BLOCK + 1, RAYS])
 def test_offsets_of_many_rays_and_where_they_overflow(name: str, rays: int, cuda: str) -> None:
     """Whatever the capacity, whole rays are kept up to it; those behind have no sample, and the rest is zero."""
-    make = _march if name == "march_rays" else _march_visible
+    make = march if name == "march_rays" else march_through_density
     *arguments, _, contraction = as_case(make, rays=rays, filled=0.1)(torch.float32, cuda)
     operation = getattr(native, name)
     offsets, *exact, overflow = operation(*arguments, _, contraction)
@@ -86,7 +86,7 @@ def test_rays_that_are_walked_side_by_side_see_what_each_sees_alone(close: float
     """Four rays close to each other are walked together. In thin fog they see more than is noted: a second walk."""
     density = {"low": -8, "high": -7, "min_weight": 0.0, "min_transmittance": 0.0} if fog else {}
     march = {"rays": 303, "cells": (40, 40, 40), "filled": 0.9 if fog else 0.01, "step": 0.03}
-    case = as_case(_march_visible, **march, **density)(torch.float64, "cpu")
+    case = as_case(march_through_density, **march, **density)(torch.float64, "cpu")
     together = torch.arange(303) // 4 * 4
     together = torch.where(numbers(303, seed=9)[together] < close, together, torch.arange(303))
     apart = 0.02 * numbers(303, 3, seed=10)

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 from cases import CASES
-from proofs import FLOATS
+from proofs import BOTH, FLOATS
 
-from nerf.ops import native, reference
+from nerf.ops import native
 from nerf.ops.contraction import contract, contracted_to_distance, distance_to_contracted, expand, leave_box
 
 NAME = "march_rays"
-BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
 
 
 def thickness(value: float) -> torch.Tensor:

@@ -1,14 +1,15 @@
 """march_rays: which samples a ray has, known exactly; every backend makes the same ones to the last bit."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from cases import CASES
+from case_tools import Operation, as_case, with_gaps
+from march_cases import TOTAL, march, march_along_axes, march_standing
 from proofs import (
+    BOTH,
     FLOATS,
-    assert_checks_devices,
-    assert_checks_types_and_shapes,
-    assert_opcheck,
     assert_rejected,
     outcome,
 )
@@ -17,7 +18,46 @@ from torch import Tensor
 from nerf.ops import native, reference
 
 NAME = "march_rays"
-BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+OPERATIONS = {
+    NAME: Operation(
+        {
+            "typical": as_case(march),
+            "empty": as_case(march, rays=0),
+            "all_miss": as_case(march, away=True),
+            "nothing_occupied": as_case(march, filled=0.0),
+            "long_rays": as_case(march, rays=6, filled=1.0, step=0.03),
+            "far_skips": as_case(march, rays=30, cells=(37, 41, 29), filled=0.004, step=0.06),
+            "from_inside": as_case(march, inside=True),
+            "ends_inside": as_case(march, inside=True, far=1.5),
+            "axis_parallel": as_case(march_along_axes),
+            "single_cell": as_case(march, cells=(1, 1, 1), filled=1.0),
+            "standing": as_case(march_standing),
+            "step_beyond_grid": as_case(march, step=30.0),
+            "capacity_fits": as_case(march, capacity=1000),
+            "capacity_exact": as_case(march, capacity=TOTAL),
+            "capacity_one_short": as_case(march, capacity=TOTAL - 1),
+            "capacity_overflows": as_case(march, capacity=70),
+            "capacity_one": as_case(march, capacity=1),
+            "capacity_empty": as_case(march, rays=0, capacity=5),
+            "contracted": as_case(march, contraction=0.7, far=1e4),
+            "contracted_from_inside": as_case(march, inside=True, contraction=1.0, far=math.inf),
+            "contracted_far_skips": as_case(
+                march, rays=30, cells=(37, 41, 29), filled=0.004, step=0.06, inside=True, contraction=0.5, far=1e4
+            ),
+            "contracted_ends": as_case(march, contraction=0.7, far=3.0),
+            "capacity_contracted": as_case(march, contraction=0.7, far=1e4, capacity=70),
+            "many_rays": as_case(march, rays=2500, cells=(3, 3, 3), step=1.1, capacity=1000),
+            "non_contiguous": with_gaps(as_case(march, inside=True, far=1.5)),
+        },
+        no_derivative="which samples exist is a discrete choice",
+        own_rule=True,
+        sizes=("origins", "occupied"),
+        opcheck=("typical", "empty", "all_miss", "capacity_fits", "capacity_overflows"),
+    ),
+}
+CASES = {name: known.cases for name, known in OPERATIONS.items()}
 
 
 def one_ray(
@@ -165,11 +205,6 @@ def test_no_gradient_flows_through_the_samples(ops, device):
     assert not any(x.requires_grad for x in outputs)
 
 
-@pytest.mark.parametrize("case", ["typical", "empty", "all_miss", "capacity_fits", "capacity_overflows"])
-def test_opcheck(case, device):
-    assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
-
-
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e10, 1e30])
 def test_huge_and_tiny_units_stay_finite_and_equal(scale, device):
     origins, directions, jitter, occupied, near, far, step, *rest = CASES[NAME]["typical"](torch.float32, device)
@@ -188,7 +223,6 @@ def test_a_ray_that_stands_still_is_sampled_up_to_far(device):
 
 def test_bad_arguments_are_named():
     arguments = CASES[NAME]["typical"](torch.float32, "cpu")
-    assert_checks_types_and_shapes(NAME, arguments)
     for index, key in ((1, "directions"), (2, "jitter"), (4, "near"), (5, "far")):
         assert_rejected(NAME, arguments, key, arguments[index][1:], r"expected \[40")
     no_cells = torch.zeros(0, 3, 3, dtype=torch.bool)
@@ -198,7 +232,3 @@ def test_bad_arguments_are_named():
     assert_rejected(NAME, arguments, "capacity", -1, "expected 0")
     for contraction in (-0.5, float("inf"), float("nan")):
         assert_rejected(NAME, arguments, "contraction", contraction, "expected 0 .none. or the thickness")
-
-
-def test_arguments_on_another_device_are_named(cuda):
-    assert_checks_devices(NAME, CASES[NAME]["typical"](torch.float32, cuda), first="origins")

@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
-from cases import CASES
-from march_cases import THIN_AIR
+from case_tools import Operation, as_case, with_gaps
+from march_cases import THIN_AIR, march_through_density
 from proofs import (
+    BOTH,
     FLOATS,
-    assert_checks_devices,
-    assert_checks_types_and_shapes,
-    assert_opcheck,
     assert_rejected,
     outcome,
 )
@@ -18,7 +16,34 @@ from proofs import (
 from nerf.ops import native, reference
 
 NAME = "march_visible"
-BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+OPERATIONS = {
+    NAME: Operation(
+        {
+            "typical": as_case(march_through_density),
+            "empty": as_case(march_through_density, rays=0),
+            "all_miss": as_case(march_through_density, away=True),
+            "all_transparent": as_case(march_through_density, low=-40.0, high=-30.0),
+            "huge_density": as_case(march_through_density, low=1e3, high=1e9),
+            "long_rays": as_case(march_through_density, **THIN_AIR),
+            "no_limits": as_case(march_through_density, min_transmittance=0.0, min_weight=0.0),
+            "no_weight_limit": as_case(march_through_density, min_transmittance=0.3, min_weight=0.0),
+            "no_transmittance_limit": as_case(march_through_density, min_transmittance=0.0, **THIN_AIR),
+            "contracted": as_case(march_through_density, contraction=0.7, far=1e4),
+            "axis_of_one_cell": as_case(march_through_density, cells=(1, 7, 4)),
+            "capacity_fits": as_case(march_through_density, capacity=1000),
+            "capacity_overflows": as_case(march_through_density, capacity=25),
+            "capacity_empty": as_case(march_through_density, rays=0, capacity=5),
+            "non_contiguous": with_gaps(as_case(march_through_density, inside=True, far=1.5)),
+        },
+        no_derivative="which samples exist is a discrete choice",
+        own_rule=True,
+        sizes=("origins", "occupied"),
+        opcheck=("typical", "empty", "all_miss", "capacity_fits", "capacity_overflows"),
+    ),
+}
+CASES = {name: known.cases for name, known in OPERATIONS.items()}
 
 
 def wall(device: str, **options: float) -> tuple:
@@ -119,18 +144,8 @@ def test_density_that_is_not_a_number_is_not_visible(ops, device):
     assert ops.march_visible(*arguments)[0].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("case", ["typical", "empty", "all_miss", "capacity_fits", "capacity_overflows"])
-def test_opcheck(case, device):
-    assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
-
-
 def test_bad_arguments_are_named():
     arguments = CASES[NAME]["typical"](torch.float32, "cpu")
-    assert_checks_types_and_shapes(NAME, arguments)
     assert_rejected(NAME, arguments, "density_grid", arguments[7][..., :0], r"expected \[10,7,6,1\]")
     assert_rejected(NAME, arguments, "step_size", 0.0, "expected a positive length")
     assert_rejected(NAME, arguments, "capacity", -1, "expected 0")
-
-
-def test_arguments_on_another_device_are_named(cuda):
-    assert_checks_devices(NAME, CASES[NAME]["typical"](torch.float32, cuda), first="origins")

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from cases import CASES
+from case_tools import CHANNELS, Operation, as_case, with_gaps
+from march_cases import THIN_AIR, render
 from proofs import (
+    BOTH,
     FLOATS,
-    assert_checks_devices,
-    assert_checks_types_and_shapes,
-    assert_opcheck,
     assert_rejected,
     outcome,
 )
@@ -15,7 +14,33 @@ from proofs import (
 from nerf.ops import native, reference
 
 NAME = "render_rays"
-BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+OPERATIONS = {
+    NAME: Operation(
+        {
+            "typical": as_case(render),
+            "empty": as_case(render, rays=0),
+            "all_miss": as_case(render, away=True),
+            "huge_density": as_case(render, low=1e3, high=1e9),
+            "long_rays": as_case(render, **THIN_AIR),
+            "no_limits": as_case(render, min_transmittance=0.0, min_weight=0.0),
+            "contracted": as_case(render, contraction=0.7, far=1e4),
+            "no_channels": as_case(render, channels=0),
+            "two_rays_a_pixel": as_case(render, rays_per_pixel=2),
+            "four_rays_a_pixel": as_case(render, rays_per_pixel=4, channels=16),
+            "four_long_rays": as_case(render, rays_per_pixel=4, **THIN_AIR | {"rays": 8}),
+            "four_contracted": as_case(render, rays_per_pixel=4, contraction=0.7, far=1e4),
+            "non_contiguous": with_gaps(as_case(render, inside=True, far=1.5)),
+            **{f"channels_{c}": as_case(render, channels=c) for c in (*CHANNELS, 8, 16)},
+        },
+        no_derivative="for pictures alone; training takes the operations that it joins",
+        own_rule=True,
+        sizes=("origins", "occupied"),
+        opcheck=("typical", "empty", "channels_7", "four_rays_a_pixel"),
+    ),
+}
+CASES = {name: known.cases for name, known in OPERATIONS.items()}
 
 
 @BOTH
@@ -53,19 +78,9 @@ def test_a_ray_that_sees_nothing_is_black_and_transparent(ops, device):
     assert not values.any() and not opacity.any() and not depth.any() and len(opacity) == 40
 
 
-@pytest.mark.parametrize("case", ["typical", "empty", "channels_7", "four_rays_a_pixel"])
-def test_opcheck(case, device):
-    assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
-
-
 def test_bad_arguments_are_named():
     arguments = CASES[NAME]["typical"](torch.float32, "cpu")
-    assert_checks_types_and_shapes(NAME, arguments)
     assert_rejected(NAME, arguments, "values_grid", arguments[-3][:-1], r"expected \[10,7,6,\*\]")
     assert_rejected(NAME, arguments, "rays_per_pixel", 3, "expected 1, 2 or 4")
     odd = CASES[NAME]["long_rays"](torch.float32, "cpu")  # six rays
     assert_rejected(NAME, odd, "rays_per_pixel", 4, "expected a divisor of 6, the number of rays")
-
-
-def test_arguments_on_another_device_are_named(cuda):
-    assert_checks_devices(NAME, CASES[NAME]["typical"](torch.float32, cuda), first="origins")

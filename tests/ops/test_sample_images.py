@@ -1,20 +1,42 @@
 """sample_images: every byte becomes the nearest float to byte / 255, at the right pixel."""
 
-import pytest
+import math
+
 import torch
-from cases import CASES
+from case_tools import Operation, as_case, numbers, with_gaps
 from proofs import (
-    assert_as_accurate,
-    assert_checks_devices,
-    assert_checks_types_and_shapes,
-    assert_opcheck,
+    BOTH,
     assert_rejected,
 )
 
-from nerf.ops import native, reference
+from nerf.ops import native
 
 NAME = "sample_images"
-BOTH = pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
+
+
+def _pixels(rays: int = 20, channels: int = 3, shape: tuple[int, int, int] = (2, 5, 7)) -> tuple:
+    count = math.prod(shape)
+    images = (256 * numbers(*shape, channels, seed=12)).to(torch.uint8)
+    indices = (count * numbers(rays, seed=13)).long()
+    indices[:2] = torch.tensor([0, count - 1])[:rays]
+    return images, indices
+
+
+OPERATIONS = {
+    NAME: Operation(
+        {
+            "typical": as_case(_pixels),
+            "empty": as_case(_pixels, rays=0),
+            "one_pixel": as_case(_pixels, shape=(1, 1, 1), rays=1),
+            "non_contiguous": with_gaps(as_case(_pixels)),
+            **{f"channels_{c}": as_case(_pixels, channels=c) for c in (1, 3, 4)},
+        },
+        no_derivative="bytes have no derivative",
+        sizes=("images", "pixel_indices"),
+        opcheck=("typical", "empty", "non_contiguous", "channels_4"),
+    ),
+}
+CASES = {name: known.cases for name, known in OPERATIONS.items()}
 
 
 @BOTH
@@ -47,11 +69,6 @@ def test_pixels_may_repeat_in_any_order(ops, device):
     assert torch.equal(ops.sample_images(images, picked), everything[picked])
 
 
-@pytest.mark.parametrize("case", CASES[NAME])
-def test_native_is_as_accurate_as_the_reference(case, device):
-    assert_as_accurate(NAME, CASES[NAME][case](torch.float32, device))
-
-
 def test_an_index_outside_the_images_reads_not_a_number(device):
     """The GPU cannot raise without a wait, so a wrong index has to show in the loss."""
     images, _ = CASES[NAME]["typical"](torch.float32, device)
@@ -59,16 +76,6 @@ def test_an_index_outside_the_images_reads_not_a_number(device):
     assert colors.isnan().all(-1).tolist() == [False, True, False, True, True, True]
 
 
-@pytest.mark.parametrize("case", ["typical", "empty", "non_contiguous", "channels_4"])
-def test_opcheck(case, device):
-    assert_opcheck(NAME, CASES[NAME][case](torch.float32, device))
-
-
 def test_bad_arguments_are_named():
     arguments = CASES[NAME]["typical"](torch.float32, "cpu")
-    assert_checks_types_and_shapes(NAME, arguments)
     assert_rejected(NAME, arguments, "images", arguments[0].float(), "expected uint8")
-
-
-def test_arguments_on_another_device_are_named(cuda):
-    assert_checks_devices(NAME, CASES[NAME]["typical"](torch.float32, cuda), first="images")
