@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent
 WALKS = ("camera_rays", "march", "march_visible", "render_rays")  # files that make rays or walk along them
-PLAIN_WALKS = "plain_walks"  # those of the plain ones, in one file
+PORTABLE_WALKS = "portable_walks"  # those of the portable ones, in one file
 LIBRARY = ROOT.parent / "nerf" / "ops" / "libnerf.so"
 STAMP = re.compile(rb"nerf-build-stamp:(\w+) cuda=([\w ]*)\0")
 
@@ -111,7 +111,7 @@ def _find_ninja() -> list[str]:
 
 def _joined(path: Path, parts: list[Path]) -> Path:
     """A file that includes others: compilers take longer over the headers than over what stands below them."""
-    text = "".join(f'#include "{part}"\n' for part in sorted(parts))
+    text = "".join(f'#include "{part}"\n' for part in parts)
     if not path.is_file() or path.read_text() != text:  # or ninja would compile it each time
         path.write_text(text)
     return path
@@ -119,13 +119,28 @@ def _joined(path: Path, parts: list[Path]) -> Path:
 
 def _sources(folder: Path, with_cuda: bool) -> list[Path]:
     """What is compiled, some of it joined in the folder."""
-    sources = [ROOT / "library.cpp", *ROOT.glob("cpu/*.cpp"), _joined(folder / "ops.cpp", [*ROOT.glob("ops/*.cpp")])]
+    sources = [ROOT / "library.cpp", *ROOT.glob("cpu/*.cpp"), *portable_sources(folder, ".cpp")]
+    sources.append(_joined(folder / "ops.cpp", sorted(ROOT.glob("ops/*.cpp"))))
     if with_cuda:
-        plain = {path: path.stem in WALKS for path in ROOT.glob("cuda_plain/*.cu")}
-        walks = _joined(folder / f"{PLAIN_WALKS}.cu", [path for path, is_walk in plain.items() if is_walk])
-        others = _joined(folder / "plain.cu", [path for path, is_walk in plain.items() if not is_walk])
-        sources += [*ROOT.glob("cuda/*.cu"), walks, others]
+        sources += [*ROOT.glob("cuda/*.cu"), *portable_sources(folder, ".cu")]
     return sorted(sources)
+
+
+def portable_sources(folder: Path, suffix: str) -> list[Path]:
+    """Files in the folder that make code of portable/*.h: for the CPU (.cpp), or for CUDA (.cu).
+
+    A device calls the portable body of an operation for which it has no file of its own. CUDA has the other bodies too.
+    """
+    sources, define, device = [], ROOT / "portable" / "define", {".cpp": "cpu", ".cu": "cuda"}[suffix]
+    for name in ("portable", PORTABLE_WALKS):
+        bodies = [path for path in sorted(ROOT.glob("portable/*.h")) if (path.stem in WALKS) == (name != "portable")]
+        fast = [path for path in bodies if (ROOT / device / f"{path.stem}{suffix}").is_file()]
+        alone = [path for path in bodies if path not in fast]
+        parts = [define / f"{device}.h", *alone]
+        if device == "cuda":
+            parts = [define / "cuda_plain.h", *fast, *parts]
+        sources.append(_joined(folder / f"{name}{suffix}", parts))
+    return sources
 
 
 def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> str:
@@ -156,7 +171,7 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
     for source in _sources(folder, nvcc is not None):
         objects.append(f"{folder}/{source.parent.name}_{source.name}.o")
         lines.append(f"build {objects[-1]}: {'nvcc' if source.suffix == '.cu' else 'cxx'} {source}")
-        if source.stem in (*WALKS, PLAIN_WALKS):  # every backend makes the same samples to the last bit
+        if source.stem in (*WALKS, PORTABLE_WALKS):  # every backend makes the same samples to the last bit
             lines.append(f"  flags = {'--fmad=false' if source.suffix == '.cu' else '-ffp-contract=off'}")
         if source.name == "library.cpp":
             lines.append(f"  flags = '-DNERF_BUILD_STAMP=\"{stamp.sources} cuda={stamp.cuda}\"'")

@@ -1,16 +1,16 @@
 // The torch side that all operations share: argument checks that name the argument, what was found and what is expected;
-// allocation; the dispatch over the dtype; the device to call.
+// allocation; the dispatch over the dtype.
 #pragma once
 
-#include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
-
-#include "kernels.h"
 
 namespace nerf {
 
@@ -117,43 +117,5 @@ void with_scalar(const Tensor& t, const Body& body) {
   if (t.scalar_type() == ScalarType::Float) body(float());
   else body(double());
 }
-
-// The stream that PyTorch works on. Defined in ops/stream.cpp.
-Stream current_stream(const Tensor& t);
-
-// Within this scope, and on this thread, operations on CUDA tensors call the plain kernels.
-class PlainScope {
- public:
-  PlainScope() : outer_(active_) { active_ = true; }
-  ~PlainScope() { active_ = outer_; }
-  PlainScope(const PlainScope&) = delete;
-  PlainScope& operator=(const PlainScope&) = delete;
-  static bool active() { return active_; }
-
- private:
-  inline static thread_local bool active_ = false;
-  bool outer_;
-};
-
-// Plain<&operation>::call: the same operation with the plain kernels.
-template <auto kOperation>
-struct Plain;
-template <class Result, class... Args, Result (*kOperation)(Args...)>
-struct Plain<kOperation> {
-  static Result call(Args... args) {
-    const PlainScope scope;
-    return kOperation(args...);
-  }
-};
-
-// Calls nerf::cpu::function, nerf::cuda::function or nerf::cuda_plain::function by the device of the tensor and the scope.
-#ifdef NERF_WITH_CUDA
-#define NERF_CALL(tensor, function, ...)                                              \
-  (!(tensor).is_cuda()    ? cpu::function(__VA_ARGS__, Stream())                      \
-   : PlainScope::active() ? cuda_plain::function(__VA_ARGS__, current_stream(tensor)) \
-                          : cuda::function(__VA_ARGS__, current_stream(tensor)))
-#else
-#define NERF_CALL(tensor, function, ...) cpu::function(__VA_ARGS__, Stream())
-#endif
 
 }  // namespace nerf

@@ -1,9 +1,9 @@
 // adam_step on the CPU: row by row, so that a row without any gradient costs one look and another one vector arithmetic.
+#include "../portable/adam.h"
+
 #include <cstring>
 #include <type_traits>
 #include <vector>
-
-#include "parallel.h"
 
 namespace nerf::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // interpolate_cells on the CPU: one point at a time, with loops over the features that fill vector registers.
-#include "parallel.h"
+#include "../portable/cells.h"
 
 namespace nerf::cpu {
 namespace {

@@ -1,30 +1,25 @@
 // composite_rays on the CPU: one ray at a time. What belongs to no ray lies behind the last one and is cleared here.
-#include <algorithm>
-#include <type_traits>
+#include "../portable/composite.h"
 
-#include "parallel.h"
+#include <algorithm>
+
+#include "../math/channels.h"
 
 namespace nerf::cpu {
 namespace {
 
-// body(arguments, ray) for every ray. The channel counts of colours and of common features are constants there: rows of
-// known length are vectors without a loop.
+// body(arguments, ray) for every ray. The channel counts of colours and of features are constants there: rows of known
+// length are vectors without a loop.
 template <class T, class Body>
 void for_rays(const CompositeArgs<T>& a, const Body& body) {
   const auto run = [&](auto channels) {
     parallel_for(a.num_rays, 64, [&](int64_t r) {
       CompositeArgs<T> known = a;
-      if (channels.value > 0) known.channels = channels.value;
+      known.channels = channels;
       body(known, r);
     });
   };
-  switch (a.channels) {
-    case 3: return run(std::integral_constant<int, 3>());
-    case 12: return run(std::integral_constant<int, 12>());
-    case 16: return run(std::integral_constant<int, 16>());
-    case 28: return run(std::integral_constant<int, 28>());
-    default: return run(std::integral_constant<int, 0>());
-  }
+  with_channels<3>(FastChannels(), a.channels, run, [&] { run(a.channels); });
 }
 
 }  // namespace

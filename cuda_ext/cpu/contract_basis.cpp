@@ -1,7 +1,7 @@
 // contract_basis on the CPU, with loops of constant length for the spherical harmonics of each degree.
-#include <type_traits>
+#include "../portable/contract_basis.h"
 
-#include "parallel.h"
+#include <type_traits>
 
 namespace nerf::cpu {
 namespace {

@@ -1,9 +1,9 @@
 // index_add on the CPU, without atomics: each core owns a part of dst, a range of columns where slices are long, else
 // a range of target rows, and adds to it in the order of the rows. So the sums do not depend on the number of cores.
+#include "../portable/index_add.h"
+
 #include <stdexcept>
 #include <string>
-
-#include "parallel.h"
 
 namespace nerf::cpu {
 namespace {

@@ -1,12 +1,13 @@
 // What comes before and after the walk of the marching operations on the CPU.
 #pragma once
 
-#include "parallel.h"
+#include "../math/march.h"
+#include "device.h"
 
 namespace nerf::cpu {
 
 template <class T>
-void pack_occupancy(const MarchArgs<T>& a) {
+void pack_occupancy(const MarchArgs<T>& a, Stream) {
   const OccupancyWords occupancy = a.occupancy();
   parallel_for(occupancy.count(), 256, [&](int64_t i) {
     const int64_t z = i % occupancy.size(2), y = i / occupancy.size(2) % occupancy.size(1);
@@ -16,7 +17,7 @@ void pack_occupancy(const MarchArgs<T>& a) {
 
 // Counts to offsets. Rays from the first that does not fit the capacity on are dropped and counted.
 template <class T>
-void counts_to_offsets(const MarchArgs<T>& a) {
+void counts_to_offsets(const MarchArgs<T>& a, Stream) {
   a.ray_offsets[0] = 0;
   bool full = false;
   for (int64_t r = 0; r < a.num_rays; ++r) {

@@ -1,13 +1,13 @@
 // march_visible on the CPU: one walk, since looking at density costs most; what it finds waits until the offsets are known.
-#include "march_offsets.h"
+#include "../portable/march_visible.h"
 
 namespace nerf::cpu {
 
 constexpr int64_t kBlock = 64;  // rays
 
 template <class T>
-void march_visible_count(const MarchVisibleArgs<T>& a, Stream) {
-  pack_occupancy(a);
+void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
+  pack_occupancy(a, stream);
   a.found->resize((a.num_rays + kBlock - 1) / kBlock);
   parallel_for(int64_t(a.found->size()), 1, [&](int64_t block) {
     std::vector<T>& found = (*a.found)[block];
@@ -17,7 +17,7 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream) {
       a.ray_offsets[r + 1] = int64_t(found.size() - before);
     }
   });
-  counts_to_offsets(a);
+  counts_to_offsets(a, stream);
 }
 
 template <class T>

@@ -1,6 +1,6 @@
 // sample_images on the CPU. Nearly every pixel of a batch is a wait for memory, so those of the rays to come are asked for
 // ahead.
-#include "parallel.h"
+#include "../portable/sample_images.h"
 
 namespace nerf::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // total_variation_grad on the CPU: inside the grid a vertex at a time, so that places are counted once and the compiler
 // makes vectors of its channels; at the border, where neighbours are missing, value by value.
-#include "parallel.h"
+#include "../portable/total_variation.h"
 
 namespace nerf::cpu {
 namespace {

@@ -1,9 +1,11 @@
 // interpolate_trilinear on the CPU. The channel loops have a constant length where the channel count is a common one, and
 // the corners are written out, so that the compiler keeps a whole row in vector registers.
+#include "../portable/trilinear.h"
+
 #include <algorithm>
 #include <vector>
 
-#include "parallel.h"
+#include "../math/channels.h"
 
 namespace nerf::cpu {
 namespace {
@@ -12,15 +14,10 @@ constexpr int64_t kAnyChannels = 0;
 constexpr int64_t kAhead = 8;  // points between asking for the rows of one and adding to them
 constexpr int64_t kCacheLine = 64;
 
+// Density has one channel.
 template <class Body>
-void with_channels(int64_t channels, const Body& body) {
-  switch (channels) {
-    case 1: return body(std::integral_constant<int64_t, 1>());
-    case 4: return body(std::integral_constant<int64_t, 4>());
-    case 12: return body(std::integral_constant<int64_t, 12>());
-    case 28: return body(std::integral_constant<int64_t, 28>());
-    default: return body(std::integral_constant<int64_t, kAnyChannels>());
-  }
+void with_row(int64_t channels, const Body& body) {
+  with_channels<1>(FastChannels(), channels, body, [&] { body(std::integral_constant<int, kAnyChannels>()); });
 }
 
 // One point: the weighted sum of its corners' rows.
@@ -74,7 +71,7 @@ void ask_for_rows(const TrilinearArgs<T>& a, int64_t n) {
 
 template <class T>
 void trilinear(const TrilinearArgs<T>& a, Stream) {
-  with_channels(a.channels, [&](auto constant) {
+  with_row(a.channels, [&](auto constant) {
     parallel_for(a.num_points, 512, [&](int64_t n) { gather<T, decltype(constant)::value>(a, n); });
   });
 }
@@ -99,7 +96,7 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
   first_x[0] = 0;
   for (int64_t x = 0, slab = 1, sum = 0; x < a.vertices[0] && slab < num_slabs; sum += points_at[x++])
     if (sum >= a.num_points * slab / num_slabs) first_x[slab++] = x;
-  with_channels(a.channels, [&](auto constant) {
+  with_row(a.channels, [&](auto constant) {
     parallel_for(num_slabs, 1, [&](int64_t slab) {
       const auto meets = [&](int64_t n) { return x_of[n] + 1 >= first_x[slab] && x_of[n] < first_x[slab + 1]; };
       for (int64_t n = 0; n < a.num_points; ++n) {

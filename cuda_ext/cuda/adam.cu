@@ -2,6 +2,8 @@
 // computes the scales. Each thread first reads the gradients of a few packs, all on their way together; where one is
 // zero nothing else of its pack is touched. Rows of other lengths, and C = 1 with rows, go value by value in the same
 // way.
+#include "../math/channels.h"
+#include "../portable/adam.h"
 #include "pack.cuh"
 
 namespace nerf::cuda {
@@ -54,11 +56,11 @@ void launch_adam(const AdamArgs<T>& a, Stream stream) {
   auto kernel = adam_kernel<T, kSize, 0>;
   // What fields have. Nobody trains in double, and every kernel takes the compiler seconds.
   if constexpr (sizeof(T) == 4) {
-    if (packs == 1) kernel = adam_kernel<T, kSize, 1>;
-    if constexpr (kSize > 1) {
-      if (packs == 3) kernel = adam_kernel<T, kSize, 3>;
-      if (packs == 4) kernel = adam_kernel<T, kSize, 4>;
-      if (packs == 7) kernel = adam_kernel<T, kSize, 7>;
+    if constexpr (kSize == 1) {
+      if (packs == 1) kernel = adam_kernel<T, kSize, 1>;
+    } else {
+      const auto known = [&](auto channels) { kernel = adam_kernel<T, kSize, channels.value / kSize>; };
+      with_channels<4, 16>(CommonChannels(), a.channels, known, [] {});
     }
   }
   const int64_t needed = (a.num_rows * packs + kAhead - 1) / kAhead;

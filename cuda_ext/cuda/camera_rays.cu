@@ -1,5 +1,6 @@
 // camera_rays on CUDA: one thread per ray, since a batch has few pixels. The rays of a warp are rows of three numbers side
 // by side, which it writes together: 32 numbers next to each other at a time.
+#include "../portable/camera_rays.h"
 #include "launch.cuh"
 
 namespace nerf::cuda {

@@ -1,5 +1,6 @@
 // What memory can do at best with random addresses: the ceilings that the benchmark holds our kernels against. Addresses
 // come from a hash, so that no index has to be read.
+#include "ceilings.h"
 #include "float4.cuh"
 #include "launch.cuh"
 

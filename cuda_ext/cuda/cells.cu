@@ -11,6 +11,7 @@
 // Forward: a thread per pack of a point, with eight loads on the way. Backward for feats alone: it writes eight times
 // what it reads, so blocks follow the order of what they write. Backward for both: one pass, a warp per point, whose lanes
 // sum the point's gradient by shuffles, without atomics.
+#include "../portable/cells.h"
 #include "pack.cuh"
 
 namespace nerf::cuda {

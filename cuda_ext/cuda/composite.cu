@@ -9,6 +9,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "../math/channels.h"
+#include "../portable/composite.h"
 #include "composite_rows.cuh"
 
 namespace nerf::cuda {
@@ -27,7 +29,7 @@ constexpr int kManyBlocks = 24;
 template <int kGroup>
 constexpr int kLeastBlocks = kGroup < 32 ? 16 : 1;
 template <int kChannels, int kGroup>
-constexpr int kLeastBlocksBackward = kGroup < 32 && kChannels <= 4 ? kManyBlocks : 1;
+constexpr int kLeastBlocksBackward = kGroup < 32 && kChannels >= 0 && kChannels <= 4 ? kManyBlocks : 1;
 
 __device__ float exponential(float x) { return expf(x); }
 __device__ double exponential(double x) { return exp(x); }
@@ -88,8 +90,8 @@ __device__ void composite_by_lanes(const CompositeArgs<T>& a, T opaque, int64_t 
     for (int c = 0; c < S::kSize; ++c)
       for (int distance = S::kLanes; distance < kGroup; distance *= 2)
         sum[e].v[c] += __shfl_xor_sync(kAllLanes, sum[e].v[c], distance);
-    if (there && lane < S::kLanes && lane + e < S::kPacks)
-      store(a.out_values + r * kChannels + (lane + e) * S::kSize, sum[e]);
+    if (there && lane < S::kLanes && lane + e < S::packs(a))
+      store(a.out_values + r * S::channels(a) + (lane + e) * S::kSize, sum[e]);
   }
   if (there && lane == 0) a.opacity[r] = opacity, a.depth[r] = depth;
 }
@@ -118,8 +120,8 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
   Pack<T, S::kSize> grad_out[S::kEach + 1] = {};  // this lane's packs of a row
 #pragma unroll
   for (int e = 0; e < S::kEach; ++e)
-    if (there && lane % S::kLanes + e < S::kPacks)
-      grad_out[e] = load<S::kSize>(a.grad_out_values + r * kChannels + (lane % S::kLanes + e) * S::kSize);
+    if (there && lane % S::kLanes + e < S::packs(a))
+      grad_out[e] = load<S::kSize>(a.grad_out_values + r * S::channels(a) + (lane % S::kLanes + e) * S::kSize);
   const T grad_opacity = there ? a.grad_opacity[r] : T(0), grad_depth = there ? a.grad_depth[r] : T(0);
 
   // Where the samples that count end, and the optical depth up to there. All do if the last one does.
@@ -157,7 +159,7 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
   if (counted < end) {
     next = read(counted);
     clear_packs<1>(a.grad_density, counted + lane, end, kGroup);
-    clear_packs<S::kSize>(a.grad_values, int64_t(counted) * S::kPacks + lane, int64_t(end) * S::kPacks, kGroup);
+    clear_packs<S::kSize>(a.grad_values, int64_t(counted) * S::packs(a) + lane, int64_t(end) * S::packs(a), kGroup);
   }
 
   // From the back, in rounds that end where the counted samples end.
@@ -195,10 +197,10 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
 #pragma unroll
       for (int e = 0; e < S::kEach; ++e) {
         const int p = lane % S::kLanes + e;
-        if (row < begin || p >= S::kPacks) continue;
+        if (row < begin || p >= S::packs(a)) continue;
         Pack<T, S::kSize> grad;
         for (int c = 0; c < S::kSize; ++c) grad.v[c] = share * grad_out[e].v[c];
-        store(a.grad_values + int64_t(row) * kChannels + p * S::kSize, grad);
+        store(a.grad_values + int64_t(row) * S::channels(a) + p * S::kSize, grad);
       }
     }
     after += __shfl_sync(kAllLanes, weight_from, 0, kGroup);
@@ -215,23 +217,21 @@ __global__ void __launch_bounds__(kBlock, kLeastBlocksBackward<kChannels, kGroup
   const int64_t owned = a.ray_offsets[a.num_rays];
   composite_backward_by_lanes<T, kChannels, kGroup>(a, thread / kGroup, thread % kGroup);
   clear_packs<1>(a.grad_density, owned + thread, a.num_samples, threads);
-  clear_packs<S::kSize>(a.grad_values, owned * S::kPacks + thread, a.num_samples * S::kPacks, threads);
+  clear_packs<S::kSize>(a.grad_values, owned * S::packs(a) + thread, a.num_samples * S::packs(a), threads);
 }
 
-// body(constant) with the channel count where it has a kernel of its own, else plain(): density looked at alone, colours,
-// features.
-template <class Body, class Plain>
-void with_channels(int64_t channels, const Body& body, const Plain& plain) {
-  switch (channels) {
-    case 0: return body(std::integral_constant<int, 0>());
-    case 3: return body(std::integral_constant<int, 3>());
-    case 4: return body(std::integral_constant<int, 4>());
-    case 8: return body(std::integral_constant<int, 8>());
-    case 12: return body(std::integral_constant<int, 12>());
-    case 16: return body(std::integral_constant<int, 16>());
-    case 28: return body(std::integral_constant<int, 28>());
-    default: return plain();
-  }
+constexpr int kUpTo32 = -32;  // channels, more than 16: see Sharing
+
+// body(constant) with the channel count, or kUpTo32, if it has a kernel, else plain(). Beside the features there are 0, where
+// density is looked at alone, and 3, colours.
+template <class T, class Body, class Plain>
+void with_row(const CompositeArgs<T>& a, const Body& body, const Plain& plain) {
+  with_channels<0, 3, 4, 8, 16>(CommonChannels(), a.channels, body, [&] {
+    if constexpr (sizeof(T) == 4) {
+      if (is_fast(FastChannels(), a.channels)) return body(std::integral_constant<int, kUpTo32>());
+    }
+    plain();
+  });
 }
 
 // Packs start at whole 16 bytes where the arrays do; other arrays, and more samples than 32 bits count, go to the plain
@@ -265,7 +265,7 @@ void composite(const CompositeArgs<T>& a, Stream stream) {
       launch<kBlock>(kernel, threads, "composite_rays", stream, a, T(1) - std::log(a.min_transmittance));
     });
   };
-  with_channels(a.channels, fast, [&] { cuda_plain::composite(a, stream); });
+  with_row(a, fast, [&] { cuda_plain::composite(a, stream); });
 }
 
 template <class T>
@@ -277,7 +277,7 @@ void composite_backward(const CompositeArgs<T>& a, Stream stream) {
       launch<kBlock>(kernel, threads, "composite_rays_backward", stream, a);
     });
   };
-  with_channels(a.channels, fast, [&] { cuda_plain::composite_backward(a, stream); });
+  with_row(a, fast, [&] { cuda_plain::composite_backward(a, stream); });
 }
 
 NERF_INSTANTIATE(composite, CompositeArgs)

@@ -17,17 +17,22 @@ constexpr int power_of_two_from(int n) {
   return power;
 }
 
-// How a group shares the rows of its samples: kLanes lanes read one row, kGroup / kLanes rows at a time, kLanes times.
+// How a group shares the rows of its samples: kLanes lanes read one row, kGroup / kLanes rows at a time, kLanes times. A
+// negative kChannels: a number of them that is known at run time only, and makes up to -kChannels / kSize whole packs.
 template <class T, int kChannels, int kLanesOfRay>
 struct Sharing {
   static constexpr int kGroup = kLanesOfRay;
-  static constexpr bool kWhole = kChannels > 0 && kChannels % kPackSize<T> == 0;
-  static constexpr int kSize = kWhole ? kPackSize<T> : 1, kPacks = kChannels / kSize;
-  static constexpr int kLanes = kWhole ? power_of_two_from(kPacks) : 1;
-  static constexpr int kEach = kWhole ? 1 : kPacks;  // packs of a row for each of its lanes
+  static constexpr int kMost = kChannels < 0 ? -kChannels : kChannels;
+  static constexpr bool kWhole = kMost > 0 && kMost % kPackSize<T> == 0;
+  static constexpr int kSize = kWhole ? kPackSize<T> : 1;
+  static constexpr int kLanes = kWhole ? power_of_two_from(kMost / kSize) : 1;
+  static constexpr int kEach = kWhole ? 1 : kMost;  // packs of a row for each of its lanes
   static constexpr int kRows = kGroup / kLanes;
   static_assert(kRows > 0, "a row has more packs than there are lanes");
   static constexpr bool kAhead = kLanes * kEach <= 4;  // few registers: the next round is read during this one
+
+  static __device__ int channels(const CompositeArgs<T>& a) { return kChannels < 0 ? int(a.channels) : kMost; }
+  static __device__ int packs(const CompositeArgs<T>& a) { return int(unsigned(channels(a)) / kSize); }  // of a row
 };
 
 // What a lane reads of a group's samples: the numbers of its own, and its pack of each turn's row. All of it is on its way
@@ -49,15 +54,15 @@ struct Round {
     if constexpr (kBackward) weight = mine ? a.weights[i] : T(0), grad_weight = mine ? a.grad_weights[i] : T(0);
     else density = mine ? a.density[i] : T(0);
     const int sample = first + lane / S::kLanes;  // of the first turn
-    const T* row = a.values + int64_t(sample) * kChannels + lane % S::kLanes * S::kSize;
-    const bool reads = S::kLanes == 1 || lane % S::kLanes < S::kPacks;
+    const T* row = a.values + int64_t(sample) * S::channels(a) + lane % S::kLanes * S::kSize;
+    const bool reads = S::kLanes == 1 || lane % S::kLanes < S::packs(a);
 #pragma unroll
     for (int turn = 0; turn < S::kLanes; ++turn) {
       const bool there = reads && on_ray(sample + turn * S::kRows);
 #pragma unroll
       for (int e = 0; e < S::kEach; ++e) {
         packs[turn][e] = {};
-        if (there) packs[turn][e] = load<S::kSize>(row + turn * S::kRows * kChannels + e * S::kSize);
+        if (there) packs[turn][e] = load<S::kSize>(row + turn * S::kRows * S::channels(a) + e * S::kSize);
       }
     }
   }

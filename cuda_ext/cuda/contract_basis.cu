@@ -6,6 +6,7 @@
 // rows of its 32 samples as one run of packs, and turns them in shared memory, where a warp waits for nobody but itself.
 #include <type_traits>
 
+#include "../portable/contract_basis.h"
 #include "pack.cuh"
 
 namespace nerf::cuda {

@@ -1,6 +1,7 @@
 // distortion_loss on CUDA: one warp per ray, or eight lanes where rays are many and short, and a lane per sample, so that
 // loads are consecutive and most rays take one or two rounds. The weight passed so far and the reach are two scans over
 // lanes, one fed by the other. All lanes of a warp go round until the last of its rays has ended.
+#include "../portable/distortion.h"
 #include "launch.cuh"
 #include "warp.cuh"
 

@@ -5,6 +5,7 @@
 // - own, several wide rows per target: a block owns a piece of one target row, finds the rows that go there by
 //   walking the index, and sums them in registers, in their order. Src is read once, dst read and written once.
 // - bins, many rows onto few numbers: a block adds its share of src into shared memory, then that to dst.
+#include "../portable/index_add.h"
 #include "pack.cuh"
 
 namespace nerf::cuda {

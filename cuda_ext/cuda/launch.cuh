@@ -6,7 +6,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "../kernels.h"
+#include "../math/place.h"
+#include "../stream.h"
 
 namespace nerf::cuda {
 
@@ -48,18 +49,6 @@ template <class Body>
 __global__ void __launch_bounds__(kThreads) for_each_kernel(int64_t count, Body body) {
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i < count) body(i);
-}
-
-// Row and column of value i in a table. Nearly always 32 bits suffice, whose division takes a fraction of the time.
-struct Place {
-  int64_t row;
-  unsigned column;
-};
-
-__device__ inline Place place(int64_t i, int64_t columns) {
-  const unsigned width = unsigned(columns);
-  if (i <= UINT32_MAX) return {unsigned(i) / width, unsigned(i) % width};
-  return {i / columns, unsigned(i % columns)};
 }
 
 // Launches kernel(args...) with enough blocks of kBlock threads for count threads. Nothing to do means no launch.

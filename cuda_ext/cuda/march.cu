@@ -2,7 +2,7 @@
 //
 // Walking is a chain of dependent reads and a batch has few rays, so each ray is cut into 32 pieces, walked by the lanes of
 // one warp. The lattice point k needs no knowledge of those before it.
-#include "march_offsets.cuh"
+#include "../portable/march.h"
 
 namespace nerf::cuda {
 namespace {
@@ -42,16 +42,8 @@ void march_fill(const MarchArgs<T>& a, Stream stream) {
   for_each(32 * a.num_rays, "march_rays: fill", stream, [a] __device__(int64_t thread) {
     const int64_t r = thread / 32;
     const LatticeRay<T> ray = a.ray(r);
-    int64_t i = a.ray_offsets[r] + a.piece_starts[thread];
-    on_piece(ray, int(thread % 32), [&](T begin, T end) {
-      return walk_ray(ray, a.occupancy(), begin, end, a.ray_offsets[r + 1] - i, [&](T k) {
-        a.ray_indices[i] = r;
-        a.t_starts[i] = ray.t(k);
-        a.t_ends[i] = ray.t(k + T(1));
-        ++i;
-        return true;
-      });
-    });
+    const int64_t first = a.ray_offsets[r] + a.piece_starts[thread];
+    on_piece(ray, int(thread % 32), [&](T begin, T end) { fill_samples(a, r, ray, begin, end, first); });
   });
 }
 

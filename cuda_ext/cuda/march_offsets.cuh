@@ -1,6 +1,7 @@
 // What comes before and after the walk of march_rays on CUDA, for the fast and the plain walk.
 #pragma once
 
+#include "../math/march.h"
 #include "launch.cuh"
 #include "warp.cuh"
 
@@ -122,16 +123,6 @@ void counts_to_offsets(const MarchArgs<T>& a, Stream stream) {
   if (blocks > 1) totals_kernel<<<blocks, kScanThreads, 0, queue>>>(a.num_rays, a.ray_offsets, a.totals);
   offsets_kernel<<<blocks, kScanThreads, 0, queue>>>(a.num_rays, a.capacity, a.totals, a.ray_offsets, a.overflow);
   check(cudaGetLastError(), "march_rays: offsets");
-}
-
-// By thread i of so many: the rows behind those of the last ray become index 0, length 0.
-template <class T>
-__device__ void clear_rows_of_no_ray(const MarchVisibleArgs<T>& a, int64_t i, int64_t threads) {
-  for (int64_t row = a.ray_offsets[a.num_rays] + i; row < a.capacity; row += threads) {
-    a.ray_indices[row] = 0;
-    a.t_starts[row] = a.t_ends[row] = T(0);
-    for (int axis = 0; axis < 3; ++axis) a.coords[3 * row + axis] = T(0);
-  }
 }
 
 }  // namespace nerf::cuda

@@ -4,6 +4,7 @@
 // The count notes which of 32 lattice points at a time a ray saw: their number / 32 in the upper half of a word, a bit for
 // each in the lower half. A surface takes one word or two, fog a few more; only a ray with more than kLooks of them is
 // walked twice.
+#include "../portable/march_visible.h"
 #include "march_visible.cuh"
 
 namespace nerf::cuda {

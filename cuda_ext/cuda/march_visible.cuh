@@ -3,6 +3,7 @@
 // point at a time. Reckoned in 32 bits, of which a GPU does several times as many.
 #pragma once
 
+#include "../math/march_visible.h"
 #include "march_offsets.cuh"
 #include "warp.cuh"
 

@@ -3,6 +3,9 @@
 
 #include <cuda_bf16.h>
 
+#include <cstring>
+
+#include "../math/bfloat16.h"
 #include "float4.cuh"
 #include "launch.cuh"
 

@@ -2,8 +2,8 @@
 // other, side by side (march_visible.cuh). The lanes share the corners of a cell: lane 4k + q holds the sums of corner k
 // and of every fourth pack of four channels from q on. What the visible samples of a cell give a corner is added up before
 // its row is read, the corners at the end of the pixel.
-#include <type_traits>
-
+#include "../math/channels.h"
+#include "../portable/render_rays.h"
 #include "march_visible.cuh"
 #include "pack.cuh"
 
@@ -15,27 +15,29 @@ constexpr int kPixels = 4;  // of a warp
 // Pixels differ in what they take, and a block ends with its slowest warp: small blocks, as many as 64 registers allow.
 constexpr int kWarps = 2, kBlocks = 16;
 
-// What a pixel composites from its visible samples: this lane's corner and channels of it.
+// What a pixel composites from its visible samples: this lane's corner and channels of it. kPacks: packs per row; 0: 5 to 8,
+// known at run time only.
 template <class T, int kPacks>
 struct Composited {
-  static constexpr int kRounds = (kPacks + kWide - 1) / kWide;
+  static constexpr int kRounds = kPacks ? (kPacks + kWide - 1) / kWide : 2;
   using Row = Pack<T, kWide>;
 
   const Row* grid;  // of this lane's corner and channels, were the lowest corner vertex 0
-  int first_pack;
+  int first_pack, packs;
   Row sum[kRounds] = {};
 
-  __device__ Composited(const RenderRaysArgs<T>& a, int lane) : first_pack(lane % kWide) {
+  __device__ Composited(const RenderRaysArgs<T>& a, int lane)
+      : first_pack(lane % kWide), packs(kPacks ? kPacks : int(a.channels / kWide)) {
     const int corner = lane / kWide;
     const int64_t* n = a.density.vertices;
     const int64_t row = ((corner >> 2) * n[1] + (corner >> 1 & 1)) * n[2] + (corner & 1);
-    grid = reinterpret_cast<const Row*>(a.values_grid) + row * kPacks + first_pack;
+    grid = reinterpret_cast<const Row*>(a.values_grid) + row * packs + first_pack;
   }
 
   __device__ void read(int row, Row values[kRounds]) const {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round)
-      if (kWide * round + first_pack < kPacks) values[round] = grid[int64_t(row) * kPacks + kWide * round];
+      if (kWide * round + first_pack < packs) values[round] = grid[int64_t(row) * packs + kWide * round];
   }
 
   __device__ void add(T weight, const Row values[kRounds]) {
@@ -55,7 +57,7 @@ struct Composited {
         for (int distance = kWide; distance < 32; distance *= 2)
           sum[round].v[c] += __shfl_xor_sync(kAllLanes, sum[round].v[c], distance);
       }
-      if (lane < kWide && kWide * round + first_pack < kPacks)
+      if (lane < kWide && kWide * round + first_pack < packs)
         reinterpret_cast<Row*>(values)[kWide * round + first_pack] = sum[round];
     }
   }
@@ -65,7 +67,7 @@ struct Composited {
 template <class T>
 using SharedWeights = T[8][33];
 
-// kPacks: packs per row; S: rays per pixel.
+// kPacks: as in Composited; S: rays per pixel.
 template <class T, int kPacks, int S>
 __device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const PixelRay<T>& of_pixel, int64_t p, int lane,
                                      SharedWeights<T>& weights) {
@@ -112,7 +114,7 @@ __device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const PixelRay<
   opacity = warp_sum<S>(opacity);
   depth = warp_sum<S>(depth);
   if (lane < S) a.opacity[p * S + lane] = opacity, a.depth[p * S + lane] = depth;
-  composited.write(T(1) / T(S), lane, a.values + p * kPacks * kWide);
+  composited.write(T(1) / T(S), lane, a.values + p * composited.packs * kWide);
 }
 
 template <class T, int kPacks, int S>
@@ -141,30 +143,29 @@ template <class T, int kPacks>
 void render(const RenderRaysArgs<T>& a, Stream stream) {
   pack_occupancy(a, stream);
   find_clear(a, stream);
-  if constexpr (std::is_same_v<T, float>) {
-    if (a.rays_per_pixel == 2) return render_pixels<T, kPacks, 2>(a, stream);
-    if (a.rays_per_pixel == 4) return render_pixels<T, kPacks, 4>(a, stream);
-  }
+  if (a.rays_per_pixel == 2) return render_pixels<T, kPacks, 2>(a, stream);
+  if (a.rays_per_pixel == 4) return render_pixels<T, kPacks, 4>(a, stream);
   return render_pixels<T, kPacks, 1>(a, stream);
 }
 
 }  // namespace
 
-template <class T>
-void render_rays(const RenderRaysArgs<T>& a, Stream stream) {
-  const bool aligned = reinterpret_cast<uintptr_t>(a.values_grid) % (kWide * sizeof(T)) == 0 &&
-                       reinterpret_cast<uintptr_t>(a.values) % (kWide * sizeof(T)) == 0;
-  // Several rays are for pictures, which are float; in double they would be a third of the compiler's time.
-  const bool made = a.rays_per_pixel == 1 || std::is_same_v<T, float>;
-  switch (aligned && is_short(a) && made && a.channels % kWide == 0 ? a.channels / kWide : 0) {
-    case 1: return render<T, 1>(a, stream);
-    case 2: return render<T, 2>(a, stream);
-    case 3: return render<T, 3>(a, stream);
-    case 4: return render<T, 4>(a, stream);
-    default: return cuda_plain::render_rays(a, stream);
-  }
+// Pictures are float; in double these kernels would take half of the compiler's time.
+template <>
+void render_rays(const RenderRaysArgs<double>& a, Stream stream) {
+  cuda_plain::render_rays(a, stream);
 }
 
-NERF_INSTANTIATE(render_rays, RenderRaysArgs)
+template <>
+void render_rays(const RenderRaysArgs<float>& a, Stream stream) {
+  const bool aligned = is_pack_aligned(a.values_grid) && is_pack_aligned(a.values);
+  const auto plain = [&] { cuda_plain::render_rays(a, stream); };
+  if (!aligned || !is_short(a)) return plain();
+  const auto fast = [&](auto channels) {
+    constexpr int kPacks = decltype(channels)::value / kWide;
+    render<float, kPacks <= kWide ? kPacks : 0>(a, stream);
+  };
+  with_channels(FastChannels(), a.channels, fast, plain);
+}
 
 }  // namespace nerf::cuda

@@ -2,6 +2,7 @@
 // tile of 32 packs along z and eight y, and walks along x, so that of the six neighbours four were or will be read by the
 // same block and come from its cache. With one, which holds the few that training visits, threads follow the list; where
 // all gradients of a pack are zero nothing else of it is read. Other rows take the plain kernel.
+#include "../portable/total_variation.h"
 #include "pack.cuh"
 
 namespace nerf::cuda {

@@ -9,6 +9,8 @@
 // threads share a cell, one with the corners of even z, one with those of odd z. These lie beside each other in memory,
 // so that the two write to the same lines at once: where points are random, and sums are never kept, that is what
 // counts.
+#include "../math/channels.h"
+#include "../portable/trilinear.h"
 #include "float4.cuh"
 #include "launch.cuh"
 
@@ -78,7 +80,7 @@ __device__ Incoming<V> incoming(const TrilinearArgs<float>& a, int64_t n, int64_
 template <class V, int kWidth>
 __global__ void __launch_bounds__(kThreads, 3) scatter_runs_kernel(TrilinearArgs<float> a, int width) {
   if (kWidth) width = kWidth;
-  const Place place = cuda::place(int64_t(blockIdx.x) * kThreads + threadIdx.x, 2 * width);
+  const Place place = nerf::place(int64_t(blockIdx.x) * kThreads + threadIdx.x, 2 * width);
   const int64_t first = place.row * kRun, end = min2(first + kRun, a.num_points);
   if (first >= a.num_points) return;
   const int odd_z = place.column >= unsigned(width), piece = int(place.column) - odd_z * width;
@@ -136,9 +138,9 @@ template <>
 void trilinear(const TrilinearArgs<float>& a, Stream stream) {
   if (!has_whole_quads(a.channels, a.grid)) return cuda_plain::trilinear(a, stream);
   const int quads = int(a.channels / 4);
-  const auto kernel = quads == 7   ? gather_float4_kernel<7>
-                      : quads == 3 ? gather_float4_kernel<3>
-                                   : gather_float4_kernel<0>;
+  auto kernel = gather_float4_kernel<0>;
+  const auto known = [&](auto channels) { kernel = gather_float4_kernel<channels.value / 4>; };
+  with_channels(CommonChannels(), a.channels, known, [] {});
   launch(kernel, a.num_points * quads, "interpolate_trilinear", stream, a, quads);
 }
 
@@ -162,11 +164,8 @@ void trilinear_backward(const TrilinearArgs<float>& a, Stream stream) {
   }
   if (!has_whole_quads(a.channels, a.grad_grid) || !has_whole_quads(a.channels, a.grad_out))
     return a.channels == 1 ? scatter_runs<float, 1>(a, 1, stream) : scatter_runs<float, 0>(a, a.channels, stream);
-  switch (a.channels / 4) {
-    case 3: return scatter_runs<float4, 3>(a, 3, stream);
-    case 7: return scatter_runs<float4, 7>(a, 7, stream);
-    default: return scatter_runs<float4, 0>(a, a.channels / 4, stream);
-  }
+  const auto known = [&](auto channels) { scatter_runs<float4, channels.value / 4>(a, channels.value / 4, stream); };
+  with_channels(CommonChannels(), a.channels, known, [&] { scatter_runs<float4, 0>(a, a.channels / 4, stream); });
 }
 
 }  // namespace nerf::cuda

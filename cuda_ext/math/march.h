@@ -230,4 +230,16 @@ struct MarchArgs {
   }
 };
 
+// Fills the samples of ray r, which is `ray`, between two lattice points, from row i on.
+template <class T>
+HOST_DEVICE void fill_samples(const MarchArgs<T>& a, int64_t r, const LatticeRay<T>& ray, T k_begin, T k_end, int64_t i) {
+  walk_ray(ray, a.occupancy(), k_begin, k_end, a.ray_offsets[r + 1] - i, [&](T k) {
+    a.ray_indices[i] = r;
+    a.t_starts[i] = ray.t(k);
+    a.t_ends[i] = ray.t(k + T(1));
+    ++i;
+    return true;
+  });
+}
+
 }  // namespace nerf

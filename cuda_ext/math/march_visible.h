@@ -76,4 +76,14 @@ HOST_DEVICE void walk_visible(const MarchVisibleArgs<T>& a, const LatticeRay<T>&
   });
 }
 
+// By thread i of so many: the rows behind those of the last ray become index 0, length 0.
+template <class T>
+HOST_DEVICE void clear_rows_of_no_ray(const MarchVisibleArgs<T>& a, int64_t i, int64_t threads) {
+  for (int64_t row = a.ray_offsets[a.num_rays] + i; row < a.capacity; row += threads) {
+    a.ray_indices[row] = 0;
+    a.t_starts[row] = a.t_ends[row] = T(0);
+    for (int axis = 0; axis < 3; ++axis) a.coords[3 * row + axis] = T(0);
+  }
+}
+
 }  // namespace nerf

@@ -1,5 +1,7 @@
 // adam_step: one step of masked Adam, in place; the gradient is zero afterwards.
-#include "ops.h"
+#include "../portable/adam.h"
+
+#include "operation.h"
 
 namespace nerf {
 
@@ -46,5 +48,9 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     NERF_CALL(param, adam, a);
   });
 }
+
+NERF_OPERATION(adam_step,
+               "(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor(d!) grad, Tensor lr, Tensor step, "
+               "Tensor? rows, float beta1, float beta2, float eps) -> ()")
 
 }  // namespace nerf

@@ -1,5 +1,7 @@
 // camera_rays: the rays through the pixels of one batch or picture.
-#include "ops.h"
+#include "../portable/camera_rays.h"
+
+#include "operation.h"
 
 namespace nerf {
 
@@ -35,5 +37,9 @@ std::tuple<Tensor, Tensor> camera_rays(const Tensor& c2w, const Tensor& intrinsi
   });
   return {origins, directions};
 }
+
+NERF_OPERATION(camera_rays,
+               "(Tensor c2w, Tensor intrinsics, Tensor pixel_indices, int width, int height, Tensor subpixels) -> "
+               "(Tensor origins, Tensor directions)")
 
 }  // namespace nerf

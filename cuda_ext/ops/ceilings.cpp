@@ -1,6 +1,8 @@
 // What a GPU can do at best with random addresses, measured by the benchmark on the device at hand. CUDA only: no part of
 // torch.ops.nerf, no counterpart elsewhere.
-#include "ops.h"
+#include "../cuda/ceilings.h"
+
+#include "operation.h"
 
 #ifdef NERF_WITH_CUDA
 namespace nerf {
@@ -30,6 +32,15 @@ void add_at_random(const Tensor& target, int64_t width, int64_t count) {
   if (width != 1 && width != 4) reject("width is " + std::to_string(width) + ", expected 1 or 4 floats");
   check_power_of_two("target", target.numel() / width);
   cuda::add_at_random(data<float>(target), target.numel() / width, int(width), count, current_stream(target));
+}
+
+STABLE_TORCH_LIBRARY(nerf_ceilings, m) {
+  m.def("gather_at_random(Tensor source, int width, int count, Tensor(a!) sums) -> ()");
+  m.def("add_at_random(Tensor(a!) target, int width, int count) -> ()");
+}
+STABLE_TORCH_LIBRARY_IMPL(nerf_ceilings, CUDA, m) {
+  m.impl("gather_at_random", TORCH_BOX(&gather_at_random));
+  m.impl("add_at_random", TORCH_BOX(&add_at_random));
 }
 
 }  // namespace nerf

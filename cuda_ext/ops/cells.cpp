@@ -1,5 +1,7 @@
 // interpolate_cells and its backward.
-#include "ops.h"
+#include "../portable/cells.h"
+
+#include "operation.h"
 
 namespace nerf {
 namespace {
@@ -53,5 +55,10 @@ std::tuple<Tensor, Tensor> interpolate_cells_backward(const Tensor& grad_out, co
   });
   return {grad_feats, grad_points};
 }
+
+NERF_OPERATION(interpolate_cells, "(Tensor feats, Tensor points) -> Tensor")
+NERF_OPERATION(interpolate_cells_backward,
+               "(Tensor grad_out, Tensor feats, Tensor points, bool needs_feats, bool needs_points) -> (Tensor "
+               "grad_feats, Tensor grad_points)")
 
 }  // namespace nerf

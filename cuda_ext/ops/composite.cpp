@@ -1,5 +1,13 @@
 // composite_rays and its backward.
-#include "ops.h"
+#include "../portable/composite.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <mutex>
+#include <set>
+
+#include "../math/channels.h"
+#include "operation.h"
 
 namespace nerf {
 namespace {
@@ -35,6 +43,25 @@ CompositeArgs<T> composite_arguments(const Tensor& density, const Tensor& values
   return a;
 }
 
+template <int... kCounts>
+std::string listed(Channels<kCounts...>) {
+  std::string text;
+  ((text += (text.empty() ? "" : ", ") + std::to_string(kCounts)), ...);
+  return text;
+}
+
+// Says so where features have no fast kernel, once for each number of channels.
+void note_slow_channels(int64_t channels) {
+  if (channels == 0 || channels == 3 || is_fast(FastChannels(), channels)) return;
+  static std::mutex mutex;
+  static std::set<int64_t> noted;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!noted.insert(channels).second) return;
+  const std::string message = "composite_rays: values has " + std::to_string(channels) +
+                              " channels, which have no fast kernel; fast are 0, 3, " + listed(FastChannels());
+  aoti_torch_warn("composite_rays", __FILE__, __LINE__, message.c_str());
+}
+
 }  // namespace
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density, const Tensor& values,
@@ -45,6 +72,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
                offsets = dense(ray_offsets);
   const ScalarType dtype = sigma.scalar_type();
   const int64_t num_rays = offsets.size(0) - 1;
+  if (dtype == ScalarType::Float) note_slow_channels(v.size(1));
   Tensor out = empty(sigma, {num_rays, v.size(1)}, dtype), opacity = empty(sigma, {num_rays}, dtype),
          depth = empty(sigma, {num_rays}, dtype);
   Tensor weights = empty(sigma, {sigma.size(0)}, dtype);
@@ -90,5 +118,13 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
   });
   return {grad_density, grad_of_values};
 }
+
+NERF_OPERATION(composite_rays,
+               "(Tensor density, Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, float "
+               "min_transmittance) -> (Tensor values, Tensor opacity, Tensor depth, Tensor weights)")
+NERF_OPERATION(composite_rays_backward,
+               "(Tensor grad_values, Tensor grad_opacity, Tensor grad_depth, Tensor grad_weights, Tensor density, "
+               "Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, Tensor weights, float "
+               "min_transmittance) -> (Tensor grad_density, Tensor grad_of_values)")
 
 }  // namespace nerf

@@ -1,5 +1,7 @@
 // contract_basis and its backward.
-#include "ops.h"
+#include "../portable/contract_basis.h"
+
+#include "operation.h"
 
 namespace nerf {
 namespace {
@@ -62,5 +64,8 @@ Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, cons
   });
   return grad_values;
 }
+
+NERF_OPERATION(contract_basis, "(Tensor values, Tensor basis, Tensor ray_indices) -> Tensor")
+NERF_OPERATION(contract_basis_backward, "(Tensor grad_out, Tensor basis, Tensor ray_indices, int channels) -> Tensor")
 
 }  // namespace nerf

@@ -1,5 +1,7 @@
 // distortion_loss and its backward.
-#include "ops.h"
+#include "../portable/distortion.h"
+
+#include "operation.h"
 
 namespace nerf {
 namespace {
@@ -58,5 +60,9 @@ Tensor distortion_loss_backward(const Tensor& grad_loss, const Tensor& weights, 
   });
   return grad_weights;
 }
+
+NERF_OPERATION(distortion_loss, "(Tensor weights, Tensor t_starts, Tensor t_ends, Tensor ray_offsets) -> Tensor")
+NERF_OPERATION(distortion_loss_backward,
+               "(Tensor grad_loss, Tensor weights, Tensor t_starts, Tensor t_ends, Tensor ray_offsets) -> Tensor")
 
 }  // namespace nerf

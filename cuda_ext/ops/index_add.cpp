@@ -1,7 +1,9 @@
 // index_add: rows of src added to chosen rows of dst, in place, for any strides.
+#include "../portable/index_add.h"
+
 #include <algorithm>
 
-#include "ops.h"
+#include "operation.h"
 
 namespace nerf {
 namespace {
@@ -99,5 +101,7 @@ void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor
     NERF_CALL(dst, index_add, a);
   });
 }
+
+NERF_OPERATION(index_add, "(Tensor(a!) dst, int dim, Tensor index, Tensor src, float alpha) -> ()")
 
 }  // namespace nerf

@@ -1,4 +1,6 @@
 // march_rays: where on each ray to look.
+#include "../portable/march.h"
+
 #include "march_inputs.h"
 
 namespace nerf {
@@ -25,7 +27,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
     a.capacity = capacity;
     NERF_CALL(o, march_count, a);
     if (capacity == 0) {
-      const int64_t count = NERF_CALL(o, read, a.ray_offsets + num_rays);
+      const int64_t count = read_count(offsets);
       indices = empty(o, {count}, ScalarType::Long);
       t_starts = empty(o, {count}, dtype);
       t_ends = empty(o, {count}, dtype);
@@ -41,5 +43,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
   });
   return {offsets, indices, t_starts, t_ends, overflow};
 }
+
+NERF_OPERATION(march_rays,
+               "(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, float "
+               "step_size, int capacity=0, float contraction=0.0) -> (Tensor ray_offsets, Tensor ray_indices, Tensor "
+               "t_starts, Tensor t_ends, Tensor overflow)")
 
 }  // namespace nerf

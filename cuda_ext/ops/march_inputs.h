@@ -1,7 +1,9 @@
 // What the marching operations have in common on the torch side: rays, occupancy, density.
 #pragma once
 
-#include "ops.h"
+#include "../march_offsets.h"
+#include "../math/march_visible.h"
+#include "operation.h"
 
 namespace nerf {
 
@@ -50,6 +52,15 @@ struct MarchInputs {
     a.num_rays = origins.size(0);
   }
 };
+
+// The number of samples that stands behind the last of the offsets.
+inline int64_t read_count(const Tensor& offsets) {
+  const int64_t* last = data<int64_t>(offsets) + offsets.size(0) - 1;
+#ifdef NERF_WITH_CUDA
+  if (offsets.is_cuda()) return cuda::read(last, current_stream(offsets));
+#endif
+  return *last;
+}
 
 inline void check_capacity(int64_t capacity) {
   if (capacity < 0) reject("capacity is " + std::to_string(capacity) + ", expected 0 (exact) or a number of samples");

@@ -1,4 +1,6 @@
 // march_visible: where on each ray there is something to see.
+#include "../portable/march_visible.h"
+
 #include "march_inputs.h"
 
 namespace nerf {
@@ -28,7 +30,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
     a.overflow = data<int64_t>(overflow);
     a.capacity = capacity;
     NERF_CALL(o, march_visible_count, a);
-    const int64_t count = capacity ? capacity : NERF_CALL(o, read, a.ray_offsets + num_rays);
+    const int64_t count = capacity ? capacity : read_count(offsets);
     // The rows behind the last ray have index 0 and length 0: on CUDA by the operation itself.
     const auto make = capacity && !o.is_cuda() ? &zeros : &empty;
     indices = make(o, {count}, ScalarType::Long);
@@ -43,5 +45,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
   });
   return {offsets, indices, t_starts, t_ends, coords, overflow};
 }
+
+NERF_OPERATION(march_visible,
+               "(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, float "
+               "step_size, Tensor density_grid, float density_shift, float density_scale, float min_transmittance, "
+               "float min_weight, int capacity=0, float contraction=0.0) -> (Tensor ray_offsets, Tensor ray_indices, "
+               "Tensor t_starts, Tensor t_ends, Tensor coords, Tensor overflow)")
 
 }  // namespace nerf

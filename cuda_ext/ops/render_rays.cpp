@@ -1,4 +1,6 @@
 // render_rays: what each ray sees, in one walk.
+#include "../portable/render_rays.h"
+
 #include "march_inputs.h"
 
 namespace nerf {
@@ -38,5 +40,11 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
   });
   return {values, opacity, depth};
 }
+
+NERF_OPERATION(
+    render_rays,
+    "(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, float step_size, "
+    "Tensor density_grid, float density_shift, float density_scale, float min_transmittance, float min_weight, Tensor "
+    "values_grid, float contraction=0.0, int rays_per_pixel=1) -> (Tensor values, Tensor opacity, Tensor depth)")
 
 }  // namespace nerf

@@ -1,5 +1,7 @@
 // sample_images: bytes to colours, for the pixels of one batch.
-#include "ops.h"
+#include "../portable/sample_images.h"
+
+#include "operation.h"
 
 namespace nerf {
 
@@ -18,5 +20,7 @@ Tensor sample_images(const Tensor& images, const Tensor& pixel_indices) {
   NERF_CALL(bytes, sample_images, a);
   return out;
 }
+
+NERF_OPERATION(sample_images, "(Tensor images, Tensor pixel_indices) -> Tensor")
 
 }  // namespace nerf

@@ -4,7 +4,7 @@
 // stay null in a library that was linked against CPU-only PyTorch.
 #include <dlfcn.h>
 
-#include "../checks.h"
+#include "operation.h"
 
 namespace nerf {
 

@@ -1,5 +1,7 @@
 // total_variation_grad: adds the gradient of the grid's total variation to an existing gradient.
-#include "ops.h"
+#include "../portable/total_variation.h"
+
+#include "operation.h"
 
 namespace nerf {
 
@@ -27,5 +29,8 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
     NERF_CALL(grad, total_variation, a);
   });
 }
+
+NERF_OPERATION(total_variation_grad,
+               "(Tensor(a!) grad, Tensor grid, float weight, bool touched_only, Tensor? rows=None) -> ()")
 
 }  // namespace nerf

@@ -1,5 +1,7 @@
 // interpolate_trilinear and its backward: into a new gradient, or added to one that is there.
-#include "ops.h"
+#include "../portable/trilinear.h"
+
+#include "operation.h"
 
 namespace nerf {
 namespace {
@@ -70,5 +72,11 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
     NERF_CALL(grad, trilinear_backward, a);
   });
 }
+
+NERF_OPERATION(interpolate_trilinear, "(Tensor grid, Tensor coords) -> Tensor")
+NERF_OPERATION(interpolate_trilinear_backward,
+               "(Tensor grad_out, Tensor grid, Tensor coords, bool needs_grid, bool needs_coords) -> (Tensor "
+               "grad_grid, Tensor grad_coords)")
+NERF_OPERATION(interpolate_trilinear_grad, "(Tensor(a!) grad, Tensor grad_out, Tensor coords) -> ()")
 
 }  // namespace nerf

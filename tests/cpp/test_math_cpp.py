@@ -1,7 +1,7 @@
 """Compiles the mathematics and the CPU loops with g++ alone, strict warnings and sanitizers, and runs them.
 
-test_math.cpp and test_extremes.cpp drive cuda_ext/math, test_cpu_loops.cpp drives cuda_ext/cpu over a
-stand-in for PyTorch's threads.
+test_math.cpp and test_extremes.cpp drive cuda_ext/math, test_cpu_loops.cpp drives cuda_ext/cpu and
+cuda_ext/portable over a stand-in for PyTorch's threads.
 """
 
 import os
@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from nerf.ops import library
 
 TESTS = Path(__file__).parent
 SOURCES = Path(__file__).resolve().parents[2] / "cuda_ext"
@@ -23,7 +25,14 @@ PROGRAMS = {
     "test_extremes": ["-O1", f"-I{SOURCES / 'math'}"],
     "test_cpu_loops": ["-O0", f"-I{TESTS / 'without_torch'}", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
 }
-PARTS = {"test_math": [], "test_extremes": [], "test_cpu_loops": sorted(map(str, SOURCES.glob("cpu/*.cpp")))}
+
+
+def parts(name: str, folder: Path) -> list[str]:
+    """What a program is compiled with: the loops of the CPU, as build.py puts them together."""
+    if name != "test_cpu_loops":
+        return []
+    builder = library.build_module()
+    return [*map(str, sorted(SOURCES.glob("cpu/*.cpp"))), *map(str, builder.portable_sources(folder, ".cpp"))]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -32,7 +41,7 @@ def test_nothing_is_undefined(name, tmp_path):
     if compiler is None:
         pytest.skip("no C++ compiler here")
     program, source = tmp_path / name, TESTS / f"{name}.cpp"
-    command = [compiler, *FLAGS, *SANITIZERS, *PROGRAMS[name], str(source), *PARTS[name], "-o", str(program)]
+    command = [compiler, *FLAGS, *SANITIZERS, *PROGRAMS[name], str(source), *parts(name, tmp_path), "-o", str(program)]
     compiled = subprocess.run(command, capture_output=True, text=True, check=False)
     assert compiled.returncode == 0, compiled.stderr
     # The leak check needs ptrace, which containers forbid; nothing here allocates by hand.

@@ -14,7 +14,7 @@ from proofs import (
 )
 from torch import Tensor
 
-from nerf.ops import reference
+from nerf.ops import native, reference
 
 NAME = "composite_rays"
 HALF = math.log(2)  # the optical depth that lets half of the light through
@@ -185,6 +185,14 @@ def test_samples_of_no_ray_are_cleared(library, counts, channels, dirty_memory, 
     assert all(x.isfinite().all() for x in (*outputs, *gradients))
     assert not any(x[owned:].any() for x in (outputs[3], *gradients))
     assert owned == 0 or outputs[3][:owned].any()
+
+
+def test_a_number_of_channels_without_a_fast_kernel_is_said_once(capfd):
+    _, _, starts, ends, offsets, limit = CASES[NAME]["typical"](torch.float32, "cpu")
+    for channels in (41, 20, 41, 32, 3, 0):  # 41: of no other test
+        native.composite_rays(starts, torch.zeros(len(starts), channels), starts, ends, offsets, limit)
+    said = [line for line in capfd.readouterr().err.splitlines() if "no fast kernel" in line]
+    assert len(said) == 1 and "41 channels" in said[0] and "20, 24, 28, 32" in said[0]
 
 
 @pytest.mark.parametrize("density", [0.0, 1e-30, 1e-10, 1e10, 1e30])

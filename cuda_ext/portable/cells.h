@@ -1,13 +1,15 @@
-// interpolate_cells on CUDA, plain: one thread per point and feature, and per point for its gradient.
-#include "../cuda/launch.cuh"
+// interpolate_cells: one number of a point at a time, and one point for its gradient.
+#pragma once
 
-namespace nerf::cuda_plain {
+#include "../device.h"
+#include "../math/cells.h"
 
-using cuda::for_each;
+namespace nerf {
+namespace portable {
 
 template <class T>
-void cells(const CellsArgs<T>& a, Stream stream) {
-  for_each(a.num_points * a.channels, "interpolate_cells", stream, [a] __device__(int64_t i) {
+void cells(const Device& device, const CellsArgs<T>& a) {
+  device.for_each("interpolate_cells", a.num_points * a.channels, [a] ON_DEVICE(int64_t i) {
     const int64_t n = i / a.channels, c = i % a.channels;
     const CornerWeights<T> w = cell_weights(a.points + 3 * n);
     T sum = T(0);
@@ -17,15 +19,15 @@ void cells(const CellsArgs<T>& a, Stream stream) {
 }
 
 template <class T>
-void cells_backward(const CellsArgs<T>& a, Stream stream) {
+void cells_backward(const Device& device, const CellsArgs<T>& a) {
   if (a.grad_feats)
-    for_each(a.num_points * a.channels, "interpolate_cells_backward", stream, [a] __device__(int64_t i) {
+    device.for_each("interpolate_cells_backward", a.num_points * a.channels, [a] ON_DEVICE(int64_t i) {
       const int64_t n = i / a.channels, c = i % a.channels;
       const CornerWeights<T> w = cell_weights(a.points + 3 * n);
       for (int k = 0; k < 8; ++k) a.grad_feats[(8 * n + k) * a.channels + c] = w.corner_weight(k) * a.grad_out[i];
     });
   if (a.grad_points)
-    for_each(a.num_points, "interpolate_cells_backward", stream, [a] __device__(int64_t n) {
+    device.for_each("interpolate_cells_backward", a.num_points, [a] ON_DEVICE(int64_t n) {
       T dots[8] = {};
       for (int k = 0; k < 8; ++k)
         for (int64_t c = 0; c < a.channels; ++c)
@@ -35,7 +37,9 @@ void cells_backward(const CellsArgs<T>& a, Stream stream) {
     });
 }
 
-NERF_INSTANTIATE(cells, CellsArgs)
-NERF_INSTANTIATE(cells_backward, CellsArgs)
+}  // namespace portable
 
-}  // namespace nerf::cuda_plain
+NERF_PORTABLE(cells, CellsArgs)
+NERF_PORTABLE(cells_backward, CellsArgs)
+
+}  // namespace nerf

@@ -1,0 +1,44 @@
+// Loops over the cores. Each index is handled by one core in the order of the indices, so results do not depend on the
+// number of cores.
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+
+#include <cstdint>
+
+#include "../stream.h"
+
+namespace nerf::cpu {
+
+template <class Body>
+void parallel_for(int64_t count, int64_t grain, const Body& body) {
+  torch::stable::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(i);
+  });
+}
+
+// What a portable body runs on: see ../device.h.
+class Device {
+ public:
+  explicit Device(Stream stream) : stream_(stream) {}
+  operator Stream() const { return stream_; }
+
+  // body(i) for every i below count. grain: so many are worth a core.
+  template <class Body>
+  void for_each(const char*, int64_t count, int64_t grain, const Body& body) const {
+    parallel_for(count, grain, body);
+  }
+  template <class Body>
+  void for_each(const char* name, int64_t count, const Body& body) const {
+    for_each(name, count, 1024, body);
+  }
+
+  // Sums of several indices would depend on the number of cores: an operation that needs them has a file in cpu/.
+  template <class T>
+  static void add(T* address, T value) = delete;
+
+ private:
+  Stream stream_;
+};
+
+}  // namespace nerf::cpu

@@ -1,0 +1,33 @@
+// What a portable body runs on, on CUDA: see ../device.h.
+#pragma once
+
+#include "pack.cuh"
+
+namespace nerf::cuda {
+
+class Device {
+ public:
+  explicit Device(Stream stream) : stream_(stream) {}
+  operator Stream() const { return stream_; }
+
+  // body(i) for every i below count, one thread each. name: of the operation, for errors. grain: for the CPU.
+  template <class Body>
+  void for_each(const char* name, int64_t count, int64_t /*grain*/, const Body& body) const {
+    cuda::for_each(count, name, stream_, body);
+  }
+  template <class Body>
+  void for_each(const char* name, int64_t count, const Body& body) const {
+    cuda::for_each(count, name, stream_, body);
+  }
+
+  // Adds atomically.
+  template <class T>
+  static __device__ void add(T* address, T value) {
+    add_atomic(address, Pack<T, 1>{value});
+  }
+
+ private:
+  Stream stream_;
+};
+
+}  // namespace nerf::cuda

@@ -1,0 +1,23 @@
+// adam_step: one value at a time, each with powers of its own.
+#pragma once
+
+#include "../device.h"
+#include "../math/adam.h"
+
+namespace nerf {
+namespace portable {
+
+template <class T>
+void adam(const Device& device, const AdamArgs<T>& a) {
+  device.for_each("adam_step", a.num_rows * a.channels, [a] ON_DEVICE(int64_t k) {
+    const int64_t n = k / a.channels, c = k % a.channels, row = a.rows ? a.rows[n] : n, i = row * a.channels + c;
+    if (row < 0 || row >= a.all_rows || a.grad[i] == T(0)) return;
+    adam_update(a, adam_scale(a), i, k, T(a.lr[a.lr_count == 1 ? 0 : c]));
+  });
+}
+
+}  // namespace portable
+
+NERF_PORTABLE(adam, AdamArgs)
+
+}  // namespace nerf
