@@ -64,3 +64,11 @@ def render(channels: int = 12, rays_per_pixel: int = 1, **options: object) -> tu
 TOTAL = len(reference.march_rays(*march())[1])  # samples of march_rays' typical case
 # Many samples that each weigh little, more than one and two rounds of a warp.
 THIN_AIR = {"rays": 6, "filled": 0.8, "step": 0.03, "low": -3.0, "high": 2.0, "min_weight": 1e-3}
+
+
+def assert_samples(found: tuple, expected: list[tuple[int, float, float]]) -> None:
+    """What march_rays yields is these samples: ray, begin, end; there are some, else it would show nothing."""
+    offsets, indices, t_starts, t_ends, _ = found
+    assert list(zip(indices.tolist(), t_starts.tolist(), t_ends.tolist(), strict=True)) == expected
+    assert offsets.diff().tolist() == [sum(s[0] == ray for s in expected) for ray in range(len(offsets) - 1)]
+    assert expected

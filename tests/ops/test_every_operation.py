@@ -1,5 +1,7 @@
 """Nothing escapes the proofs: every operation has cases, tests, a fake kernel and its derivative."""
 
+from itertools import product
+
 import pytest
 import torch
 from cases import CASES, OPERATIONS
@@ -136,6 +138,19 @@ def test_gradcheck(name, case, device):
 @pytest.mark.parametrize("name, case", chosen("opcheck"))
 def test_opcheck(name, case, device):
     assert_opcheck(name, CASES[name][case](torch.float32, device))
+
+
+@pytest.mark.parametrize("case", ["typical", "channels_7"])
+@pytest.mark.parametrize("name", [name for name in CASES if argument_names(name)[-1].startswith("needs_")])
+def test_only_the_gradients_asked_for_are_computed(name, case, device):
+    tensors = [x for x in CASES[name][case](torch.float32, device) if isinstance(x, Tensor)]
+    choices = list(product([True, False], repeat=len(argument_names(name)) - len(tensors)))
+    everything = operation(name)(*tensors, *choices[0])
+    for chosen_ones in choices:
+        found = operation(name)(*tensors, *chosen_ones)
+        for needed, ours, full in zip(chosen_ones, found, everything, strict=True):
+            torch.testing.assert_close(ours, full if needed else full.new_empty(0))
+        assert_opcheck(name, (*tensors, *chosen_ones))
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

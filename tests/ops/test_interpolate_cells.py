@@ -7,9 +7,7 @@ from proofs import (
     BOTH,
     FLOATS,
     assert_finite,
-    assert_opcheck,
     assert_rejected,
-    operation,
 )
 from torch import Tensor
 
@@ -106,19 +104,6 @@ def test_gradient_of_the_corners_is_the_adjoint(ops, device):
     other = numbers(*feats.shape, seed=2).to(device)
     expected = (grad_out * ops.interpolate_cells(other, points)).sum()
     torch.testing.assert_close((gradient * other).sum(), expected)
-
-
-@pytest.mark.parametrize("case", ["typical", "channels_7"])
-@pytest.mark.parametrize("needs_feats", [True, False])
-@pytest.mark.parametrize("needs_points", [True, False])
-def test_only_the_gradients_asked_for_are_computed(needs_feats, needs_points, case, device):
-    *tensors, _, _ = CASES[f"{NAME}_backward"][case](torch.float32, device)
-    backward = operation(f"{NAME}_backward")
-    both = backward(*tensors, True, True)
-    wanted = backward(*tensors, needs_feats, needs_points)
-    for needed, ours, full in zip((needs_feats, needs_points), wanted, both, strict=True):
-        torch.testing.assert_close(ours, full if needed else full.new_empty(0))
-    assert_opcheck(f"{NAME}_backward", (*tensors, needs_feats, needs_points))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
