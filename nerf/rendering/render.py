@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.rays import Rays
@@ -99,8 +100,10 @@ def render_samples(
     if field.full_gradient_from > 0 and torch.is_grad_enabled():
         factors = gradient_scales(samples, field.full_gradient_from)
         density, values = scale_gradients(density, factors), scale_gradients(values, factors)
+    channels = values.shape[1]
     if with_normals:
         values = torch.cat([values, falling_density(field, samples)], dim=-1)
+        values = functional.pad(values, (0, -values.shape[1] % 4))  # a channel count that has a fast kernel
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
     values, opacity, depth, weights = sampler.backend.ops.composite_rays(
         density, values, *intervals, sampler.config.min_transmittance
@@ -110,7 +113,8 @@ def render_samples(
     directions = samples.rays.pixel_directions().detach()
     normals = None
     if with_normals:
-        values, normals = values[:, :-3], facing_normals(values[:, -3:], directions, field.box.unit)
+        values, slopes = values[:, :channels], values[:, channels : channels + 3]
+        normals = facing_normals(slopes, directions, field.box.unit)
     light = field.shade(values, opacity, directions)
     return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals, weights)
 
