@@ -50,13 +50,14 @@ class AblationConfig:
 def shortened(config: Config, steps: int) -> Config:
     """The config with a schedule of so many steps; every level and some looks at the density fit into it."""
     shares, field, occupancy = len(config.field.upsample_at), config.field, config.occupancy
+    interval = occupancy.update_interval or DEFAULTS["occupancy.update_interval"]
     return replace(
         config,
         field=replace(field, min_level_steps=min(field.min_level_steps, steps // (5 * max(1, shares)))),
         occupancy=replace(
             occupancy,
             min_steps=min(occupancy.min_steps, steps // 3),
-            every=max(occupancy.every or DEFAULTS["occupancy.every"], min(1.0, 60 / steps)),
+            update_interval=max(interval, min(1.0, 60 / steps)),
         ),
         train=replace(config.train, steps=steps, max_seconds=None),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from nerf.benchmarks.figures import GIB
 from nerf.benchmarks.tables import markdown_table
+from nerf.config import renamed
 
 # What every run of a table has, or what its other columns say.
 TOLD = (
@@ -131,6 +132,6 @@ def median(seeds: list[dict], figure: Callable[[dict], float]) -> float:
 
 
 def settings(run: dict) -> str:
-    """The overrides of a run's command that no other column shows."""
-    overrides = [word for word in shlex.split(run["command"])[2:] if not word.startswith(TOLD)]
+    """The overrides of a run's command that no other column shows, by the present names of the settings."""
+    overrides = [word for word in renamed.arguments(shlex.split(run["command"])[2:]) if not word.startswith(TOLD)]
     return " ".join(f"`{override}`" for override in overrides) or "-"

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from nerf.benchmarks.tables import markdown_table
-from nerf.config import recipe_words
+from nerf.config import recipe_words, renamed
 from nerf.config.fields import field_settings, known_fields, settings_of
 from nerf.config.recipe_words import defaults_in_words, shown
 from nerf.config.recipes import (
@@ -40,7 +40,7 @@ def settings_table(_: list[dict]) -> str:
         parts += [f"## {f.name}", _group_table(dataclasses.fields(f.default_factory), f"{f.name}.", chosen, words)]
         if f.name == "field":
             parts += _own_settings_of_fields(chosen)
-    return "\n\n".join([*parts, *_recipes(recipes)])
+    return "\n\n".join([*parts, *_recipes(recipes), *_renamed()])
 
 
 def _group_table(rows: Iterable[dataclasses.Field], prefix: str, chosen: set[str], words: dict[str, str]) -> str:
@@ -97,6 +97,18 @@ def _recipes(recipes: dict[tuple[str, str], dict[str, Values]]) -> list[str]:
         lines = [[f"`{n}`", *(shown(n, v[n]) if n in v else "-" for v in merged.values())] for n in names]
         parts += [f"### {DEVICES[device]}, {kind}", markdown_table(["setting", *merged], lines)]
     return parts
+
+
+def _renamed() -> list[str]:
+    """The old names and values of settings."""
+    lines = [[f"`{old}`", f"`{new}`"] for old, new in renamed.NAMES.items()]
+    for name, known in renamed.VALUES.items():
+        lines += [[f"`{name}={old}`", f"`{name}={new}`"] for old, new in known.items()]
+    return [
+        "## Renamed settings",
+        "Old names go on working: on the command line, in config files, in Python and in the files of earlier runs.",
+        markdown_table(["old", "now"], lines),
+    ]
 
 
 def _columns(device: str, kind: str) -> dict[str, Values]:

@@ -153,7 +153,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     smoothed = sum(
         g.shape[-1] for g, weight in zip(grids, (loss.tv_density, loss.tv_color), strict=True) if smooth and weight > 0
     )
-    turn = 0 if smooth or loss.tv_everywhere == 0 else batch.visited // TV_SUBSETS  # vertices
+    turn = 0 if smooth or loss.tv_global == 0 else batch.visited // TV_SUBSETS  # vertices
     # Gradients are looked at on all vertices that are visited; the rest is read and written where there is one.
     dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
     listed = 0 if state.optimizer.active_vertices is None else LONG * batch.visited * len(grids)

@@ -80,7 +80,7 @@ class PoseRefinement(nn.Module):
         rise = rise if progress >= config.start else 0.0
         fall = min(1.0, (1 - fraction) / SETTLING)
         self.optimizer.decay.fill_(rise * fall * config.lr_decay**fraction)
-        self.view_weight.fill_(min(1.0, max(0.0, (progress - config.view_from) / VIEW_RISE)))
+        self.view_weight.fill_(min(1.0, max(0.0, (progress - config.view_dependence_start) / VIEW_RISE)))
 
     def bounded(self) -> Tensor:
         """The increments [I,6], with rotation and translation each bounded by its limit."""
@@ -143,8 +143,8 @@ def coarse_to_fine(config: PosesConfig, num_voxels: int) -> list[float]:
     Coarse voxels come first because the gradient on a pose points the right way only if the photo is off by less than
     about a voxel (compare Lin et al. 2021, section 3.2).
     """
-    doublings = max(0, round(math.log2(num_voxels / config.coarsest)))
-    return [config.finest_at * (count + 1) / doublings for count in range(doublings)]
+    doublings = max(0, round(math.log2(num_voxels / config.initial_num_voxels)))
+    return [config.coarse_to_fine_end * (count + 1) / doublings for count in range(doublings)]
 
 
 def take_rows(table: Tensor, index: Tensor, backend: Backend) -> Tensor:
@@ -174,7 +174,7 @@ def scene_radius(box: SceneBox) -> float:
 
     Infinite for forward-facing scenes, which have no far end.
     """
-    if box.space.kind == "forward":
+    if box.space.kind == "forward_facing":
         return math.inf
     return box.size.norm().item() / math.sqrt(12)
 

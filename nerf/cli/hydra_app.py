@@ -17,7 +17,7 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import MISSING, OmegaConf, open_dict
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue
 
 from nerf.cli import signals
@@ -32,6 +32,7 @@ from nerf.cli.overrides import (
     runs_of_sweep,
     with_quoted_path,
 )
+from nerf.config import renamed
 from nerf.config import schema as settings
 from nerf.config.settings import unknown_setting
 from nerf.errors import UserError
@@ -51,9 +52,11 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         print(help_text(cls, doc))
         return
     typed = sys.argv[1:]
-    arguments, sweep = as_hydra_reads(cls, typed), is_sweep(typed)
-    overrides = [a for a in arguments if not a.startswith("-")]
+    sweep = is_sweep(typed)
     try:
+        in_new_words = renamed.arguments(typed, renamed.tell)
+        arguments = as_hydra_reads(cls, in_new_words)
+        overrides = [a for a in arguments if not a.startswith("-")]
         if sweep:
             _check_sweep(config_name, cls, overrides)
         else:
@@ -74,7 +77,7 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         own = list(HydraConfig.get().overrides.task) if sweep else typed
         sys.argv[1:] = own  # what results name as their command
         problems.append((own, "an error of the program"))
-        problem = _problem(cls, composed, main, own, sweep)
+        problem = _problem(cls, composed, main, own if sweep else in_new_words, sweep)
         problems[-1] = own, problem
         if problem is not None and not sweep:
             _fail(problem)
@@ -113,7 +116,7 @@ def _problem(cls: type, composed: Any, main: Callable, own: list[str], sweep: bo
     """Runs main; in words what ended it before its time, None where nothing did."""
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
-        main(_build(cls, composed), folder, own)
+        main(_build(cls, composed, own), folder, own)
     except SystemExit as end:
         if not sweep or end.code not in (None, *EXIT_OF_ONE_RUN):
             raise
@@ -140,7 +143,7 @@ def _add_new_folder(setting: str, folder: str, arguments: list[str]) -> None:
 
 def compose(config_name: str, cls: type, overrides: list[str]) -> Any:
     """The settings of a command line, a checked instance of cls; nothing runs. Raises UserError."""
-    return _composed(config_name, cls, overrides)[0]
+    return _composed(config_name, cls, renamed.arguments(overrides))[0]
 
 
 def _composed(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, str]:
@@ -155,7 +158,7 @@ def _composed(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, s
     folder = composed.hydra.run.dir
     with open_dict(composed):
         del composed["hydra"]
-    return _build(cls, composed), folder
+    return _build(cls, composed, overrides), folder
 
 
 def _of_hydra(error: HydraException) -> str:
@@ -205,7 +208,7 @@ def none_as_null(cls: type, argument: str) -> str:
     return f"{name}=null" if value == "none" and open_to_none else argument
 
 
-def _build(cls: type, composed: Any) -> Any:
+def _build(cls: type, composed: Any, overrides: list[str]) -> Any:
     if "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene"):
         rooted = not OmegaConf.is_missing(composed.dataset, "root") and composed.dataset.root
         if rooted:
@@ -218,7 +221,8 @@ def _build(cls: type, composed: Any) -> Any:
             "dataset.root=FOLDER."
         ) from error
     values.pop("experiment", None)
-    return settings.build(cls, values)
+    typed = {override.lstrip("+").partition("=")[0] for override in overrides}
+    return settings.build(cls, renamed.composed(values, cls(), typed, renamed.tell))
 
 
 def _fail(message: object) -> None:
@@ -231,9 +235,11 @@ def _register(config_name: str, cls: type) -> None:
     if hasattr(node, "dataset"):  # configs/dataset and configs/field fill these in
         node.dataset.scene = MISSING  # dataset=blender alone names none
         node.field = settings.FieldConfig()
-    store.store(name=f"{config_name}_settings", node=node)
-    store.store(group="dataset", name="blender_settings", node=settings.DatasetConfig(scene=MISSING))
-    store.store(group="poses", name="poses_settings", node=settings.PosesConfig)
+    store.store(name=f"{config_name}_settings", node=_open_to_old_names(OmegaConf.structured(node)))
+    groups = OmegaConf.create({"dataset": settings.DatasetConfig(scene=MISSING), "poses": settings.PosesConfig()})
+    _open_to_old_names(groups)
+    store.store(group="dataset", name="blender_settings", node=groups.dataset)
+    store.store(group="poses", name="poses_settings", node=groups.poses)
     for name, field in settings.FIELDS.items():
         store.store(group="field", name=f"{name}_settings", node=field)
 
@@ -266,3 +272,10 @@ def _check_overrides(cls: type, overrides: list[str], sweep: bool = False) -> No
             if name in of_fields:
                 raise UserError(f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too.")
             raise UserError(unknown_setting(name, [*known, *of_fields]))
+
+
+def _open_to_old_names(node: DictConfig) -> DictConfig:
+    """Groups with settings that were renamed take any name from a config file; settings.build answers for them."""
+    for group in renamed.GROUPS & node.keys():
+        OmegaConf.set_struct(node[group], False)
+    return node

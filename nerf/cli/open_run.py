@@ -11,8 +11,8 @@ from nerf.runs.open_run import LoadedRun, load
 @dataclass
 class RunConfig:
     run: str | None = setting(None, "folder of the trained run; none = the newest in outputs", path=True)
-    backend: str = setting("auto", "which code computes", choices=("auto", "native", "torch"))
-    device: str = setting("auto", "where", choices=("auto", "cuda", "cpu"))
+    backend: str = setting("auto", "implementation of the operations", choices=("auto", "native", "torch"))
+    device: str = setting("auto", "device to run on", choices=("auto", "cuda", "cpu"))
 
 
 @dataclass

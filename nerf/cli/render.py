@@ -80,7 +80,7 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     _check(config)
     loaded = open_run(config)
     if config.path == "auto":
-        config.path = "spiral" if loaded.config.dataset.kind == "forward" else "orbit"
+        config.path = "spiral" if loaded.config.dataset.kind == "forward_facing" else "orbit"
     device = loaded.sampler.backend.device
     path = _camera_path(config, loaded)
     cameras = path.cameras.resized(config.width, config.height, config.scale).to(device)

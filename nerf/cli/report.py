@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.paths import orbit, spiral
+from nerf.config import renamed
 from nerf.config.commands import as_typed
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split
@@ -55,7 +56,7 @@ def save_config(folder: Path, config: Config, sources: Mapping[str, str]) -> Non
     before = _commented(path.read_text()) if path.exists() and not sources else {}
     lines = []
     for name, line in _named_lines(OmegaConf.to_yaml(OmegaConf.create(asdict(config)))):
-        comment = sources.get(name) or before.get((name, line), "")
+        comment = sources.get(name) or before.get(_assignment(name, line), "")
         lines.append(f"{line}  # {comment}" if comment and comment != "default" else line)
     path.write_text("\n".join(lines) + "\n")
 
@@ -73,11 +74,17 @@ def _named_lines(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _commented(text: str) -> dict[tuple[str, str], str]:
-    """The comments of save_config by setting and line."""
+def _assignment(name: str, line: str) -> str:
+    """The line of a setting as it is typed, also where the file has its old name."""
+    return renamed.arguments([f"{name}={line.partition(':')[2].strip()}"])[0]
+
+
+def _commented(text: str) -> dict[str, str]:
+    """The comments of save_config by setting and value."""
     lines = [line.partition("  # ") for line in text.splitlines()]
     named = _named_lines("\n".join(line for line, _, _ in lines))
-    return {(name, line): comment for (name, line), (_, _, comment) in zip(named, lines, strict=True) if comment}
+    pairs = zip(named, lines, strict=True)
+    return {_assignment(name, line): comment for (name, line), (_, _, comment) in pairs if comment}
 
 
 def commit() -> str:
@@ -246,7 +253,7 @@ def score_views(
 def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Config, path: Path) -> Path:
     """Renders an orbit around the scene as a video; in front of a scene that was seen from there alone, a spiral."""
     device = sampler.backend.device
-    way = spiral if config.dataset.kind == "forward" else orbit
+    way = spiral if config.dataset.kind == "forward_facing" else orbit
     path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).within(ORBIT_SIDE[device.type]).to(device)
     color = Background.of(config.dataset, field.background).eval(sampler.backend.device)
     frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))

@@ -28,6 +28,7 @@ from omegaconf import OmegaConf
 from nerf.cli.hydra_app import CONFIGS, own_root, run
 from nerf.cli.report import RunReport, progress_bar, save_config
 from nerf.cli.signals import STOPPING, Stopped
+from nerf.config import renamed
 from nerf.config.commands import assignment, program
 from nerf.config.schema import Config
 from nerf.config.settings import setting
@@ -160,7 +161,7 @@ def _names(override: str) -> list[str]:
     name, _, value = own_root(TrainScriptConfig, override.lstrip("+")).partition("=")
     if name != "experiment":
         return [name]
-    content = OmegaConf.to_container(OmegaConf.load(CONFIGS / name / f"{value}.yaml"))
+    content = renamed.nested(OmegaConf.to_container(OmegaConf.load(CONFIGS / name / f"{value}.yaml")))
     groups = {group: leaves for group, leaves in content.items() if isinstance(leaves, dict)}
     return [f"{group}.{leaf}" for group in groups for leaf in groups[group]] + sorted(content.keys() - groups.keys())
 

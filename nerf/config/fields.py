@@ -15,18 +15,14 @@ from nerf.errors import UserError
 @dataclass
 class FieldConfig:
     name: str = setting("auto", "which field")
-    num_voxels: int | None = setting(
-        None,
-        "voxels of the finest grid; fewer where a GPU's memory is short",
-        low=8,
-    )
-    min_voxel_pixels: float = setting(0.8, "voxels get no smaller than this many pixels", low=0.01)
-    min_level_steps: int = setting(100, "steps between two doublings at least", low=0)
+    num_voxels: int | None = setting(None, "voxels of the finest grid; fewer where GPU memory is short", low=8)
+    min_voxel_pixels: float = setting(0.8, "smallest size of a voxel, in pixels", low=0.01)
+    min_level_steps: int = setting(100, "least number of steps between two doublings", low=0)
     upsample_at: list[float] = dataclasses.field(
         default_factory=lambda: [0.04, 0.08, 0.13, 0.18],
-        metadata={"doc": "shares of the run at which the voxels double"},
+        metadata={"doc": "fractions of the run at which the number of voxels doubles"},
     )
-    initial_alpha: float = setting(0.003, "opacity of one voxel before training", low=1e-9, high=0.5)
+    initial_alpha: float = setting(0.003, "alpha of one voxel before training", low=1e-9, high=0.5)
     lr_density: float | None = setting(None, "learning rate of raw density", low=0)
 
 

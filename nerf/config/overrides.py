@@ -5,6 +5,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+from nerf.config import renamed
 from nerf.config.schema import Config, build
 from nerf.config.settings import unknown_setting
 from nerf.errors import UserError
@@ -20,7 +21,7 @@ def settings(values: Mapping[str, Any]) -> Config:
     """
     groups = {name: vars(default) for name, default in vars(Config()).items() if is_dataclass(default)}
     nested: dict[str, Any] = {}
-    for name, value in values.items():
+    for name, value in renamed.flat(values, renamed.tell).items():
         group, dot, leaf = GROUP_NAMES.get(name, name).partition(".")
         if dot != ("." if group in groups else ""):
             raise UserError(unknown_setting(name, [f"{known}.{leaf}" for known in groups for leaf in groups[known]]))

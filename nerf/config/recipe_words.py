@@ -21,7 +21,7 @@ from nerf.config.recipes import (
 from nerf.config.schema import Config, DatasetConfig, PosesConfig, TrainConfig
 
 DEVICES = {"GPU": "cuda", "CPU": "cpu"}
-# Poses that are learned change what a box needs, and those of another run do once more.
+# Poses that are learned change what a bounded scene needs, and those of another run do once more.
 POSES = {"poses=fixed": {}, "poses=refine": {"mode": "refine"}, "poses.from_run": {"mode": "refine", "from_run": "RUN"}}
 Case = tuple[str, ...]  # a label on each axis: device, kind, poses, field, budget
 Table = Mapping[Case, str]  # a setting's value in each case, as it is typed
@@ -30,7 +30,7 @@ Table = Mapping[Case, str]  # a setting's value in each case, as it is typed
 def defaults_in_words() -> dict[str, str]:
     """For each setting whose default depends on device, kind of scene, poses, field or budget: how.
 
-    "0.02 (GPU, over 20 s), 0.03 (GPU, forward), else 0.1": in brackets stands what has to hold together.
+    "0.02 (GPU, over 20 s), 0.03 (GPU, forward_facing), else 0.1": in brackets stands what has to hold together.
     """
     words = {name: _in_words(table) for name, table in tables().items()}
     preferred = {

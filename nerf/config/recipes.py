@@ -22,6 +22,7 @@ SECONDS_OF_STEPS = 60.0  # what a run of so many steps, not seconds, is taken to
 BUDGETS = (2.0, 5.0, 15.0, 60.0, 300.0)  # seconds: those of the curve, and of configs/experiment/seconds_*.yaml
 
 
+# Of scenes that are not bounded: opaque photos, and few of each place.
 _PHOTOS = {
     "loss.tv_density": 1e-5,
     "loss.tv_color": 1e-5,
@@ -29,91 +30,104 @@ _PHOTOS = {
     "field.diffuse": True,
     "sampler.rays_per_pixel": 1,  # edges in photos are soft
 }
-# A dozen or two that differ little: colour and one feature more, smooth to the end, or they are learnt by heart.
-_FORWARD = {
+# Few views that differ little overfit: color and one more feature, with total variation to the end.
+_FORWARD_FACING = {
     "loss.tv_until": 1.0,
     "loss.tv_color": 3e-4,
     "field.feature_channels": 4,
     "field.view_frequencies": 1,
 }
-# Poses of photos were found by matching them, another run's by learning: nearly right. Let go before the scene stands,
-# they wander off with it.
-_FOUND = {"poses.lr": 3e-4, "poses.start": 0.3, "poses.finest_at": 0.18, "poses.view_from": 0.0}
-FOUND_POSES = {"cuda": {**_FOUND, "poses.coarsest": 2_000_000}, "cpu": {**_FOUND, "poses.coarsest": 100_000}}
-# Cameras among what they see: something on every ray, and some of it in few photos, whose noise total variation that
-# is everywhere outweighs. Features that learn slowly know less of it by heart.
+# Poses from structure from motion or from another run are nearly correct. Optimized before the scene has formed, they
+# drift with it.
+_NEARLY_CORRECT = {
+    "poses.lr": 3e-4,
+    "poses.start": 0.3,
+    "poses.coarse_to_fine_end": 0.18,
+    "poses.view_dependence_start": 0.0,
+}
+NEARLY_CORRECT_POSES = {
+    "cuda": {**_NEARLY_CORRECT, "poses.initial_num_voxels": 2_000_000},
+    "cpu": {**_NEARLY_CORRECT, "poses.initial_num_voxels": 100_000},
+}
+# Every ray hits something, and some of it is in few photos: total variation over all vertices outweighs its noise, and
+# features with a lower learning rate overfit less.
 _UNBOUNDED = {
     "loss.distortion": 0.01,
-    "loss.near_fade": 2.0,
+    "loss.grad_scaling_distance": 2.0,
     "loss.tv_until": 0.5,
-    "loss.tv_everywhere": 1e-4,
-    "loss.opacity": 4e-4,
+    "loss.tv_global": 1e-4,
+    "loss.alpha": 4e-4,
     "field.lr_features": 0.015,
 }
-# Fewer, larger steps and a deeper network are for views all around one object.
-_FORWARD_CUDA = {"train.rays_per_step": 16384, "field.hidden_layers": 2}
-# What the last steps leave as noise in air and behind the scene costs structure (SSIM); to a crawl, it settles. And a
-# squared error forgives faint textures. A CPU sees each pixel too seldom for these.
+# Larger batches and a deeper network help only with views all around one object.
+_FORWARD_FACING_CUDA = {"train.rays_per_step": 16384, "field.hidden_layers": 2}
+# A low learning rate at the end removes noise in empty space, which costs SSIM; the squared error alone neglects faint
+# textures. On a CPU there are too few passes over the pixels for these.
 _UNBOUNDED_CUDA = {
     "train.rays_per_step": 32768,
     "field.hidden_layers": 2,
     "train.lr_decay": 0.01,
-    "loss.structure": 0.004,
+    "loss.pair_ssim": 0.004,
 }
 CHOSEN_GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")  # of settings
 DEFAULTS = {
     "loss.tv_density": 0.0,
     "loss.tv_color": 0.0,
     "loss.tv_until": 0.5,
-    "loss.tv_everywhere": 0.0,
-    "loss.structure": 0.0,
-    "loss.opacity": 0.0,
+    "loss.tv_global": 0.0,
+    "loss.pair_ssim": 0.0,
+    "loss.alpha": 0.0,
     "loss.distortion": 0.0,
-    "loss.near_fade": 0.0,
+    "loss.grad_scaling_distance": 0.0,
     "field.lr_density": 0.2,
-    "occupancy.every": 0.06,
+    "occupancy.update_interval": 0.06,
     "train.lr_decay": 0.1,
     "sampler.rays_per_pixel": 1,
     "poses.lr": 3e-3,
     "poses.start": 0.0,
-    "poses.coarsest": 1000,
-    "poses.finest_at": 0.25,
-    "poses.view_from": 0.25,
+    "poses.initial_num_voxels": 1000,
+    "poses.coarse_to_fine_end": 0.25,
+    "poses.view_dependence_start": 0.25,
 }
 
-# What other kinds of scene need beside the recipe. Photos see something at the end of every ray, and have few views of
-# each place: smooth where nothing is known.
+# What each kind of scene needs beside the recipe.
 KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
-    "box": {"cuda": {}, "cpu": {}},
-    "forward": {
+    "bounded": {"cuda": {}, "cpu": {}},
+    "forward_facing": {
         "cuda": {
             **_PHOTOS,
-            **_FORWARD,
-            **_FORWARD_CUDA,
-            **FOUND_POSES["cuda"],
+            **_FORWARD_FACING,
+            **_FORWARD_FACING_CUDA,
+            **NEARLY_CORRECT_POSES["cuda"],
             "field.num_voxels": 640**3,
             # On a CPU there are too few steps for these.
             "field.lr_features": 0.01,
             "train.lr_decay": 0.03,
             "loss.tv_density": 1.5e-5,
             "loss.tv_color": 1e-3,
-            "loss.structure": 0.003,
+            "loss.pair_ssim": 0.003,
         },
-        "cpu": {**_PHOTOS, **_FORWARD, **FOUND_POSES["cpu"], "field.num_voxels": 128**3},
+        "cpu": {**_PHOTOS, **_FORWARD_FACING, **NEARLY_CORRECT_POSES["cpu"], "field.num_voxels": 128**3},
     },
     "unbounded": {
-        "cuda": {**_PHOTOS, **_UNBOUNDED_CUDA, **_UNBOUNDED, **FOUND_POSES["cuda"], "field.num_voxels": 320**3},
-        "cpu": {**_PHOTOS, **_UNBOUNDED, **FOUND_POSES["cpu"], "field.num_voxels": 112**3},
+        "cuda": {
+            **_PHOTOS,
+            **_UNBOUNDED_CUDA,
+            **_UNBOUNDED,
+            **NEARLY_CORRECT_POSES["cuda"],
+            "field.num_voxels": 320**3,
+        },
+        "cpu": {**_PHOTOS, **_UNBOUNDED, **NEARLY_CORRECT_POSES["cpu"], "field.num_voxels": 112**3},
     },
 }
 
-# Poses in a box that are learned need the whole run, and a scene that follows them: with rates that fall to a fiftieth
-# a decibel is lost.
+# Poses optimized in a bounded scene need the whole run, and a scene that follows them: where learning rates fall to a
+# fiftieth, a decibel is lost.
 LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0, "sampler.rays_per_pixel": 1}
 MOST_VOXELS_WITH_POSES = 256**3
 
-# Behind the scene of each kind: where photos are full to the edge, a random colour leaves no ray half transparent.
-BACKGROUNDS = {"box": "white", "forward": "random", "unbounded": "learned"}
+# By kind of scene. Behind opaque photos a random color leaves no ray half transparent.
+BACKGROUNDS = {"bounded": "white", "forward_facing": "random", "unbounded": "learned"}
 
 
 def choose(device: str, field: str, seconds: float | None) -> Recipe:
@@ -141,11 +155,11 @@ def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple
         (f"{kind} scenes on {device}", KINDS[kind][device]),
         (f"{recipe.field} in {kind} scenes", known_fields()[recipe.field].of_kind.get(kind, {})),
     ]
-    if kind == "box" and config.poses.mode == "refine":
+    if kind == "bounded" and config.poses.mode == "refine":
         own = recipe.settings.get("field.num_voxels", MOST_VOXELS_WITH_POSES)
         found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))
         if config.poses.from_run is not None:
-            found.append(("poses of another run", FOUND_POSES[device]))
+            found.append(("poses of another run", NEARLY_CORRECT_POSES[device]))
     return found
 
 
@@ -175,7 +189,7 @@ def _other_source(name: str, kind: str, device: str) -> str:
         "train.steps": f"default budget on {device}",
         "train.max_seconds": f"default budget on {device}",
         "field.name": f"field=auto on {device}",
-        "field.upsample_at": "poses.coarsest and poses.finest_at",
+        "field.upsample_at": "poses.initial_num_voxels and poses.coarse_to_fine_end",
         "dataset.kind": "what the data say",
         "dataset.background": f"{kind} scenes",
         "train.images": f"room on the {device}",
@@ -194,7 +208,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def fill_in(config: Config, device: str, kind: str) -> Config:
     """The config with the device's budget where none is given, and its recipe's value for each setting that is None.
 
-    kind: of the scene, box, forward or unbounded.
+    kind: of the scene, bounded, forward_facing or unbounded.
     """
     steps, seconds = config.train.steps, config.train.max_seconds
     if steps is None and seconds is None:

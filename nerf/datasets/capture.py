@@ -1,6 +1,6 @@
 """What a reader of any capture format returns: where the photos are and how they were taken. No pixel is read yet.
 
-Readers turn every convention into this project's: OpenGL camera axes (x right, y up, looking along -z), pixel centres
+Readers turn every convention into this project's: OpenGL camera axes (x right, y up, looking along -z), pixel centers
 at +0.5, intrinsics for the size of the image file as it is stored; or, where they were found for the photo as EXIF
 turns it, for that.
 """
@@ -19,7 +19,7 @@ class Frame:
     """One photo and its camera."""
 
     image: Path
-    c2w: np.ndarray  # [3,4] float64: right, up and backward axes, centre; orthonormal
+    c2w: np.ndarray  # [3,4] float64: right, up and backward axes, center; orthonormal
     width: int  # pixels, of the size for which the intrinsics hold: the file's, or with width and height swapped where
     height: int  # the poses were made from the photo as its EXIF orientation shows it
     intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy

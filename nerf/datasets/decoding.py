@@ -193,15 +193,15 @@ def _decode(path: Path, upright: bool = False) -> Image.Image:
 def _average_rgba(image: np.ndarray, factor: int) -> np.ndarray:
     """[H,W,4] uint8 to [H/factor,W/factor,4] uint8: area averages, where all pixels are transparent, black.
 
-    Colours are averaged premultiplied, so that transparent pixels do not bleed into edges.
+    Colors are averaged premultiplied, so that transparent pixels do not bleed into edges.
     """
     result = np.empty((image.shape[0] // factor, image.shape[1] // factor, 4), np.uint8)
     for first in range(0, len(result), BAND_ROWS):
         band = image[first * factor : (first + BAND_ROWS) * factor].astype(np.float32)
         band[..., :3] *= band[..., 3:]
         sums = _block_sums(band, factor)
-        colour, alpha = sums[..., :3], sums[..., 3:]
-        mean = np.concatenate([colour / np.maximum(alpha, 1), alpha / factor**2], axis=-1)
+        color, alpha = sums[..., :3], sums[..., 3:]
+        mean = np.concatenate([color / np.maximum(alpha, 1), alpha / factor**2], axis=-1)
         result[first : first + BAND_ROWS] = mean.round()
     return result
 

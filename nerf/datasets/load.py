@@ -26,16 +26,16 @@ def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
             return load_blender(folder, split, dataset.downscale)
         dataset = replace(dataset, root=str(folder), format="blender")
     masks = dataset.masks
-    if masks == "auto" and dataset.kind in ("forward", "unbounded"):  # a scene that goes on behind any object
+    if masks == "auto" and dataset.kind in ("forward_facing", "unbounded"):  # a scene that goes on behind any object
         masks = "leave_out"
-    options = dataset.downscale, dataset.hold_out, dataset.skip_missing, masks
+    options = dataset.downscale, dataset.test_every, dataset.skip_missing, masks
     return load_photos(_capture(dataset), split, *options)
 
 
 def check_split(dataset: DatasetConfig, split: str) -> None:
     """Raises UserError where a capture has no view in a split: better said before training than after it."""
     if not _is_blender(dataset):
-        split_frames(_capture(dataset), split, dataset.hold_out)
+        split_frames(_capture(dataset), split, dataset.test_every)
 
 
 def sparse_points(dataset: DatasetConfig) -> Tensor | None:

@@ -59,14 +59,14 @@ def load_photos(
     capture: Capture,
     split: str,
     downscale: int = 1,
-    hold_out: int = 8,
+    test_every: int = 8,
     skip_missing: bool = False,
     masks: str = "auto",
 ) -> PosedImages:
     """The photos of one split (see split_frames), at 1/downscale of the stored size; on the CPU.
 
     Blocks of downscale x downscale pixels are averaged; up to downscale - 1 columns at the right and rows at the bottom
-    are cut off. hold_out: every so-manieth photo is a test view where the format names none. skip_missing: goes on
+    are cut off. test_every: every k-th photo is a test view where the format has no split. skip_missing: goes on
     without the files that are not there. masks: what they mean, object (they are alpha), leave_out (black pixels do
     not count), or auto (see mask_use).
 
@@ -76,7 +76,7 @@ def load_photos(
     and a split without a view.
     """
     missing = _missing(capture, skip_missing)
-    frames = split_frames(capture, split, hold_out)
+    frames = split_frames(capture, split, test_every)
     _check_frames(frames, str(capture.root))
     infos = read_all(lambda index: image_info(frames[index].image), len(frames), "photos found")
     photos = [_photo(frame, info) for frame, info in zip(frames, infos)]
@@ -111,13 +111,13 @@ def _scene(capture: Capture, images: PosedImages | None, has_alpha: bool) -> Sce
     images: of training, which are looked at where no depth is known; None: do without.
     """
     found = describe(capture, has_alpha, None if images is None else lambda: sweep_depths(images))
-    return replace(found, aabb=None if has_alpha and found.kind == "box" else found.aabb.float())
+    return replace(found, aabb=None if has_alpha and found.kind == "bounded" else found.aabb.float())
 
 
-def split_frames(capture: Capture, split: str, hold_out: int = 8) -> list[Frame]:
+def split_frames(capture: Capture, split: str, test_every: int = 8) -> list[Frame]:
     """The frames of train, val or test whose photos are there.
 
-    The format's own split, where it has one: a frame without a word about it is for training. Else every hold_out-th
+    The format's own split, where it has one: a frame without a word about it is for training. Else every test_every-th
     of the photos, sorted by the names of their files, from the first on, is a test view and the others are for
     training; 0 holds none out. Raises UserError where there is no such view.
     """
@@ -129,14 +129,14 @@ def split_frames(capture: Capture, split: str, hold_out: int = 8) -> list[Frame]
         remedy = f"its own split has {', '.join(f'{counts[name]} {name}' for name in sorted(counts))} views"
     else:
         frames = sorted(there, key=lambda frame: str(frame.image))
-        splits = ["test" if hold_out and index % hold_out == 0 else "train" for index in range(len(frames))]
+        splits = ["test" if test_every and index % test_every == 0 else "train" for index in range(len(frames))]
         chosen = [frame for frame, held in zip(frames, splits) if held == split]
         counts = {name: splits.count(name) for name in ("train", "test")}
-        remedy = f"dataset.hold_out={hold_out} makes {counts['train']} train and {counts['test']} test views"
+        remedy = f"dataset.test_every={test_every} makes {counts['train']} train and {counts['test']} test views"
     if not chosen:
         raise UserError(
             f"{capture.root}: there is no {split} view among {len(there)} photos; {remedy}. Score another split "
-            "(evaluation.split=train), or set dataset.hold_out=8 where the format has no split."
+            "(evaluation.split=train), or set dataset.test_every=8 where the format has no split."
         )
     return chosen
 

@@ -2,8 +2,8 @@
 
 A textured patch of one image is moved through depth (Collins 1996) and looked up in the views beside it. At the depth
 of the surface all of them show the same patch, if the poses are right; where images are shuffled or axes are mistaken,
-no depth suits several neighbours at once. The score of a patch is its best agreement over all depths, where agreement
-is the normalised cross-correlation of the colours, averaged over the neighbours that see it.
+no depth suits several neighbors at once. The score of a patch is its best agreement over all depths, where agreement
+is the normalized cross-correlation of the colors, averaged over the neighbors that see it.
 
 Chance finds some agreement too: how much, the same images in another order tell.
 """
@@ -22,16 +22,16 @@ from nerf.datasets.posed_images import PosedImages
 WORKING_SIZE = 256  # pixels on the longer side: patches then cover what a few pixels of blur or noise do not hide
 PATCH = 7  # pixels along each side of a patch, at working size
 PATCHES = 16  # of each image, spread over it
-DEPTHS = 128  # even in inverse depth, so even along the neighbour's epipolar line
-MAX_DISPARITY = 0.6  # share of the image's longer side by which the nearest depth moves a patch
-SCANNED, SCANS = (-2.0, 2.0), 256  # powers of 10 times the inverse of it at which neighbours are asked what they see
+DEPTHS = 128  # even in inverse depth, so even along the neighbor's epipolar line
+MAX_DISPARITY = 0.6  # fraction of the image's longer side by which the nearest depth moves a patch
+SCANNED, SCANS = (-2.0, 2.0), 256  # powers of 10 times the inverse of it at which neighbors are asked what they see
 NEIGHBORS = 4
-MAX_ANGLE = 60.0  # degrees between the directions in which neighbours look
-MIN_NEIGHBORS = 2  # one neighbour agrees by chance somewhere on its line
+MAX_ANGLE = 60.0  # degrees between the directions in which neighbors look
+MIN_NEIGHBORS = 2  # one neighbor agrees by chance somewhere on its line
 FLAT = 0.02  # standard deviation of brightness below which a patch shows nothing
 POINT_AGREEMENT = 0.85  # patches that agree so well give a point of the surface
 # A point's depth is the only one that its patch agrees with so well: elsewhere, farther than so many depths from there,
-# agreement is less by this. Edges along a neighbour's epipolar line agree everywhere, repetitive patterns in places.
+# agreement is less by this. Edges along a neighbor's epipolar line agree everywhere, repetitive patterns in places.
 DISTINCT, BESIDE = 0.2, 4
 MANY_NEIGHBORS = 3  # have to see such a point, if there are so many
 THINNED = 3  # pixels along each side of a block that are averaged where time matters
@@ -94,9 +94,9 @@ class PlaneSweep:
     def score(
         self, image_indices: Sequence[int], poses: Tensor | None = None, order: Tensor | None = None
     ) -> Agreement:
-        """The agreement of some images with their neighbours.
+        """The agreement of some images with their neighbors.
 
-        poses [I,3,4]: to be tried instead of those given. order [I]: the image that each neighbour shows instead of its
+        poses [I,3,4]: to be tried instead of those given. order [I]: the image that each neighbor shows instead of its
         own, to learn what chance gives.
         """
         cameras = self.cameras if poses is None else replace(self.cameras, c2w=poses)
@@ -112,7 +112,7 @@ class PlaneSweep:
     def distinct_points(self, image_indices: Sequence[int]) -> tuple[Tensor, int]:
         """Points [P,3] of the surface whose depth is beyond doubt, and of how many patches these are.
 
-        A patch gives one where it agrees well with its neighbours, at this depth alone.
+        A patch gives one where it agrees well with its neighbors, at this depth alone.
         """
         found, count = [torch.zeros(0, 3)], 0
         for index in image_indices:
@@ -156,7 +156,7 @@ class PlaneSweep:
         return rows, columns, self.picture(index)[:3, rows, columns].permute(1, 2, 0)
 
     def _compare(self, cameras: Cameras, index: int, order: Tensor) -> "_Compared | None":
-        """An image's patches against its neighbours at every depth; None where there are no patches or neighbours."""
+        """An image's patches against its neighbors at every depth; None where there are no patches or neighbors."""
         beside = neighbors(cameras, index)
         rows, columns, patches = self._patches(index)
         if len(beside) < min(MIN_NEIGHBORS, len(cameras) - 1) or len(patches) == 0:  # nothing agrees with nobody
@@ -219,8 +219,8 @@ class PlaneSweep:
 class _Compared:
     """P patches of one image at D depths each."""
 
-    agreement: Tensor  # [P,D] in [-1,1]: the mean over the neighbours that see it; -1 where too few do
-    seen: Tensor  # [P,D]: by so many neighbours
+    agreement: Tensor  # [P,D] in [-1,1]: the mean over the neighbors that see it; -1 where too few do
+    seen: Tensor  # [P,D]: by so many neighbors
     neighbors: int
     rays: Rays  # [P*Q] through the patches' pixels
     t: Tensor  # [P*Q,D] where on them the depths are
@@ -298,9 +298,9 @@ def _textured_patches(picture: Tensor) -> Tensor:
 
 
 def _correlation(patches: Tensor, colors: Tensor) -> Tensor:
-    """Normalised cross-correlation [P,D] of patches [P,Q,3] with colors [3,P,Q,D], over pixels and colours.
+    """Normalized cross-correlation [P,D] of patches [P,Q,3] with colors [3,P,Q,D], over pixels and colors.
 
-    Each colour's mean is taken off; 0 where one of the two is flat.
+    Each color's mean is taken off; 0 where one of the two is flat.
     """
     count = patches.shape[1]
     patches = patches - patches.mean(1, keepdim=True)

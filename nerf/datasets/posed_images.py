@@ -16,7 +16,7 @@ class PosedImages:
     """I images, of one size or of many, with the cameras that took them; all on the CPU.
 
     The P pixels of all images are kept in one row, image by image, row by row, as Cameras counts them. Alpha is
-    straight, not premultiplied; colours are sRGB. Blending and averaging work on the sRGB values, as is the custom with
+    straight, not premultiplied; colors are sRGB. Blending and averaging work on the sRGB values, as is the custom with
     Synthetic-NeRF.
     """
 
@@ -62,7 +62,7 @@ class PosedImages:
         return self.counted.mask(first, first + width * height).view(height, width)
 
     def image_over(self, index: int, background: Tensor) -> Tensor:
-        """One image blended over a background colour [3] in [0,1]: [H,W,3] float32 in [0,1]."""
+        """One image blended over a background color [3] in [0,1]: [H,W,3] float32 in [0,1]."""
         image = self.image(index).float() / 255
         if not self.has_alpha:
             return image

@@ -2,8 +2,8 @@
 
 Where a format tells no depth, a plane sweep over the photos does (nerf/datasets/swept_depths.py).
 
-box: an object within a box and cameras around it, nothing else is seen. forward: cameras on about one plane that look
-one way. unbounded: everything else; its box is the inner part, which cameras look at, and the rest lies around it.
+bounded: an object in a box and cameras around it, nothing else is visible. forward_facing: cameras on about one plane
+that face one way. unbounded: everything else; its box is the inner part, at which cameras look.
 """
 
 import math
@@ -21,19 +21,19 @@ from nerf.scene.description import SceneDescription
 
 # Forward-facing: 90% of the cameras look this close to one direction (fern: 9 degrees; fox, on one side of it: 48),
 FORWARD_ANGLE = math.radians(30)
-# and along it they stand within this share of the nearest depth, so that one plane lies in front of all of them.
-FORWARD_DEPTH_SHARE = 0.5
-# Axes that meet in one point to this share of the distance were placed by a program or a turntable (lego: 1e-7; by hand
-# 0.02 to 0.13).
+# and along it they stand within this fraction of the nearest depth, so that one plane lies in front of all of them.
+FORWARD_DEPTH_FRACTION = 0.5
+# Axes that meet in one point to this fraction of the distance were placed by a program or a turntable (lego: 1e-7; by
+# hand 0.02 to 0.13).
 EXACT_AXES = 5e-3
-# What lies this share of the camera distance from the target or nearer is the object.
-OBJECT_SHARE = 0.6
+# What lies within this fraction of the camera distance from the target is the object.
+OBJECT_FRACTION = 0.6
 DEPTH_QUANTILES = (0.001, 0.999)
 SWEPT_QUANTILES = (0.01, 0.99)  # of a few hundred points
 BOX_MARGIN = 0.05  # of the edge, on each side: sparse points stop short of the surfaces' ends
 THINNEST = 0.02  # of the box's longest edge: points on one plane make no grid
 NEAR_MARGIN = 0.75  # of the nearest depth that is known: sparse points miss what lies nearer; as NeRF has it for LLFF
-NEAR_SHARE = 0.05  # of the median camera distance, where no depth is known
+NEAR_FRACTION = 0.05  # of the median camera distance, where no depth is known
 
 TRANSPARENT = "The photos are transparent around the object, so it is alone in a box."
 
@@ -59,11 +59,11 @@ def describe(
     rig = camera_rig(frames)
     depths = _known_depths(capture.points, bounds, rig)
     kind, why = _kind(capture, rig, bounds, depths, has_alpha)
-    if depths is None and sweep is not None and kind != "box":
+    if depths is None and sweep is not None and kind != "bounded":
         depths, said = _swept_depths(sweep(), rig)
         why_not += said
         kind, why = _kind(capture, rig, bounds, depths, has_alpha)
-    aabb, near, far, how = {"box": _box, "forward": _forward_facing, "unbounded": _unbounded}[kind](
+    aabb, near, far, how = {"bounded": _box, "forward_facing": _forward_facing, "unbounded": _unbounded}[kind](
         capture, rig, frames, depths
     )
     return SceneDescription(kind, torch.from_numpy(aabb), near, far, (*why_not, *why, *how))
@@ -121,9 +121,9 @@ def _kind(
     has_alpha: bool | None,
 ) -> tuple[str, list[str]]:
     if capture.aabb is not None:
-        return "box", ["The format gives the scene's box."]
+        return "bounded", ["The format gives the scene's box."]
     if has_alpha:
-        return "box", [TRANSPARENT]
+        return "bounded", [TRANSPARENT]
     turn = float(np.quantile(rig.turns, 0.9))
     looks = f"90% of the {len(rig.centers)} cameras look within {math.degrees(turn):.0f} degrees of one direction"
     limit = f"{math.degrees(FORWARD_ANGLE):.0f}"
@@ -131,8 +131,10 @@ def _kind(
         along = float(np.ptp(rig.centers @ rig.mean_forward))
         nearest = depths.near if depths else _reach(rig)
         stand = f"stand within {along:.3g} along it, with the nearest depth at {nearest:.3g}"
-        if along <= FORWARD_DEPTH_SHARE * nearest:
-            return "forward", [f"{looks} (forward-facing: at most {limit}) and {stand}: one plane is before them all."]
+        if along <= FORWARD_DEPTH_FRACTION * nearest:
+            return "forward_facing", [
+                f"{looks} (forward-facing: at most {limit}) and {stand}: one plane is before them all."
+            ]
         return "unbounded", [f"{looks}, but they {stand}: they move on through the scene, so it has no end."]
     around = f"{looks} (forward-facing: at most {limit})"
     if rig.target is None:
@@ -148,11 +150,11 @@ def _kind(
         miss = float(np.median(rig.axis_misses)) / distance
         said = f"their axes miss what they look at by {miss:.2g} of the distance"
         if miss <= EXACT_AXES:
-            return "box", [f"{around}; {said}, as a program or a turntable places them around an object in a box."]
+            return "bounded", [f"{around}; {said}, as a program or a turntable places them around an object in a box."]
         return "unbounded", [f"{around}; {said}, as hands do, so the photos show what lies behind the object too."]
-    if reach <= OBJECT_SHARE:
-        return "box", [f"{around}; {said} (an object alone: at most {OBJECT_SHARE})."]
-    return "unbounded", [f"{around}; {said} (an object alone: at most {OBJECT_SHARE})."]
+    if reach <= OBJECT_FRACTION:
+        return "bounded", [f"{around}; {said} (an object alone: at most {OBJECT_FRACTION})."]
+    return "unbounded", [f"{around}; {said} (an object alone: at most {OBJECT_FRACTION})."]
 
 
 def _reach(rig: CameraRig) -> float:
@@ -181,7 +183,7 @@ def _box(
     to_corner = np.maximum(np.abs(aabb[0] - rig.centers), np.abs(aabb[1] - rig.centers))
     far = float(np.linalg.norm(to_corner, axis=1).max())
     gap = float(np.linalg.norm(to_box, axis=1).min())
-    near = max(gap, NEAR_SHARE * float(np.linalg.norm(rig.centers - aabb.mean(axis=0), axis=1).mean()))
+    near = max(gap, NEAR_FRACTION * float(np.linalg.norm(rig.centers - aabb.mean(axis=0), axis=1).mean()))
     if depths and gap == 0:
         near = min(near, NEAR_MARGIN * depths.near)
     entered = "the nearest camera is this far from the box" if gap else "some cameras are inside the box"
@@ -248,7 +250,7 @@ def _near(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[flo
     if depths:
         near = NEAR_MARGIN * depths.near
         return near, f"Near {near:.3g}: {NEAR_MARGIN:.0%} of the nearest depth by {depths.source}."
-    near = NEAR_SHARE * _reach(rig)
+    near = NEAR_FRACTION * _reach(rig)
     if near == 0:
         raise UserError(
             f"{capture.root}: all cameras stand in one place and there are no points, so no depth follows; set "
@@ -256,7 +258,7 @@ def _near(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[flo
         )
     return (
         near,
-        f"Near {near:.3g}: {NEAR_SHARE:.0%} of the median distance to what the cameras look at; no depth is known.",
+        f"Near {near:.3g}: {NEAR_FRACTION:.0%} of the median distance to what the cameras look at; no depth is known.",
     )
 
 

@@ -98,7 +98,7 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
     """
     backend = sampler.backend
     batches = RayBatches(views, backend, config.seed)
-    settings = replace(PosesConfig(), lr=LEARNING_RATE, start=0.0, warmup=0.0, view_from=0.0)
+    settings = replace(PosesConfig(), lr=LEARNING_RATE, start=0.0, warmup=0.0, view_dependence_start=0.0)
     poses = PoseRefinement(batches.cameras, scene_radius(field.box), settings, backend, keep_scale=False)
     batches.ray_source = poses
     batches.find_valid_pixels(sampler)

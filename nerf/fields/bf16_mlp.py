@@ -1,4 +1,4 @@
-"""The colour MLP in bfloat16: it uses tensor cores and halves the memory traffic of activations.
+"""The color MLP in bfloat16: it uses tensor cores and halves the memory traffic of activations.
 
 Products are accumulated in float32. Parameters and their gradients are float32. bfloat16 has the range of float32, so
 the loss needs no scaling. The backward pass is written by hand because that of autograd takes twice as long: the

@@ -1,4 +1,4 @@
-"""Real spherical harmonics up to degree 3, the colour basis of the explicit field.
+"""Real spherical harmonics up to degree 3, the color basis of the explicit field.
 
 Order and signs of the coefficients are the common ones (Yu et al. 2021, PlenOctrees): for each degree l the orders
 m = -l..l, without the Condon-Shortley phase.

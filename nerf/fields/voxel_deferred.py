@@ -1,4 +1,4 @@
-"""The deferred field: features are composited along the ray, and a small MLP computes colour from the composited
+"""The deferred field: features are composited along the ray, and a small MLP computes color from the composited
 features and the view direction, once per pixel (Hedman et al. 2021, "Baking Neural Radiance Fields", section 4)."""
 
 import math
@@ -11,33 +11,23 @@ from nerf.config.fields import FieldSettings, Recipe
 from nerf.config.settings import setting
 from nerf.fields.voxel_mlp import VoxelMlp, VoxelMlpConfig
 
-SMALLEST_OPACITY = 1e-3  # lower bound in the division by opacity; such rays have hardly any colour
+SMALLEST_OPACITY = 1e-3  # lower bound in the division by opacity; such rays have hardly any color
 
 
 @dataclass
 class VoxelDeferredConfig(VoxelMlpConfig):
     name: str = setting("voxel_deferred", "which field")
-    feature_channels: int | None = setting(
-        None,
-        "features per vertex, a multiple of 4 is fastest",
-        low=3,
-        high=64,
-    )
-    hidden_width: int | None = setting(None, "neurons per hidden layer of the colour MLP", low=1, high=1024)
-    hidden_layers: int | None = setting(None, "hidden layers of the colour MLP", low=0, high=8)
+    feature_channels: int | None = setting(None, "features per vertex; a multiple of 4 is fastest", low=3, high=64)
+    hidden_width: int | None = setting(None, "neurons per hidden layer of the color MLP", low=1, high=1024)
+    hidden_layers: int | None = setting(None, "hidden layers of the color MLP", low=0, high=8)
     view_frequencies: int | None = setting(
-        None,
-        "frequencies of the view direction's sines and cosines",
-        low=0,
-        high=8,
+        None, "frequencies of the positional encoding of the view direction", low=0, high=8
     )
-    diffuse: bool | None = setting(None, "the first three features are colour too, added to the MLP's")
-    feature_noise: float | None = setting(None, "deviation of the noise on each pixel's features in training", low=0)
-    lr_features: float | None = setting(
-        None,
-        "learning rate of the features",
-        low=0,
+    diffuse: bool | None = setting(None, "the first three features are also a color, added to the MLP's")
+    feature_noise: float | None = setting(
+        None, "standard deviation of the noise added to each pixel's features in training", low=0
     )
+    lr_features: float | None = setting(None, "learning rate of the features", low=0)
     lr_mlp: float | None = setting(None, "learning rate of the MLP", low=0)
 
 
@@ -67,7 +57,7 @@ _CPU = {
     "field.feature_noise": 0.0,  # a CPU makes few passes
 }
 # Rare occupancy updates: one costs as much as two dozen steps.
-_UP_TO_8_SECONDS = {**_CUDA, "field.lr_features": 0.05, "occupancy.every": 0.1}
+_UP_TO_8_SECONDS = {**_CUDA, "field.lr_features": 0.05, "occupancy.update_interval": 0.1}
 _FROM_8_SECONDS = {
     **_CUDA,
     "loss.distortion": 0.003,  # fewer samples in empty space, without loss of quality
@@ -99,7 +89,7 @@ SETTINGS = FieldSettings(
 
 
 class VoxelDeferred(VoxelMlp):
-    """Voxel grids of density and features; an MLP computes the colour of each pixel."""
+    """Voxel grids of density and features; an MLP computes the color of each pixel."""
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         return self.density(coords), self.interpolate(self.feature_grid, coords)
@@ -113,11 +103,11 @@ class VoxelDeferred(VoxelMlp):
         features = mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
         learning = self.feature_grid.requires_grad and torch.is_grad_enabled()
         if self.config.feature_noise > 0 and self.noise_generator is not None and learning:
-            # Regularization: similar features must give similar colours, else the MLP overfits the training views.
+            # Regularization: similar features must give similar colors, else the MLP overfits the training views.
             noise = torch.randn(mean.shape, generator=self.noise_generator, device=mean.device)
             features = mean + self.config.feature_noise * noise
         rgb = torch.sigmoid(self.network(self.concat_inputs(features, view)))
         if self.config.diffuse:
-            # Composited colours blend correctly where several surfaces meet in a pixel; features do not.
+            # Composited colors blend correctly where several surfaces meet in a pixel; features do not.
             rgb = rgb + mean[:, :3]
         return rgb * opacity[:, None]

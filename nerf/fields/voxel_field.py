@@ -14,7 +14,7 @@ from nerf.scene.box import Resolution, SceneBox
 class VoxelField(Field):
     """A field with grids of raw values; activation follows interpolation. upsample() resamples the grids.
 
-    A subclass makes the appearance grid [X,Y,Z,C] (colour coefficients or features), an attribute of its own name.
+    A subclass makes the appearance grid [X,Y,Z,C] (color coefficients or features), an attribute of its own name.
     """
 
     appearance_name: str  # the attribute that holds the appearance grid
@@ -27,7 +27,7 @@ class VoxelField(Field):
 
     @property
     def appearance_grid(self) -> nn.Parameter:
-        """The values from which colour is computed, [X,Y,Z,C]."""
+        """The values from which color is computed, [X,Y,Z,C]."""
         return getattr(self, self.appearance_name)
 
     def interpolate(self, grid: Tensor, coords: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 """The hybrid field: a grid of raw density, a grid of features, and a small MLP from features and view direction to
-colour (as DirectVoxGO, Sun et al. 2022)."""
+color (as DirectVoxGO, Sun et al. 2022)."""
 
 import math
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from nerf.scene.box import Resolution, SceneBox
 class VoxelMlpConfig(FieldConfig):
     name: str = setting("voxel_mlp", "which field")
     feature_channels: int = setting(12, "features per vertex; a multiple of 4 is fastest", low=1, high=64)
-    hidden_width: int = setting(128, "neurons per hidden layer of the colour MLP", low=1, high=1024)
-    hidden_layers: int = setting(2, "hidden layers of the colour MLP", low=0, high=8)
-    view_frequencies: int = setting(4, "frequencies of the view direction's sines and cosines", low=0, high=8)
+    hidden_width: int = setting(128, "neurons per hidden layer of the color MLP", low=1, high=1024)
+    hidden_layers: int = setting(2, "hidden layers of the color MLP", low=0, high=8)
+    view_frequencies: int = setting(4, "frequencies of the positional encoding of the view direction", low=0, high=8)
     lr_features: float | None = setting(None, "learning rate of the features", low=0)
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
@@ -40,7 +40,7 @@ SETTINGS = FieldSettings(
 
 
 class VoxelMlp(VoxelField):
-    """Voxel grids of density and features; an MLP computes the colour of each sample."""
+    """Voxel grids of density and features; an MLP computes the color of each sample."""
 
     appearance_name = "feature_grid"
 

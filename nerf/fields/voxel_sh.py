@@ -1,6 +1,6 @@
-"""The explicit field: raw density and spherical-harmonic colour at every vertex, nothing else (as Plenoxels).
+"""The explicit field: raw density and spherical-harmonic color at every vertex, nothing else (as Plenoxels).
 
-The colour grid holds (sh_degree + 1)^2 coefficients each of red, green and blue, then padding to a multiple of 16
+The color grid holds (sh_degree + 1)^2 coefficients each of red, green and blue, then padding to a multiple of 16
 bytes, so that the values of a vertex are aligned. Density is a separate grid because it is read far more often.
 """
 
@@ -22,8 +22,8 @@ from nerf.scene.box import Resolution, SceneBox
 @dataclass
 class VoxelShConfig(FieldConfig):
     name: str = setting("voxel_sh", "which field")
-    sh_degree: int = setting(2, "degree of the spherical harmonics of the colour", low=0, high=3)
-    lr_color: float = setting(0.1, "learning rate of the colour coefficients", low=0)
+    sh_degree: int = setting(2, "degree of the spherical harmonics of the color", low=0, high=3)
+    lr_color: float = setting(0.1, "learning rate of the color coefficients", low=0)
 
 
 _SETTINGS = {
@@ -43,7 +43,7 @@ SETTINGS = FieldSettings(
         Recipe("cpu", "voxel_sh", math.inf, {**_SETTINGS, "field.num_voxels": 80**3, "train.rays_per_step": 4096}),
     ),
     # Weaker smoothing than of features: with theirs, coefficients of harmonics lose three decibels.
-    {"forward": {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.distortion": 0.0}},
+    {"forward_facing": {"loss.tv_density": 1e-5, "loss.tv_color": 1e-5, "loss.distortion": 0.0}},
 )
 
 

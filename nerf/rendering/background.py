@@ -27,7 +27,7 @@ class Background:
     @classmethod
     def of(cls, dataset: DatasetConfig, learned: Tensor | None) -> "Background":
         """The background of resolved settings. learned: the field's parameter, None if it has none."""
-        return cls(dataset.background, dataset.kind == "forward", learned)
+        return cls(dataset.background, dataset.kind == "forward_facing", learned)
 
     def draw(self, num_rays: int, generator: torch.Generator, device: torch.device) -> Tensor:
         """Random or constant background colors of a training batch, [R,3]; black for the learned mode, see train()."""

@@ -23,15 +23,15 @@ def full_gradient_distance(loss: LossConfig, box: SceneBox) -> float:
 
     Raises UserError for a forward-facing scene, where this distance is not defined.
     """
-    if loss.near_fade == 0:
+    if loss.grad_scaling_distance == 0:
         return 0.0
-    if box.space.kind == "forward":
+    if box.space.kind == "forward_facing":
         raise UserError(
-            f"loss.near_fade={loss.near_fade:g} has no meaning in a forward-facing scene, whose cameras stand before "
-            "all of it; expected 0."
+            f"loss.grad_scaling_distance={loss.grad_scaling_distance:g} has no meaning in a forward-facing "
+            "scene, whose cameras stand before all of it; expected 0."
         )
     half = box.space.half if isinstance(box.space, ContractedSpace) else 0.5 * box.size
-    return loss.near_fade * half.min().item()
+    return loss.grad_scaling_distance * half.min().item()
 
 
 def scale_gradients(x: Tensor, factors: Tensor) -> Tensor:

@@ -41,8 +41,9 @@ MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
 SINGLE_FILE = "checkpoint.pt"  # the only file of version 1
 FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
-VERSION = 5
-READABLE_VERSIONS = (4, 5)  # in models of version 4 the grids are not compressed
+VERSION = 6
+# In models of version 4 the grids are not compressed; up to version 5 settings have their old names.
+READABLE_VERSIONS = (4, 5, 6)
 # Exceptions from reading a damaged, truncated or foreign file.
 UNREADABLE = (
     OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
@@ -171,7 +172,7 @@ def _read(path: Path, expected: str) -> dict[str, Any]:
         found in FORMATS.values() and content.get("version") not in READABLE_VERSIONS
     ):
         raise UserError(
-            f"{path} has version {content.get('version')}, this program reads versions 4 and {VERSION}; use the "
+            f"{path} has version {content.get('version')}, this program reads versions 4 to {VERSION}; use the "
             f"program that wrote it. {REMEDY}"
         )
     if found != expected:
@@ -196,7 +197,7 @@ def _missing(path: Path, name: str) -> str:
     if (folder / SINGLE_FILE).is_file():
         return (
             f"{path} does not exist; {folder / SINGLE_FILE} was written by version 1, this program reads versions "
-            f"4 and {VERSION}; use the program that wrote it. {REMEDY}"
+            f"4 to {VERSION}; use the program that wrote it. {REMEDY}"
         )
     return f"{path} does not exist; expected the folder of a training run with a {name} in it."
 

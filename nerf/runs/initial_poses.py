@@ -28,7 +28,7 @@ def cameras_to_begin_with(config: PosesConfig, given: Cameras) -> Cameras | None
     if len(initial) != len(given) or not torch.equal(initial.c2w, given.c2w):
         raise UserError(
             f"poses.from_run={folder}: that run learned the poses of {len(initial)} images, which are not the "
-            f"{len(given)} training images of this run. Take a run on the same dataset, with the same hold_out and "
+            f"{len(given)} training images of this run. Take a run on the same dataset, with the same test_every and "
             "skip_missing."
         )
     if torch.equal(learned.c2w, initial.c2w):

@@ -25,7 +25,7 @@ def run_notes(config: Config, state: TrainState, log: Sequence[TrainMetrics], sc
             f"the run had only {clock.step} steps, and the grid doubled {state.num_upsamplings} of {doublings} times; "
             f"raise {limit}, or lower field.num_voxels, train.rays_per_step or field.min_level_steps."
         )
-    occupied = state.occupancy.share
+    occupied = state.occupancy.occupied_fraction
     judged = settled and state.num_occupancy_updates and state.occupancy.occupied.numel() >= JUDGED_CELLS
     if judged and occupied > FULL_BOX:
         notes.append(

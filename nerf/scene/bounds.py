@@ -1,4 +1,4 @@
-"""The kind of a scene and the box it lives in: inside a box, forward-facing, or unbounded.
+"""The kind of a scene, bounded, forward-facing or unbounded, and the box it lives in.
 
 What the capture's description leaves open is read off the cameras. Legend: I cameras.
 """
@@ -25,8 +25,8 @@ from nerf.scene.silhouettes import Silhouettes
 # Unbounded: thickness of the shell in halves of the inner box. The box gets 1 / (1 + this) of each axis.
 SHELL = 0.6
 # Of the median distance to what the cameras look at, where nothing else is known.
-INNER_SHARE = 1.0
-NEAR_SHARE = 0.1
+INNER_FRACTION = 1.0
+NEAR_FRACTION = 0.1
 # Forward-facing: cells in depth that a cell's width of parallax between the outermost cameras is divided into.
 DEPTH_CELLS_PER_PARALLAX = 0.5
 MIN_THICKNESS = 0.05  # for cameras that hardly move; tangents of the view angle
@@ -37,7 +37,7 @@ def describe(dataset: DatasetConfig, known: SceneDescription | None, has_alpha: 
 
     known: what the capture says (PosedImages.scene). has_alpha: whether its images store transparency.
     """
-    known = known or SceneDescription("box", reasons=(_why_box(has_alpha),))
+    known = known or SceneDescription("bounded", reasons=(_why_box(has_alpha),))
     if dataset.kind != "auto":
         known = replace(known, kind=dataset.kind, reasons=("as asked",))
     if dataset.aabb is not None:
@@ -65,7 +65,7 @@ def make_box(
     near: world distance from a camera, the user's; 0: the description's, or what the cameras suggest.
     Raises UserError where the cameras do not suit the kind.
     """
-    if described.kind == "forward":
+    if described.kind == "forward_facing":
         return _forward_box(described, cameras, near).to(device)
     if described.kind == "unbounded":
         return _unbounded_box(described, cameras, near).to(device)
@@ -81,10 +81,10 @@ def _forward_box(described: SceneDescription, cameras: Cameras, near: float) -> 
     axes = -(cameras.c2w[:, :, 2] @ reference[:, :3])
     if (axes[:, 2] > -0.5).any():  # more than 60 degrees off
         raise UserError(
-            "dataset.kind=forward, but some cameras look more than 60 degrees away from the mean direction; expected "
-            "cameras that all look one way. Use dataset.kind=unbounded."
+            "dataset.kind=forward_facing, but some cameras look more than 60 degrees away from the mean direction; "
+            "expected cameras that all look one way. Use dataset.kind=unbounded."
         )
-    nearest = near or described.near or NEAR_SHARE * _median_distance(cameras, "near")
+    nearest = near or described.near or NEAR_FRACTION * _median_distance(cameras, "near")
     plane = nearest - offsets[:, 2].max().item()  # in front of the camera that stands farthest back
     if plane <= 0:
         raise UserError(
@@ -121,10 +121,10 @@ def _unbounded_box(described: SceneDescription, cameras: Cameras, near: float) -
     if described.aabb is not None:
         inner = described.aabb
     else:
-        target, reach = _target(cameras, "aabb"), INNER_SHARE * _median_distance(cameras, "aabb")
+        target, reach = _target(cameras, "aabb"), INNER_FRACTION * _median_distance(cameras, "aabb")
         inner = torch.stack([target - reach, target + reach])
     center, half = inner.mean(0), 0.5 * (inner[1] - inner[0])
-    nearest = near or described.near or NEAR_SHARE * half.min().item()
+    nearest = near or described.near or NEAR_FRACTION * half.min().item()
     space = ContractedSpace(center, half, SHELL, nearest)
     whole = (1 + SHELL) * half
     return SceneBox(torch.stack([center - whole, center + whole]), space)

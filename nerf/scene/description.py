@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-KINDS = ("box", "forward", "unbounded")
+KINDS = ("bounded", "forward_facing", "unbounded")
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,7 @@ class SceneDescription:
     """Kind and extent of a scene, with the reasons; what is not known is None."""
 
     kind: str  # one of KINDS
-    aabb: Tensor | None = None  # [2,3] world: the box, or the inner box of an unbounded scene; forward: unused
+    aabb: Tensor | None = None  # [2,3] world: the box, or the inner box of an unbounded scene; forward_facing: unused
     near: float | None = None  # world distance from a camera, a margin included: nothing is nearer
     far: float | None = None  # where most of what is seen ends, for pictures of depth
     reasons: tuple[str, ...] = ()

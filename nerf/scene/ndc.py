@@ -9,7 +9,7 @@ from nerf.scene.space import SceneRays, Space, WarpedRays
 
 MIN_FORWARD = 1e-4  # of a unit direction along the frustum's axis; rays that go more sideways never reach its far end
 SHOWN_SHARE = 0.8  # of that way, in pictures of depth
-FAR_SHARE = 1 - 2.0**-20  # of the way through the frustum; the rest is farther than float32 can tell
+FAR_FRACTION = 1 - 2.0**-20  # of the way through the frustum; the rest is farther than float32 can tell
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,20 @@ class NdcRays(WarpedRays):
             x if ray_indices is None else x.index_select(0, ray_indices)
             for x in (self.length, self.depth, self.forward)
         )
-        share = (t / length).clamp(max=FAR_SHARE)
-        return (self.near_plane / (1 - share) - depth) / forward
+        fraction = (t / length).clamp(max=FAR_FRACTION)
+        return (self.near_plane / (1 - fraction) - depth) / forward
 
 
 @dataclass(frozen=True)
 class NdcSpace(Space):
-    """Normalised device coordinates of a reference camera (Mildenhall et al. 2020, appendix C): forward-facing scenes.
+    """Normalized device coordinates of a reference camera (Mildenhall et al. 2020, appendix C): forward-facing scenes.
 
     A point at (x, y) and depth z of the camera lies at (x / z, y / z, thickness * (1 - near_plane / z)): tangents of
     its view angle, and disparity. Straight lines stay straight, all that is behind the near plane fits into thickness,
     and a cell is as wide as a pixel at every depth. Rays that go backwards or sideways meet nothing.
     """
 
-    kind = "forward"
+    kind = "forward_facing"
     c2w: Tensor  # [3,4] the reference camera
     near_plane: float  # depth of the reference camera
     thickness: float
@@ -56,10 +56,10 @@ class NdcSpace(Space):
         way = torch.nn.functional.pad(tangents - entry, (0, 1), value=self.thickness)
         length = way.norm(dim=-1)
 
-        def share(distance: Tensor) -> Tensor:
+        def fraction(distance: Tensor) -> Tensor:
             return 1 - self.near_plane / (depth + distance * forward).clamp(min=self.near_plane)
 
-        first, last = share(near) * length, share(far) * length
+        first, last = fraction(near) * length, fraction(far) * length
         return NdcRays(
             torch.nn.functional.pad(entry, (0, 1)),
             way / length[:, None],

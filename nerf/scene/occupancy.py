@@ -14,8 +14,8 @@ class OccupancyGrid:
         self.occupied = occupied  # [X-1,Y-1,Z-1] bool
 
     @property
-    def share(self) -> float:
-        """Occupied share of the cells. Reads from the device."""
+    def occupied_fraction(self) -> float:
+        """Fraction of the cells that are occupied. Reads from the device."""
         return self.occupied.float().mean().item()
 
     def vertex_rows(self) -> Tensor:

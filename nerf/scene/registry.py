@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import torch
 
+from nerf.config import renamed
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
 from nerf.scene.space import Space, WorldSpace
@@ -19,4 +20,5 @@ def space_state(space: Space) -> dict[str, object]:
 def restore_space(state: dict[str, object], device: torch.device) -> Space:
     """The space of a state, on the device."""
     values = {name: value for name, value in state.items() if name != "kind"}
-    return SPACES[str(state["kind"])](**values).to(device)
+    kind = renamed.value_of("dataset.kind", state["kind"])  # earlier checkpoints have the old words
+    return SPACES[kind](**values).to(device)

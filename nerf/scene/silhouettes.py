@@ -24,15 +24,15 @@ class Silhouettes:
         alpha: Tensor,
         counted: PixelRuns | None,
         device: torch.device,
-        slack: float = 0.0,
+        dilation: float = 0.0,
     ) -> None:
         """alpha: of the images that the cameras took, [P] uint8 on whatever device it is kept.
 
-        counted: the pixels that are trained on; None: all. slack: an angle in radians by which poses may be wrong; all
-        that is widened is widened by it too.
+        counted: the pixels that are trained on; None: all. dilation: an angle in radians by which poses may be
+        wrong; whatever is dilated is dilated by it too.
         """
         # In pixels of each view.
-        self.slack = (slack * cameras.intrinsics[:, :2].amax(-1)).ceil().long().tolist()
+        self.dilation = (dilation * cameras.intrinsics[:, :2].amax(-1)).ceil().long().tolist()
         self.cameras: Cameras = cameras.to(device)
         self.opaque = (alpha > 0).to(device)  # [P]
         self.counted = None if counted is None else counted.to(device).mask(0, len(alpha))
@@ -57,7 +57,7 @@ class Silhouettes:
     def near(self, views: range, column: Tensor, row: Tensor, radii: Sequence[int]) -> Tensor:
         """Whether there is some of the silhouette around pixels column, row [V,N] int64 of a group of views, [V,N].
 
-        radii: for each of all views, pixels in each direction; the slack comes on top of it.
+        radii: for each of all views, pixels in each direction; the dilation comes on top of it.
         """
         counts, reach = self._counts(views), self._reach(views, radii)[:, None]
         height, width = (size - 1 for size in counts.shape[1:])
@@ -72,7 +72,7 @@ class Silhouettes:
         return inside > above_and_left(lower, left) - above_and_left(upper, left)
 
     def pixels_near(self, radius: int) -> PixelRuns:
-        """The pixels that count and lie within radius of a silhouette, and the slack."""
+        """The pixels that count and lie within radius of a silhouette, and the dilation."""
         found = []
         for views in self.groups():
             counts, reach = self._counts(views), self._reach(views, [radius] * len(self))
@@ -88,8 +88,8 @@ class Silhouettes:
         return functional.pad(masks.cumsum(1, dtype=torch.int32).cumsum(2, dtype=torch.int32), (1, 0, 1, 0))
 
     def _reach(self, views: range, radii: Sequence[int]) -> Tensor:
-        """Radius and slack of each view, [V] pixels."""
-        return torch.tensor([radii[view] + self.slack[view] for view in views], device=self.opaque.device)
+        """Radius and dilation of each view, [V] pixels."""
+        return torch.tensor([radii[view] + self.dilation[view] for view in views], device=self.opaque.device)
 
 
 def _in_window(counts: Tensor, reach: Tensor, axis: int) -> Tensor:

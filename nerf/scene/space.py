@@ -1,8 +1,10 @@
 """Scene space: where a scene of each kind lives, so that one box with equal cells serves it.
 
-box: the world itself, here. forward: ndc.py. unbounded: contraction.py. Fields, grids and occupancy know scene space
-alone. SceneRays say how world rays run through it; their parameter t is length in scene space, the unit of density, of
-the lattice and of all losses. In a box that is world distance. Legend: R rays, M samples, N points.
+bounded: the world itself, here. forward_facing: ndc.py. unbounded: contraction.py. Fields, grids and occupancy know
+scene space alone. SceneRays say how world rays run through it; their parameter t is length in scene space, the unit of
+density, of the lattice and of all losses. In a bounded scene that is world distance.
+
+Legend: R rays, M samples, N points.
 """
 
 from abc import ABC, abstractmethod
@@ -96,7 +98,7 @@ def distances_of_ball(centers: Tensor, middle: Tensor, radius: float) -> tuple[f
 class WorldSpace(Space):
     """The world itself: scenes inside a box."""
 
-    kind = "box"
+    kind = "bounded"
     near: float = 0.0
 
     def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:

@@ -46,12 +46,12 @@ def find_box(cameras: Cameras, silhouettes: Silhouettes | None, device: torch.de
 def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution) -> OccupancyGrid:
     """Occupancy of the cells that no view sees as wholly transparent.
 
-    A view decides only over cells whose centre falls into its image. Silhouettes are widened by the radius of a cell's
-    image, so thin parts survive, and by their slack. Outside of boxes, where cells have no one size in the world, all
-    stay in doubt.
+    A view decides only over cells whose center falls into its image. Silhouettes are dilated by the radius of a cell's
+    image, so thin parts survive, and by their dilation. Where a scene is not bounded, cells have no one size in the
+    world, and all stay in doubt.
     """
     grid = uniform(resolution, box.aabb.device)
-    if silhouettes is None or box.space.kind != "box":
+    if silhouettes is None or box.space.kind != "bounded":
         return grid
     cameras, grid_map = silhouettes.cameras, box.grid_map(resolution)
     radii = cell_radii(cameras, box, resolution)
@@ -73,14 +73,14 @@ def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution
 def pixels_of_hull(silhouettes: Silhouettes, box: SceneBox, resolution: Resolution) -> PixelRuns:
     """The pixels that count and whose rays may meet a cell of the carved hull.
 
-    A cell was kept if its centre is seen within a cell's radius of the silhouette, and a ray that meets it is seen
+    A cell was kept if its center is seen within a cell's radius of the silhouette, and a ray that meets it is seen
     within another one: so no ray is missed, and none is walked to find out.
     """
     return silhouettes.pixels_near(2 * max(cell_radii(silhouettes.cameras, box, resolution)))
 
 
 def cell_radii(cameras: Cameras, box: SceneBox, resolution: Resolution) -> list[int]:
-    """For each view, pixels by which a cell's image spreads at most around that of its centre, at least 1."""
+    """For each view, pixels by which a cell's image spreads at most around that of its center, at least 1."""
     grid_map = box.grid_map(resolution)
     radius = 0.5 * (1 / grid_map.scale).norm().item()
     if cameras.lenses is not None:

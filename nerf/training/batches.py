@@ -53,7 +53,7 @@ class RayBatches:
     proportion to its valid pixels, and memory is read in rising order.
 
     paired: the second half of a training batch holds one neighbour for each pixel of the first half, in the same order,
-    for losses that compare neighbouring pixels (losses.structure).
+    for losses that compare neighbouring pixels (losses.pair_ssim).
 
     on_host: images, valid pixels and generator stay in host memory, and the batches of training steps are gathered
     ahead (prefetch). On a CPU it changes nothing.

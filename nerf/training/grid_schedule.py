@@ -29,7 +29,7 @@ class EmptyGrid(TrainingStopped):
 def occupancy_updates(config: Config, progress: float) -> int:
     """The number of occupancy updates that are due up to this progress."""
     occupancy = config.occupancy
-    return max(0, math.floor((progress - occupancy.start) / occupancy.every) + 1)
+    return max(0, math.floor((progress - occupancy.start) / occupancy.update_interval) + 1)
 
 
 def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> bool:
@@ -76,7 +76,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
             f"occupancy.alpha_threshold={occupancy.alpha_threshold:g} and the weight "
             f"occupancy.min_weight={occupancy.min_weight:g}"
         )
-    per_pixel = make_sampler(config, state).rays_per_pixel if progress >= config.train.supersample_from else 1
+    per_pixel = make_sampler(config, state).rays_per_pixel if progress >= config.train.antialias_start else 1
     supersampled = per_pixel != state.rays_per_pixel
     state.rays_per_pixel = per_pixel
     if changed or supersampled:

@@ -56,7 +56,7 @@ def prepare(
         field.learn_background()
     occupancy = visual_hull.carve(silhouettes, box, first)
     state = assemble(config, field, occupancy, batches, clock, box.voxel_size(finest))
-    if silhouettes is not None and box.space.kind == "box" and described.aabb is None:
+    if silhouettes is not None and box.space.kind == "bounded" and described.aabb is None:
         batches.valid_pixels = visual_hull.pixels_of_hull(silhouettes, box, first)
     else:
         batches.find_valid_pixels(make_sampler(config, state))
@@ -80,8 +80,8 @@ def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, device
 
     pixels: of the images, on either device.
     """
-    slack = math.radians(config.poses.slack) if config.poses.mode == "refine" else 0.0
-    return Silhouettes(images.cameras, pixels[:, 3], images.counted, device, slack) if images.has_alpha else None
+    dilation = math.radians(config.poses.mask_dilation_degrees) if config.poses.mode == "refine" else 0.0
+    return Silhouettes(images.cameras, pixels[:, 3], images.counted, device, dilation) if images.has_alpha else None
 
 
 def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
@@ -94,6 +94,6 @@ def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
 
 
 def level_voxels(config: Config, finest: float, doublings: int) -> float:
-    """Number of voxels of the grid after some doublings; at least poses.coarsest if poses are learned."""
+    """Number of voxels of the grid after some doublings; at least poses.initial_num_voxels if poses are learned."""
     voxels = finest / 2 ** (len(config.field.upsample_at) - doublings)
-    return voxels if config.poses.mode == "fixed" else max(voxels, min(finest, config.poses.coarsest))
+    return voxels if config.poses.mode == "fixed" else max(voxels, min(finest, config.poses.initial_num_voxels))

@@ -85,7 +85,7 @@ def resolve(config: Config, backend: Backend, kind: str | None = None) -> Config
     becomes the schedule of coarse_to_fine.
     """
     if kind is None:
-        kind = "box" if config.dataset.kind == "auto" else config.dataset.kind
+        kind = "bounded" if config.dataset.kind == "auto" else config.dataset.kind
     config = fill_in(config, backend.device.type, kind)
     if config.poses.mode == "fixed":
         return config

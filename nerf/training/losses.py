@@ -67,7 +67,7 @@ def photometric(rgb: Tensor, target: Tensor) -> Tensor:
     return (rgb - target).square().mean()
 
 
-def structure(rgb: Tensor, target: Tensor) -> Tensor:
+def pair_ssim(rgb: Tensor, target: Tensor) -> Tensor:
     """Pairwise SSIM loss: 1 - contrast-structure term of SSIM (Wang et al. 2004, eqs. 9 and 10), mean over pixel pairs.
 
     rgb, target [R,3]: pixel i and pixel R - R // 2 + i are a pair of neighbouring pixels (RayBatches.paired).
@@ -103,8 +103,8 @@ def distortion(weights: Tensor, samples: RaySamples, unit: Tensor, backend: Back
 # image's alpha: in expectation the penalty that a random background per ray adds to the photometric loss, without its
 # noise.
 WEIGHTED: dict[str, Loss] = {
-    "structure": lambda inputs: structure(inputs.rgb, inputs.target),
-    "opacity": lambda inputs: photometric(inputs.rendering.opacity, inputs.alpha),
+    "pair_ssim": lambda inputs: pair_ssim(inputs.rgb, inputs.target),
+    "alpha": lambda inputs: photometric(inputs.rendering.opacity, inputs.alpha),
     "opacity_entropy": lambda inputs: opacity_entropy(inputs.rendering.opacity),
     "distortion": lambda inputs: distortion(
         inputs.rendering.weights, inputs.samples, inputs.field.box.size.norm(), inputs.field.backend

@@ -90,7 +90,7 @@ def _samples(config: Config, per_vertex: int, finest: Resolution, deferred: bool
     hidden = getattr(config.field, "hidden_width", 0) * getattr(config.field, "hidden_layers", 0)
     network = 4 * FLOAT * hidden  # before and after each activation, and gradients; half of it in bfloat16
     visible, per_pixel = VISIBLE_FRACTION * per_ray, config.sampler.rays_per_pixel or 1
-    settled = LATE_FRACTION if config.train.supersample_from >= LATE_FROM else VISIBLE_FRACTION
+    settled = LATE_FRACTION if config.train.antialias_start >= LATE_FROM else VISIBLE_FRACTION
     of_a_pixel = max(visible, per_pixel * settled * per_ray)
     shaded = 1 if deferred else of_a_pixel  # inputs of the MLP per pixel
     bytes_of_a_pixel = of_a_pixel * (BYTES_PER_SAMPLE + values) + shaded * network

@@ -153,7 +153,7 @@ def assemble(
 
 def make_batches(config: Config, images: PosedImages, backend: Backend) -> RayBatches:
     """Batches of the training images. config: resolved."""
-    return RayBatches(images, backend, config.seed, config.train.images == "host", config.loss.structure > 0)
+    return RayBatches(images, backend, config.seed, config.train.images == "host", config.loss.pair_ssim > 0)
 
 
 def make_clock(config: Config) -> RunClock:

@@ -28,9 +28,9 @@ def regularize_grids(
     if progress < loss.tv_until:
         for grid, weight in zip(field.grids, (loss.tv_density, loss.tv_color), strict=True):
             add_total_variation(grid, weight / num_rays, field.backend, active_vertices)
-    elif loss.tv_everywhere > 0:
+    elif loss.tv_global > 0:
         rows = round_robin_rows(active_vertices, step_number)
-        weight = TV_SUBSETS * loss.tv_everywhere / max(len(active_vertices), 1)
+        weight = TV_SUBSETS * loss.tv_global / max(len(active_vertices), 1)
         for grid in field.grids:
             add_total_variation(grid, weight, field.backend, rows, touched_only=False)
 

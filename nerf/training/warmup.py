@@ -67,7 +67,7 @@ def shortened(config: Config) -> Config:
         config,
         dataset=replace(config.dataset, aabb=None),
         field=replace(config.field, num_voxels=VOXELS, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=1),
-        occupancy=replace(config.occupancy, start=0.1, min_steps=1, every=0.3),
+        occupancy=replace(config.occupancy, start=0.1, min_steps=1, update_interval=0.3),
         poses=replace(config.poses, perturb_degrees=0.0, perturb_translation=0.0, perturb_sigma=0.0),
         train=replace(
             config.train,
@@ -83,7 +83,7 @@ def shortened(config: Config) -> Config:
 def synthetic_scene(kind: str) -> PosedImages:
     """Images of the unit sphere for a kind of scene: coloured by its normal, on a transparent background."""
     focal, up, target = focal_from_fov(SIZE, FOV), torch.tensor([0.0, 0.0, 1.0]), torch.zeros(3)
-    apart = IN_FRONT if kind == "forward" else AROUND
+    apart = IN_FRONT if kind == "forward_facing" else AROUND
     azimuths = [apart * view / VIEWS for view in range(VIEWS)]
     places = [DISTANCE * torch.tensor([math.cos(a), math.sin(a), 0.5]) for a in azimuths]
     c2w = torch.stack([look_at(place, target, up) for place in places])

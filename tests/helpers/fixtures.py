@@ -206,7 +206,7 @@ def forward_facing(split: str) -> PosedImages:
     centers = torch.cartesian_prod(across, across, torch.zeros(1))
     rotation = torch.eye(3).expand(len(centers), 3, 3)
     poses = torch.cat([rotation, centers[:, :, None]], dim=-1)
-    return photos_of(window_before_hills, poses, 0.9, SceneDescription("forward", near=1.5))
+    return photos_of(window_before_hills, poses, 0.9, SceneDescription("forward_facing", near=1.5))
 
 
-KIND_SCENES = {"forward": forward_facing, "unbounded": all_around}
+KIND_SCENES = {"forward_facing": forward_facing, "unbounded": all_around}

@@ -28,7 +28,7 @@ STEPS = 2000  # more than are ever done: the run does not end by itself
 
 def config_of_run() -> Config:
     config = tiny_config(steps=STEPS, save_every=1, rays_per_step=64)
-    occupancy = replace(config.occupancy, start=10 / STEPS, every=9 / STEPS)
+    occupancy = replace(config.occupancy, start=10 / STEPS, update_interval=9 / STEPS)
     return replace(config, field=replace(config.field, upsample_at=[6 / STEPS, 12 / STEPS]), occupancy=occupancy)
 
 

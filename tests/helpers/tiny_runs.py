@@ -57,7 +57,7 @@ def tiny_config(field: str = "voxel_sh", **train_settings: object) -> Config:
         field=FIELDS[field](
             num_voxels=12**3, min_level_steps=4, upsample_at=shares, initial_alpha=0.01, lr_density=0.5
         ),
-        occupancy=OccupancyConfig(start=first / STEPS, min_steps=first, every=(second - first) / STEPS),
+        occupancy=OccupancyConfig(start=first / STEPS, min_steps=first, update_interval=(second - first) / STEPS),
         loss=LossConfig(tv_density=1e-6, tv_color=1e-6),
         train=TrainConfig(**{"steps": STEPS, "rays_per_step": 128, "log_every": 10, **train_settings}),
     )
@@ -66,17 +66,17 @@ def tiny_config(field: str = "voxel_sh", **train_settings: object) -> Config:
 def supersampled(config: Config, start: float, rays_per_pixel: int = 4) -> Config:
     """The config with several rays of each pixel from that share of the run on."""
     sampler = replace(config.sampler, rays_per_pixel=rays_per_pixel)
-    return replace(config, sampler=sampler, train=replace(config.train, supersample_from=start))
+    return replace(config, sampler=sampler, train=replace(config.train, antialias_start=start))
 
 
 def field_config(name: str, device: str = "cpu") -> FieldConfig:
     """A field's settings as a run in a box on that device has them."""
-    return fill_in(Config(field=FIELDS[name]()), device, "box").field
+    return fill_in(Config(field=FIELDS[name]()), device, "bounded").field
 
 
 def poses_config(**settings: object) -> PosesConfig:
     """The settings of poses that are learned, as a run in a box on a CPU has them."""
-    return fill_in(Config(poses=PosesConfig(mode="refine", **settings)), "cpu", "box").poses
+    return fill_in(Config(poses=PosesConfig(mode="refine", **settings)), "cpu", "bounded").poses
 
 
 def tiny_state(config: Config, backend: Backend | None = None) -> tuple[Config, TrainState]:

@@ -79,12 +79,12 @@ def test_a_grid_that_prunes_itself_empty_stops_with_the_reason(answer: Callable[
 
 def test_an_empty_grid_is_given_half_the_run() -> None:
     config = tiny_config()
-    occupancy = OccupancyConfig(alpha_threshold=1, start=config.occupancy.start, min_steps=1, every=0.125)
+    occupancy = OccupancyConfig(alpha_threshold=1, start=config.occupancy.start, min_steps=1, update_interval=0.125)
     config, state = tiny_state(replace(config, occupancy=occupancy))
-    everything = state.occupancy.share
+    everything = state.occupancy.occupied_fraction
     with pytest.raises(EmptyGrid, match="after step 20 the grid is empty"):
         run_to(config, state, 40)
-    assert state.num_occupancy_updates > 1 and state.occupancy.share >= 0.5 * everything
+    assert state.num_occupancy_updates > 1 and state.occupancy.occupied_fraction >= 0.5 * everything
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])

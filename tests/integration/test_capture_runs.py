@@ -70,9 +70,9 @@ def test_views_of_several_sizes_are_trained_on_scored_and_rendered(call: Callabl
 
 
 def test_nothing_held_out_is_said_before_training(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("train", *SHORT, "hydra.run.dir=run", "dataset.hold_out=0") == 2
+    assert call("train", *SHORT, "hydra.run.dir=run", "dataset.test_every=0") == 2
     assert "no test view among 17 photos" in capsys.readouterr().err and not Path("run").exists()
-    assert call("train", *SHORT, "hydra.run.dir=run", "dataset.hold_out=0", "evaluation.split=train") == 0
+    assert call("train", *SHORT, "hydra.run.dir=run", "dataset.test_every=0", "evaluation.split=train") == 0
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -143,6 +143,6 @@ def test_photos_that_exif_turns_are_read_as_their_poses_were_made(tmp_path: Path
     pixels, exif = random_images(24, 16, 3), Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(pixels).save(tmp_path / "images" / views.names[1], exif=exif)
-    posed = load_split(of(tmp_path, hold_out=0), "train")
+    posed = load_split(of(tmp_path, test_every=0), "train")
     assert posed.cameras.sizes is None and np.array_equal(posed.image(1).numpy(), np.rot90(pixels, -1))
     torch.testing.assert_close(posed.cameras.intrinsics[0], posed.cameras.intrinsics[1])

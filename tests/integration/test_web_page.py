@@ -136,7 +136,7 @@ def warped(run: OpenRun, space: NdcSpace | ContractedSpace) -> OpenRun:
     return replace(run, sampler=sampler)
 
 
-@pytest.mark.parametrize("kind", ["forward", "unbounded"])
+@pytest.mark.parametrize("kind", ["forward_facing", "unbounded"])
 def test_warped_scenes_are_drawn_alike(kind: str, tmp_path: Path) -> None:
     config, state = tiny_state(tiny_config("voxel_deferred"))
     run_to(config, state, STEPS)
@@ -144,7 +144,7 @@ def test_warped_scenes_are_drawn_alike(kind: str, tmp_path: Path) -> None:
     run = OpenRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
     center = torch.tensor([0.0, 0.0, 4.0])
     pose = look_at(center, torch.zeros(3), torch.tensor([0.0, 1.0, 0.0]))
-    if kind == "forward":
+    if kind == "forward_facing":
         space = NdcSpace(pose, near_plane=2.0, thickness=1.0, near=0.1)
     else:
         space = ContractedSpace(torch.zeros(3), torch.full((3,), 0.5), contraction=1.0, near=0.1)

@@ -19,7 +19,7 @@ def test_official_lego_trains() -> None:
     config = Config(
         dataset=DatasetConfig(scene="lego"),
         field=VoxelShConfig(num_voxels=64**3, upsample_at=[0.2, 0.4], min_level_steps=20, initial_alpha=0.01),
-        occupancy=OccupancyConfig(min_steps=40, every=0.1),
+        occupancy=OccupancyConfig(min_steps=40, update_interval=0.1),
         train=TrainConfig(steps=80, rays_per_step=2048),
     )
     config = resolve(config, backend)

@@ -1,6 +1,6 @@
 """A sparse reconstruction as COLMAP stores it, before any convention is changed.
 
-World to camera, axes x right, y down, z forward; pixels from the upper left corner, so centres at +0.5.
+World to camera, axes x right, y down, z forward; pixels from the upper left corner, so centers at +0.5.
 """
 
 from dataclasses import dataclass

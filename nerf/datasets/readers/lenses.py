@@ -1,7 +1,7 @@
 """The camera models of COLMAP and nerfstudio in terms of OpenCV's two lenses, perspective and fisheye.
 
 Sources: COLMAP, src/colmap/sensor/models.h (order of the parameters); OpenCV, calib3d (both distortions). COLMAP's
-pixel centres lie at +0.5, as ours do, so a principal point is taken as it stands.
+pixel centers lie at +0.5, as ours do, so a principal point is taken as it stands.
 """
 
 import math

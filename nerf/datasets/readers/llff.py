@@ -1,6 +1,6 @@
 """LLFF: poses_bounds.npy beside images, images_4, images_8.
 
-Each row holds a 3x5 matrix, [rotation | centre | height, width, focal], and the nearest and farthest depth; its camera
+Each row holds a 3x5 matrix, [rotation | center | height, width, focal], and the nearest and farthest depth; its camera
 axes are down, right, backward (Mildenhall et al. 2019, github.com/Fyusion/LLFF). Rows follow the sorted image names.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from nerf.datasets.capture import Capture
 from nerf.datasets.readers.frames import make_frame
 from nerf.datasets.readers.lenses import make_lens
-from nerf.datasets.readers.photos import choose_folder, list_photos
+from nerf.datasets.readers.photos import counted_photos
 from nerf.errors import UserError
 
 FILE = "poses_bounds.npy"
@@ -30,13 +30,7 @@ def read(root: Path, images: str | None = None) -> Capture:
     """
     path = root / FILE
     rows = _rows(path)
-    folder, said = choose_folder(root, images)
-    photos = list_photos(folder)
-    if len(photos) != len(rows):
-        raise UserError(
-            f"{folder}: {len(photos)} photos for the {len(rows)} poses of {path}, expected as many, since they are "
-            "matched in sorted order. Remove photos that were not registered, or restore those that are missing."
-        )
+    photos, said = counted_photos(root, images, len(rows), f"poses of {path}")
     frames = []
     for index, (photo, row) in enumerate(zip(photos, rows)):
         matrix = row[:15].reshape(3, 5)

@@ -16,7 +16,7 @@ import numpy as np
 from nerf.datasets.capture import Capture
 from nerf.datasets.readers.frames import FLIP_YZ, make_frame
 from nerf.datasets.readers.lenses import make_lens
-from nerf.datasets.readers.photos import choose_folder, first_size, list_photos
+from nerf.datasets.readers.photos import counted_photos, first_size
 from nerf.errors import UserError
 
 FILES = ("cameras_sphere.npz", "cameras.npz")  # in this order where a folder has both
@@ -40,13 +40,7 @@ def read(root: Path, images: str | None = None) -> Capture:
         raise UserError(f"{root}: no {' or '.join(FILES)}, expected it for a scene of NeuS; copy it there.")
     path = root / name
     world, scales = _matrices(path)
-    folder, said = choose_folder(root, images)
-    photos = list_photos(folder)
-    if len(photos) != len(world):
-        raise UserError(
-            f"{folder}: {len(photos)} photos for the {len(world)} matrices world_mat of {path}, expected as many, as "
-            "they are matched in sorted order. Remove photos without a matrix, or restore those that are missing."
-        )
+    photos, said = counted_photos(root, images, len(world), f"matrices world_mat of {path}")
     width, height = first_size(photos, str(path))
     frames = []
     for index, (photo, matrix) in enumerate(zip(photos, world)):

@@ -30,6 +30,22 @@ def list_photos(folder: Path) -> list[Path]:
     return [path for path in photos if not is_mask_beside(path, known)]
 
 
+def counted_photos(root: Path, images: str | None, count: int, poses: str) -> tuple[list[Path], str]:
+    """The photos of a format that matches them with its poses in sorted order, and which folder was chosen.
+
+    images: as choose_folder takes it. poses: what the format calls them, and their file. Raises UserError where there
+    is not one photo for each of the poses.
+    """
+    folder, said = choose_folder(root, images)
+    photos = list_photos(folder)
+    if len(photos) != count:
+        raise UserError(
+            f"{folder}: {len(photos)} photos for the {count} {poses}, expected as many, since they are matched in "
+            "sorted order. Remove photos that have none, or restore those that are missing."
+        )
+    return photos, said
+
+
 def is_mask_beside(path: Path, known: Collection[Path]) -> bool:
     """Whether a file is named as the mask of another one of these photos, paths without their suffixes."""
     photo = MASK_BESIDE.sub("", path.stem)

@@ -102,7 +102,7 @@ def test_script_refuses_poses_of_its_own(tmp_path: Path) -> None:
     assert result.returncode == 2 and "poses.from_run" in result.stderr and "no meaning here" in result.stderr
 
 
-@pytest.mark.parametrize("losses", [{}, {"distortion": 0.1, "structure": 0.1, "opacity": 0.1}])
+@pytest.mark.parametrize("losses", [{}, {"distortion": 0.1, "pair_ssim": 0.1, "alpha": 0.1}])
 def test_step_is_the_step_of_training(config: Config, images: PosedImages, losses: dict[str, float]) -> None:
     """The step that is timed leaves the very parameters behind that a step of training leaves."""
     config = replace(config, loss=replace(config.loss, **losses))

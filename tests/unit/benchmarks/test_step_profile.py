@@ -123,7 +123,7 @@ def test_the_work_of_a_step_by_hand() -> None:
     visited, weights = batch.visited, sum(p.numel() for p in state.field.mlp.parameters())
     assert work["adam"].num_bytes == 4 * (channels * (visited + 7 * v) + 8 * weights) + 2 * 8 * visited
     assert work["total variation"].num_bytes == 0  # it is over
-    run = replace(run, config=replace(run.config, loss=replace(run.config.loss, tv_everywhere=1e-4)))
+    run = replace(run, config=replace(run.config, loss=replace(run.config.loss, tv_global=1e-4)))
     turn, everywhere = visited // 8, work_of_step(run, batch)
     assert everywhere["total variation"].num_bytes == turn * (4 * 3 * channels + 2 * 8)
     assert everywhere["adam"].num_bytes == work["adam"].num_bytes + 4 * 7 * channels * turn

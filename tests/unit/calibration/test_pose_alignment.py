@@ -191,7 +191,7 @@ def test_cameras_side_by_side_have_a_distance_too() -> None:
 def trained(moved: Similarity | None = None, how: str = "aligned"):
     """A short run, and its training cameras as if the whole scene had been learned elsewhere."""
     config = replace(tiny_config(), evaluation=EvaluationConfig(view_poses=how), poses=PosesConfig(mode="refine"))
-    config = resolve(replace(config, poses=replace(config.poses, coarsest=500)), select("native", "cpu"))
+    config = resolve(replace(config, poses=replace(config.poses, initial_num_voxels=500)), select("native", "cpu"))
     state = prepare(config, tiny_images(), select("native", "cpu"))
     learned = GIVEN if moved is None else moved.applied(GIVEN)
     return config, state, make_sampler(config, state), learned

@@ -202,7 +202,13 @@ def test_the_grids_gradients_are_the_same_whether_poses_are_learned_or_not() -> 
 
 def tiny_refined(mode: str = "refine", backend: str = "native", **poses: object) -> tuple[Config, TrainState]:
     """The tiny run, its poses wrong by 3 degrees and 3% of the distance."""
-    settings = {"perturb_degrees": 3.0, "perturb_translation": 0.03, "coarsest": 500, "slack": 8.0, **poses}
+    settings = {
+        "perturb_degrees": 3.0,
+        "perturb_translation": 0.03,
+        "initial_num_voxels": 500,
+        "mask_dilation_degrees": 8.0,
+        **poses,
+    }
     config = replace(tiny_config(), poses=PosesConfig(mode=mode, **settings))
     chosen = select(backend, "cpu")
     config = resolve(config, chosen)
@@ -221,15 +227,15 @@ def test_every_part_of_a_step_moves_poses_on_either_backend(name: str, per_pixel
     assert state.poses.increments.grad is None
 
 
-@pytest.mark.parametrize("kind", ["forward", "unbounded"])
+@pytest.mark.parametrize("kind", ["forward_facing", "unbounded"])
 def test_the_path_through_scene_space_is_differentiable_in_the_poses(kind: str) -> None:
     """By finite differences of where samples are, in float64; at the middle of an image too."""
-    if kind == "forward":
+    if kind == "forward_facing":
         space = NdcSpace(cameras_of().c2w[0], near_plane=1.0, thickness=0.3)
     else:
         space = ContractedSpace(torch.zeros(3).double(), torch.ones(3).double(), 0.6, near=0.1)
     poses, pixels = refinement(), torch.tensor([0, 25, 190, 210, 399])  # of the first image
-    t = torch.linspace(0.05, 0.25, 5).double() * (1 if kind == "forward" else 20)
+    t = torch.linspace(0.05, 0.25, 5).double() * (1 if kind == "forward_facing" else 20)
 
     def positions() -> torch.Tensor:
         rays = poses.rays_through(pixels)
@@ -268,12 +274,12 @@ def test_rates_rise_over_a_share_of_the_run_or_over_steps(total: int, step: int,
     assert poses.optimizer.decay.item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kind", ["unbounded", "box"])
+@pytest.mark.parametrize("kind", ["unbounded", "bounded"])
 def test_photos_without_alpha_move_poses_too(kind: str) -> None:
     images = tiny_images()
     photos = replace(images, pixels=images.pixels[:, :3].contiguous())
     config = tiny_config()
-    settings = PosesConfig(mode="refine", coarsest=500, start=0.0, warmup=0.0)
+    settings = PosesConfig(mode="refine", initial_num_voxels=500, start=0.0, warmup=0.0)
     config = replace(config, poses=settings, dataset=replace(config.dataset, kind=kind))
     config = resolve(config, select("native", "cpu"))
     state = prepare(config, photos, select("native", "cpu"))
@@ -299,7 +305,7 @@ def test_known_poses_are_recovered() -> None:
     Seen: from 1.99 to 0.55 degrees, from 0.080 to 0.038 world units.
     """
     images = load_blender(BRICKS, "train", 4)
-    poses = PosesConfig(mode="refine", perturb_degrees=2.0, perturb_translation=0.02, coarsest=4000)
+    poses = PosesConfig(mode="refine", perturb_degrees=2.0, perturb_translation=0.02, initial_num_voxels=4000)
     config = Config(
         field=VoxelShConfig(num_voxels=30**3, min_level_steps=5),
         train=TrainConfig(steps=400, rays_per_step=1024),
@@ -344,7 +350,7 @@ def test_the_model_has_the_learned_cameras_and_the_given_ones(tmp_path: Path) ->
 
 
 def test_colour_sees_the_direction_only_once_poses_have_settled() -> None:
-    config, state = tiny_refined(view_from=0.5)
+    config, state = tiny_refined(view_dependence_start=0.5)
     run_to(config, state, 20)
     coefficients = state.field.sh_grid.detach()[..., :27].unflatten(-1, (3, 9))
     assert coefficients[..., 0].any() and not coefficients[..., 1:].any()
@@ -358,7 +364,9 @@ def test_a_cuda_graph_moves_poses_as_plain_calls_do(cuda: str) -> None:
     moved = []
     for graphed in (False, True):
         config = replace(tiny_config(steps=80, cuda_graph=graphed), poses=PosesConfig(mode="refine", intrinsics=True))
-        config = replace(config, poses=replace(config.poses, perturb_degrees=3.0, coarsest=500, slack=8.0))
+        config = replace(
+            config, poses=replace(config.poses, perturb_degrees=3.0, initial_num_voxels=500, mask_dilation_degrees=8.0)
+        )
         config = resolve(replace(config, exposure=ExposureConfig(learn=True)), select("native", cuda))
         state = prepare(config, tiny_images(), select("native", cuda))
         before = state.cameras

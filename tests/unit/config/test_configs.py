@@ -176,7 +176,7 @@ def test_none_is_a_choice_where_a_setting_has_it() -> None:
         ("dataset.aabb=[1,2", "input '[1,2'"),
         ("train.steps=0", "train.steps=0 is out of range, expected at least 1"),
         ("sampler.rays_per_pixel=3", "sampler.rays_per_pixel=3 is unknown; choose one of 1, 2, 4."),
-        ("train.supersample_from=1.5", "train.supersample_from=1.5 is out of range, expected 0 to 1"),
+        ("train.antialias_start=1.5", "train.antialias_start=1.5 is out of range, expected 0 to 1"),
         ("train.lr_decay=2", "train.lr_decay=2.0 is out of range, expected 1e-06 to 1"),
         ("dataset.downscale=-1", "dataset.downscale=-1 is out of range, expected at least 1"),
         ("seed=1,2", "seed=1,2 gives several values; give -m too"),
@@ -255,7 +255,7 @@ def test_help_tells_every_setting_with_default_and_meaning(script: str) -> None:
     for name in {name for field in FIELDS for name in hydra.setting_names(cls, field)} - {"field.name"}:
         assert re.search(rf"^  {re.escape(name)}=\S.* \w.{{5,}}$", text, re.MULTILINE), name
     assert "hydra.run.dir=DIR" in text
-    assert "where: auto, cuda, cpu" in text
+    assert "device to run on: auto, cuda, cpu" in text
 
 
 if __name__ == "__main__":

@@ -73,6 +73,6 @@ def test_help_shows_the_words_and_no_meaning_repeats_a_number_of_a_recipe() -> N
 
 
 def test_a_setting_that_depends_on_nothing_is_one_value() -> None:
-    table = {(device, kind): "3" for device in ("GPU", "CPU") for kind in ("box", "forward")}
+    table = {(device, kind): "3" for device in ("GPU", "CPU") for kind in ("bounded", "forward_facing")}
     assert recipe_words._in_words(table) == "3"
-    assert recipe_words._in_words(table | {("GPU", "box"): "4"}) == "4 (GPU, box), else 3"
+    assert recipe_words._in_words(table | {("GPU", "bounded"): "4"}) == "4 (GPU, bounded), else 3"

@@ -79,7 +79,7 @@ def test_the_budget_decides() -> None:
     """The budgets of the curve fall into different rows wherever rows differ: no limit lies on a budget."""
     for recipe in RECIPES:
         assert recipe.up_to not in BUDGETS
-    sizes = [fill_in(Config(train=TrainConfig(max_seconds=s)), "cuda", "box").field.num_voxels for s in BUDGETS]
+    sizes = [fill_in(Config(train=TrainConfig(max_seconds=s)), "cuda", "bounded").field.num_voxels for s in BUDGETS]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
 
 
@@ -87,14 +87,14 @@ def test_the_budget_decides() -> None:
 def test_poses_of_photos_move_late_and_little(device: str) -> None:
     """They were found by matching; rendered ones are right, unless an experiment perturbs them."""
     box, *photos = (fill_in(Config(), device, kind).poses for kind in KINDS)
-    assert (box.lr, box.start, box.view_from) == (3e-3, 0.0, 0.25)
+    assert (box.lr, box.start, box.view_dependence_start) == (3e-3, 0.0, 0.25)
     for poses in photos:
-        assert poses.lr < box.lr and poses.start > box.start and poses.coarsest > box.coarsest
+        assert poses.lr < box.lr and poses.start > box.start and poses.initial_num_voxels > box.initial_num_voxels
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_colour_of_harmonics_is_not_smoothed_as_features_are(device: str) -> None:
-    smoothing = {name: fill_in(Config(field=FIELDS[name]()), device, "forward").loss.tv_color for name in FIELDS}
+    smoothing = {name: fill_in(Config(field=FIELDS[name]()), device, "forward_facing").loss.tv_color for name in FIELDS}
     assert smoothing["voxel_sh"] <= smoothing["voxel_deferred"] / 20
     for known in known_fields().values():
         for kind, settings in known.of_kind.items():
@@ -104,12 +104,12 @@ def test_colour_of_harmonics_is_not_smoothed_as_features_are(device: str) -> Non
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_distortion_is_weighed_where_it_was_tried(device: str) -> None:
     for kind, name, weight in (
-        ("box", "voxel_sh", 0.01),
-        ("forward", "voxel_sh", 0.0),
+        ("bounded", "voxel_sh", 0.01),
+        ("forward_facing", "voxel_sh", 0.0),
         ("unbounded", "voxel_sh", 0.01),
         ("unbounded", "voxel_deferred", 0.01),
-        ("box", "voxel_deferred", 0.003 if device == "cuda" else 0.0),
-        ("box", "voxel_mlp", 0.0),
+        ("bounded", "voxel_deferred", 0.003 if device == "cuda" else 0.0),
+        ("bounded", "voxel_mlp", 0.0),
     ):
         assert fill_in(Config(field=FIELDS[name]()), device, kind).loss.distortion == weight, (kind, name)
 
@@ -117,10 +117,10 @@ def test_distortion_is_weighed_where_it_was_tried(device: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "seconds", "decay", "rays"),
     [
-        ("box", 15.0, 0.1, 16384),
-        ("box", 60.0, 0.02, 32768),
-        ("box", 300.0, 0.02, 32768),
-        ("forward", 60.0, 0.03, 16384),
+        ("bounded", 15.0, 0.1, 16384),
+        ("bounded", 60.0, 0.02, 32768),
+        ("bounded", 300.0, 0.02, 32768),
+        ("forward_facing", 60.0, 0.03, 16384),
         ("unbounded", 15.0, 0.01, 32768),
         ("unbounded", 60.0, 0.01, 32768),
     ],
@@ -134,7 +134,9 @@ def test_rates_settle_where_there_are_steps_enough(kind: str, seconds: float, de
 
 @pytest.mark.parametrize(("device", "weights"), [("cuda", [0.0, 0.003, 0.004]), ("cpu", [0.0, 0.0, 0.0])])
 def test_photos_are_compared_in_pairs_where_each_pixel_is_seen_often(device: str, weights: list[float]) -> None:
-    assert [fill_in(Config(), device, kind).loss.structure for kind in ("box", "forward", "unbounded")] == weights
+    assert [
+        fill_in(Config(), device, kind).loss.pair_ssim for kind in ("bounded", "forward_facing", "unbounded")
+    ] == weights
 
 
 @pytest.mark.parametrize(("device", "noise"), [("cuda", 0.1), ("cpu", 0.0)])
@@ -151,41 +153,41 @@ def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(devi
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_photos_all_around_show_something_on_every_ray_and_some_of_it_few_times(device: str) -> None:
-    losses = [fill_in(Config(), device, kind).loss for kind in ("box", "forward", "unbounded")]
-    assert [loss.opacity for loss in losses] == [0.0, 0.0, 4e-4]
-    assert [loss.tv_everywhere for loss in losses] == [0.0, 0.0, 1e-4]
+    losses = [fill_in(Config(), device, kind).loss for kind in ("bounded", "forward_facing", "unbounded")]
+    assert [loss.alpha for loss in losses] == [0.0, 0.0, 4e-4]
+    assert [loss.tv_global for loss in losses] == [0.0, 0.0, 1e-4]
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_poses_of_another_run_are_nearly_right_too(device: str) -> None:
     config = Config(poses=PosesConfig(mode="refine", from_run="outputs/RUN"))
-    begun, photos = (fill_in(config, device, kind).poses for kind in ("box", "unbounded"))
+    begun, photos = (fill_in(config, device, kind).poses for kind in ("bounded", "unbounded"))
     assert begun == photos
-    assert begun != fill_in(replace(config, poses=PosesConfig(mode="refine")), device, "box").poses
+    assert begun != fill_in(replace(config, poses=PosesConfig(mode="refine")), device, "bounded").poses
 
 
 def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
     """Between rendered images, whose poses somebody perturbed; photos' were nearly right."""
     config = Config(train=TrainConfig(max_seconds=60))
     refined = replace(config, poses=replace(config.poses, mode="refine"))
-    for kind, same in (("box", False), ("unbounded", True), ("forward", True)):
+    for kind, same in (("bounded", False), ("unbounded", True), ("forward_facing", True)):
         fixed, learned = fill_in(config, "cuda", kind), fill_in(refined, "cuda", kind)
         assert (fixed.train.lr_decay == learned.train.lr_decay) == same
         assert (fixed.loss.tv_color == learned.loss.tv_color) == same
-    assert fill_in(refined, "cuda", "box").train.lr_decay == 0.1
+    assert fill_in(refined, "cuda", "bounded").train.lr_decay == 0.1
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "seconds", "smoothing"),
     [
-        ("box", "voxel_deferred", 5.0, (0.0, 0.5)),
-        ("box", "voxel_deferred", 15.0, (3e-7, 1.0)),
-        ("box", "voxel_deferred", 60.0, (1e-6, 1.0)),
-        ("box", "voxel_deferred", 300.0, (1e-6, 1.0)),
-        ("box", "voxel_sh", 5.0, (1e-6, 1.0)),
+        ("bounded", "voxel_deferred", 5.0, (0.0, 0.5)),
+        ("bounded", "voxel_deferred", 15.0, (3e-7, 1.0)),
+        ("bounded", "voxel_deferred", 60.0, (1e-6, 1.0)),
+        ("bounded", "voxel_deferred", 300.0, (1e-6, 1.0)),
+        ("bounded", "voxel_sh", 5.0, (1e-6, 1.0)),
         ("unbounded", "voxel_deferred", 60.0, (1e-5, 0.5)),
         ("unbounded", "voxel_sh", 60.0, (1e-5, 0.5)),
-        ("forward", "voxel_deferred", 60.0, (1e-3, 1.0)),
+        ("forward_facing", "voxel_deferred", 60.0, (1e-3, 1.0)),
     ],
 )
 def test_what_is_smooth_and_until_when(kind: str, name: str, seconds: float, smoothing: tuple[float, float]) -> None:
@@ -197,17 +199,17 @@ def test_what_is_smooth_and_until_when(kind: str, name: str, seconds: float, smo
 @pytest.mark.parametrize(
     ("device", "kind", "name", "seconds", "rays"),
     [
-        ("cuda", "box", "voxel_deferred", 5.0, 1),
-        ("cuda", "box", "voxel_deferred", 8.0, 1),
-        ("cuda", "box", "voxel_deferred", 8.1, 4),
-        ("cuda", "box", "voxel_deferred", 300.0, 4),
-        ("cuda", "box", "voxel_deferred", None, 4),  # a run of so many steps
-        ("cuda", "box", "auto", 60.0, 4),
-        ("cuda", "box", "voxel_sh", 60.0, 1),
-        ("cuda", "box", "voxel_mlp", 60.0, 1),
-        ("cuda", "forward", "voxel_deferred", 60.0, 1),
+        ("cuda", "bounded", "voxel_deferred", 5.0, 1),
+        ("cuda", "bounded", "voxel_deferred", 8.0, 1),
+        ("cuda", "bounded", "voxel_deferred", 8.1, 4),
+        ("cuda", "bounded", "voxel_deferred", 300.0, 4),
+        ("cuda", "bounded", "voxel_deferred", None, 4),  # a run of so many steps
+        ("cuda", "bounded", "auto", 60.0, 4),
+        ("cuda", "bounded", "voxel_sh", 60.0, 1),
+        ("cuda", "bounded", "voxel_mlp", 60.0, 1),
+        ("cuda", "forward_facing", "voxel_deferred", 60.0, 1),
         ("cuda", "unbounded", "voxel_deferred", 60.0, 1),
-        ("cpu", "box", "voxel_deferred", 60.0, 1),
+        ("cpu", "bounded", "voxel_deferred", 60.0, 1),
     ],
 )
 def test_which_pixels_are_areas(device: str, kind: str, name: str, seconds: float | None, rays: int) -> None:
@@ -221,10 +223,10 @@ def test_which_pixels_are_areas(device: str, kind: str, name: str, seconds: floa
 def test_what_is_given_stays() -> None:
     config = Config(field=VoxelMlpConfig(num_voxels=1000), train=TrainConfig(max_seconds=2, rays_per_step=77))
     config.loss.opacity_entropy = 0.25
-    resolved = fill_in(config, "cuda", "box")
+    resolved = fill_in(config, "cuda", "bounded")
     assert (resolved.field.name, resolved.field.num_voxels, resolved.train.rays_per_step) == ("voxel_mlp", 1000, 77)
     assert resolved.loss.opacity_entropy == 0.25
-    assert fill_in(resolved, "cuda", "box") == resolved
+    assert fill_in(resolved, "cuda", "bounded") == resolved
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -237,10 +239,10 @@ def test_nothing_is_left_open(kind: str, device: str, name: str) -> None:
 
 
 def test_without_a_budget() -> None:
-    gpu, cpu = (fill_in(Config(), device, "box").train for device in ("cuda", "cpu"))
+    gpu, cpu = (fill_in(Config(), device, "bounded").train for device in ("cuda", "cpu"))
     assert (gpu.steps, gpu.max_seconds) == (DEFAULT_STEPS_CUDA, None)
     assert (cpu.steps, cpu.max_seconds) == (None, DEFAULT_SECONDS_CPU)
-    assert fill_in(Config(train=TrainConfig(steps=9)), "cpu", "box").train.max_seconds is None
+    assert fill_in(Config(train=TrainConfig(steps=9)), "cpu", "bounded").train.max_seconds is None
 
 
 # A field of one's own, whose file is not finished
@@ -262,7 +264,7 @@ def with_recipes(monkeypatch: pytest.MonkeyPatch, *recipes: Recipe) -> Config:
 def test_a_field_without_a_recipe_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     config = with_recipes(monkeypatch, Recipe("cuda", "plain", math.inf, {}))
     with pytest.raises(UserError, match=r'field=plain has no recipe for cpu; expected one .* Recipe\("cpu", "plain"'):
-        fill_in(config, "cpu", "box")
+        fill_in(config, "cpu", "bounded")
 
 
 @pytest.mark.parametrize("mode", ["fixed", "refine"])
@@ -279,4 +281,4 @@ def test_a_recipe_without_rays_is_answered(monkeypatch: pytest.MonkeyPatch) -> N
     values = {"field.num_voxels": 80**3, "field.lr_plain": 0.1, "loss.opacity_entropy": 0.0}
     config = with_recipes(monkeypatch, Recipe("cpu", "plain", math.inf, values))
     with pytest.raises(UserError, match="train.rays_per_step of field=plain is none"):
-        fill_in(config, "cpu", "box")
+        fill_in(config, "cpu", "bounded")

@@ -11,29 +11,29 @@ from nerf.config.recipes import fill_in, flat, sources
 from nerf.config.schema import Config, LossConfig, PosesConfig, TrainConfig
 
 
-def sources_of(config: Config, device: str = "cuda", kind: str = "box") -> dict[str, str]:
+def sources_of(config: Config, device: str = "cuda", kind: str = "bounded") -> dict[str, str]:
     return sources(config, fill_in(config, device, kind), device)
 
 
 def test_every_value_has_a_source_and_what_was_given_says_so() -> None:
     config = Config(loss=LossConfig(distortion=0.5, tv_until=0.5), train=TrainConfig(max_seconds=5.0))
     found = sources_of(config)
-    assert found.keys() == flat(asdict(fill_in(config, "cuda", "box"))).keys()
+    assert found.keys() == flat(asdict(fill_in(config, "cuda", "bounded"))).keys()
     assert {name for name, source in found.items() if source == "given"} == {
         "loss.distortion", "loss.tv_until", "train.max_seconds"
     }  # fmt: skip
     assert found["field.num_voxels"] == found["field.lr_features"] == "recipe of voxel_deferred on cuda up to 8 s"
-    assert found["train.beta1"] == found["loss.opacity"] == "default"
+    assert found["train.beta1"] == found["loss.alpha"] == "default"
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "source"),
     [
-        ("forward", "loss.structure", "forward scenes on cuda"),
+        ("forward_facing", "loss.pair_ssim", "forward_facing scenes on cuda"),
         ("unbounded", "poses.start", "unbounded scenes on cuda"),
         ("unbounded", "dataset.background", "unbounded scenes"),
-        ("box", "train.steps", "default budget on cuda"),
-        ("box", "dataset.kind", "what the data say"),
+        ("bounded", "train.steps", "default budget on cuda"),
+        ("bounded", "dataset.kind", "what the data say"),
     ],
 )
 def test_the_kind_of_scene_and_the_device_are_sources(kind: str, name: str, source: str) -> None:
@@ -48,9 +48,9 @@ def test_the_file_of_a_run_says_where_values_come_from_and_reads_as_before(tmp_p
     config = fill_in(Config(loss=LossConfig(distortion=0.5)), "cuda", "unbounded")
     save_config(tmp_path, config, sources_of(Config(loss=LossConfig(distortion=0.5)), kind="unbounded"))
     text = (tmp_path / "config.yaml").read_text()
-    assert "  distortion: 0.5  # given\n" in text and "  opacity: 0.0004  # unbounded scenes on cuda\n" in text
+    assert "  distortion: 0.5  # given\n" in text and "  alpha: 0.0004  # unbounded scenes on cuda\n" in text
     assert OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml")) == asdict(config)
     config.loss.distortion = 0.25  # as in a run that was resumed: what stays keeps its source
     save_config(tmp_path, config, {})
     text = (tmp_path / "config.yaml").read_text()
-    assert "  distortion: 0.25\n" in text and "  opacity: 0.0004  # unbounded scenes on cuda\n" in text
+    assert "  distortion: 0.25\n" in text and "  alpha: 0.0004  # unbounded scenes on cuda\n" in text

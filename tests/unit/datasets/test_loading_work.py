@@ -21,7 +21,7 @@ from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.photos import load_photos
 frames = [Frame(path, np.eye(4)[:3], 3000, 2000, (1.0, 1.0, 1.0, 1.0)) for path in sorted(Path(sys.argv[1]).iterdir())]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-posed = load_photos(Capture("test", Path(sys.argv[1]), frames), "train", hold_out=0)
+posed = load_photos(Capture("test", Path(sys.argv[1]), frames), "train", test_every=0)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before, posed.pixels.nbytes)
 """
 

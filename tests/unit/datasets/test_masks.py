@@ -99,7 +99,7 @@ def test_instant_ngps_masks_say_what_does_not_count(tmp_path: Path) -> None:
     white[:4] = 255
     for index in range(4):
         Image.fromarray(white).save(tmp_path / "images" / f"dynamic_mask_view {index}.png")
-    images = load_split(DatasetConfig(root=str(tmp_path), format="transforms", hold_out=0), "train")
+    images = load_split(DatasetConfig(root=str(tmp_path), format="transforms", test_every=0), "train")
     assert len(images) == 4 and not images.counts(0)[:4].any() and images.counts(0)[4:].all()
     assert "4 masks beside the photos" in images.notes[0] and "neither trained on nor scored" in images.notes[1]
 
@@ -199,17 +199,17 @@ def object_before_noise(folder: Path, views: int = 16, size: int = 32) -> np.nda
 
 def test_photos_with_masks_around_one_object_are_a_bounded_scene(tmp_path: Path) -> None:
     alphas = object_before_noise(tmp_path)
-    dataset = DatasetConfig(root=str(tmp_path), hold_out=0)
+    dataset = DatasetConfig(root=str(tmp_path), test_every=0)
     images = load_split(dataset, "train")
     assert images.has_alpha and images.counted is None
     assert np.array_equal(images.pixels[:, 3].view(16, 32, 32).numpy(), alphas)
-    assert images.scene.kind == "box" and "masks are black around one object" in images.scene.reasons[0]
+    assert images.scene.kind == "bounded" and "masks are black around one object" in images.scene.reasons[0]
     assert "dataset.masks=leave_out" in images.notes[1]
     # A test view is treated as the training views are
-    held_out = load_split(DatasetConfig(root=str(tmp_path), hold_out=8), "test")
+    held_out = load_split(DatasetConfig(root=str(tmp_path), test_every=8), "test")
     assert len(held_out) == 2 and held_out.has_alpha
     # Smaller copies: colors are averaged within the outline, which no noise enters
-    small = load_split(DatasetConfig(root=str(tmp_path), hold_out=0, downscale=2), "train")
+    small = load_split(DatasetConfig(root=str(tmp_path), test_every=0, downscale=2), "train")
     edge = (small.pixels[:, 3] > 0) & (small.pixels[:, 3] < 255)
     assert small.has_alpha and edge.any()
 
@@ -217,21 +217,21 @@ def test_photos_with_masks_around_one_object_are_a_bounded_scene(tmp_path: Path)
 def test_what_masks_mean_can_be_said(tmp_path: Path) -> None:
     alphas = object_before_noise(tmp_path)
     for settings in ({"masks": "leave_out"}, {"kind": "unbounded"}):
-        images = load_split(DatasetConfig(root=str(tmp_path), hold_out=0, **settings), "train")
+        images = load_split(DatasetConfig(root=str(tmp_path), test_every=0, **settings), "train")
         assert not images.has_alpha and np.array_equal(images.counts(3).numpy(), alphas[3] >= 128)
-    images = load_split(DatasetConfig(root=str(tmp_path), hold_out=0, masks="none"), "train")
+    images = load_split(DatasetConfig(root=str(tmp_path), test_every=0, masks="none"), "train")
     assert not images.has_alpha and images.counted is None and "asks " not in " ".join(images.notes)
     (tmp_path / "masks" / "r_3.png").unlink()
-    assert not load_split(DatasetConfig(root=str(tmp_path), hold_out=0), "train").has_alpha
+    assert not load_split(DatasetConfig(root=str(tmp_path), test_every=0), "train").has_alpha
     with pytest.raises(UserError, match=r"r_3.png of 16 photos have none.*dataset.masks=leave_out"):
-        load_split(DatasetConfig(root=str(tmp_path), hold_out=0, masks="object"), "train")
+        load_split(DatasetConfig(root=str(tmp_path), test_every=0, masks="object"), "train")
 
 
 def test_masks_of_a_scene_in_blenders_format(tmp_path: Path) -> None:
     object_before_noise(tmp_path)
     (tmp_path / "transforms.json").rename(tmp_path / "transforms_train.json")
     images = load_split(DatasetConfig(root=str(tmp_path), format="blender"), "train")
-    assert images.has_alpha and images.scene.kind == "box"
+    assert images.has_alpha and images.scene.kind == "bounded"
     assert not load_split(DatasetConfig(root=str(tmp_path), format="blender", masks="none"), "train").has_alpha
 
 

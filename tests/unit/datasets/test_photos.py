@@ -43,7 +43,7 @@ def of(folder: Path, *frames: Frame) -> Capture:
 
 def everything(found: Capture, **options: object) -> object:
     """All photos of a capture, as training views."""
-    return load_photos(found, "train", **{"hold_out": 0, **options})
+    return load_photos(found, "train", **{"test_every": 0, **options})
 
 
 def complaint(found: Capture, split: str = "train", **options: object) -> str:
@@ -248,8 +248,8 @@ def test_every_eighth_photo_by_name_is_held_out(tmp_path: Path) -> None:
     found = named(tmp_path, *reversed(names))
     assert stems(split_frames(found, "test")) == ["00", "08", "16"]
     assert stems(split_frames(found, "train")) == [name for name in names if name not in ("00", "08", "16")]
-    assert stems(split_frames(found, "test", hold_out=10)) == ["00", "10"]
-    assert len(split_frames(found, "train", hold_out=0)) == 20
+    assert stems(split_frames(found, "test", test_every=10)) == ["00", "10"]
+    assert len(split_frames(found, "train", test_every=0)) == 20
 
 
 def test_the_formats_own_split_is_kept(tmp_path: Path) -> None:
@@ -258,8 +258,8 @@ def test_the_formats_own_split_is_kept(tmp_path: Path) -> None:
 
 
 def test_no_view_held_out(tmp_path: Path) -> None:
-    message = complaint(named(tmp_path, "a", "b"), "test", hold_out=0)
-    assert "no test view among 2 photos; dataset.hold_out=0 makes 2 train and 0 test views" in message
+    message = complaint(named(tmp_path, "a", "b"), "test", test_every=0)
+    assert "no test view among 2 photos; dataset.test_every=0 makes 2 train and 0 test views" in message
     message = complaint(named(tmp_path, "a", "b", splits={"a": "val"}), "test")
     assert "no test view among 2 photos; its own split has 1 train, 1 val views" in message
     assert "no train view among 1 photos" in complaint(named(tmp_path, "a"))
@@ -289,12 +289,12 @@ def test_a_photo_that_does_not_decode_is_named(tmp_path: Path, content: bytes | 
     found = capture(tmp_path, size=(40, 30))
     path = found.frames[1].image
     path.write_bytes(path.read_bytes()[:-200] if content is None else content)
-    assert str(path) in complaint(found, hold_out=0)
+    assert str(path) in complaint(found, test_every=0)
 
 
 def test_duplicate_frames(tmp_path: Path) -> None:
     found = capture(tmp_path)
-    message = complaint(of(tmp_path, *found.frames, found.frames[2]), hold_out=0)
+    message = complaint(of(tmp_path, *found.frames, found.frames[2]), test_every=0)
     assert "duplicate frames" in message and "photo_02.png" in message
 
 
@@ -311,7 +311,7 @@ def test_duplicate_frames(tmp_path: Path) -> None:
 def test_a_pose_that_is_none(tmp_path: Path, change: object, problem: str) -> None:
     found = capture(tmp_path)
     found.frames[1] = replace(found.frames[1], c2w=change(found.frames[1].c2w))
-    message = complaint(found, hold_out=0)
+    message = complaint(found, test_every=0)
     assert "photo_01.png: its pose" in message and problem in message
 
 
@@ -319,13 +319,13 @@ def test_a_pose_that_is_none(tmp_path: Path, change: object, problem: str) -> No
 def test_intrinsics_that_are_none(tmp_path: Path, intrinsics: tuple[float, ...]) -> None:
     found = capture(tmp_path)
     found.frames[1] = replace(found.frames[1], intrinsics=intrinsics)
-    assert "photo_01.png: its intrinsics are fx=" in complaint(found, hold_out=0)
+    assert "photo_01.png: its intrinsics are fx=" in complaint(found, test_every=0)
 
 
 def test_a_photo_of_other_proportions(tmp_path: Path) -> None:
     found = capture(tmp_path)
     found.frames[1] = replace(found.frames[1], width=4, height=6)
-    message = complaint(found, hold_out=0)
+    message = complaint(found, test_every=0)
     assert "photo_01.png is 6x4, but its intrinsics are for 4x6, which has other proportions" in message
 
 
@@ -334,15 +334,15 @@ def test_masks_that_cannot_be_used(tmp_path: Path) -> None:
     for size, problem in (((6, 4), "mask excludes every pixel"), ((40, 60), "mask is 40x60, but its image is 6x4")):
         Image.new("L", size).save(tmp_path / "mask.png")
         found.frames[1] = replace(found.frames[1], mask=tmp_path / "mask.png")
-        message = complaint(found, hold_out=0)
+        message = complaint(found, test_every=0)
         assert "mask.png" in message and problem in message
 
 
 def test_a_lens_that_cannot_be_used(tmp_path: Path) -> None:
     found = capture(tmp_path)
     found.frames[1] = replace(found.frames[1], lens="mirror", distortion=(0.1,))
-    assert "found 'mirror', expected one of perspective, fisheye" in complaint(found, hold_out=0)
+    assert "found 'mirror', expected one of perspective, fisheye" in complaint(found, test_every=0)
 
 
 def test_downscaling_to_nothing(tmp_path: Path) -> None:
-    assert "dataset.downscale=5 leaves nothing of" in complaint(capture(tmp_path), hold_out=0, downscale=5)
+    assert "dataset.downscale=5 leaves nothing of" in complaint(capture(tmp_path), test_every=0, downscale=5)

@@ -74,7 +74,7 @@ def words(scene: SceneDescription) -> str:
 
 def test_cameras_that_look_at_one_point_exactly() -> None:
     scene = describe(capture_of(around()))
-    assert scene.kind == "box" and "as a program or a turntable places them" in words(scene)
+    assert scene.kind == "bounded" and "as a program or a turntable places them" in words(scene)
     np.testing.assert_allclose(scene.aabb, [[-2.4] * 3, [2.4] * 3], atol=1e-6)  # 0.6 of the distance 4
     assert 0.2 <= scene.near <= 4 - 2.4 and scene.far == pytest.approx(4 + 2.4 * math.sqrt(3), rel=0.1)
 
@@ -82,7 +82,7 @@ def test_cameras_that_look_at_one_point_exactly() -> None:
 def test_points_that_end_with_the_object() -> None:
     points = np.concatenate([ball(2000, 1.0), [[90, 0, 0]] * 10])  # outliers
     scene = describe(capture_of(by_hand(), points=points))
-    assert scene.kind == "box" and "99% of the sparse points lie within" in words(scene)
+    assert scene.kind == "bounded" and "99% of the sparse points lie within" in words(scene)
     assert (np.abs(scene.aabb) > 0.85).all() and (np.abs(scene.aabb) < 1.15).all()
     assert 1.5 < scene.near < 3.2 and 4.5 < scene.far < 7
 
@@ -90,14 +90,14 @@ def test_points_that_end_with_the_object() -> None:
 def test_a_box_that_the_format_gives() -> None:
     aabb = np.array([[-1.0, -2, -3], [1, 2, 3]])
     scene = describe(capture_of(by_hand(), aabb=aabb))
-    assert scene.kind == "box" and "as the format gives it" in words(scene)
+    assert scene.kind == "bounded" and "as the format gives it" in words(scene)
     np.testing.assert_array_equal(scene.aabb, aabb)
 
 
 def test_transparent_photos_make_a_box() -> None:
     capture = capture_of(by_hand())
     assert describe(capture).kind == "unbounded" and describe(capture, has_alpha=False).kind == "unbounded"
-    assert describe(capture, has_alpha=True).kind == "box"
+    assert describe(capture, has_alpha=True).kind == "bounded"
 
 
 def test_cameras_inside_the_box() -> None:
@@ -118,7 +118,7 @@ def test_a_grid_of_cameras_that_look_one_way() -> None:
     grid = np.array([[x, y, 0.02 * x * y] for x in range(-3, 4) for y in range(-2, 3)]) / 3
     bounds = np.tile([5.0, 20.0], (len(grid), 1))
     scene = describe(capture_of(looking_down(grid), bounds=bounds))
-    assert scene.kind == "forward" and "one plane is before them all" in words(scene)
+    assert scene.kind == "forward_facing" and "one plane is before them all" in words(scene)
     assert scene.near == pytest.approx(3.75) and scene.far == pytest.approx(20)
     # Widest at far: the grid's half and 0.6 or 0.4 of 20.
     np.testing.assert_allclose(scene.aabb[:, :2], [[-13, -8 - 2 / 3], [13, 8 + 2 / 3]], atol=1e-6)
@@ -127,15 +127,15 @@ def test_a_grid_of_cameras_that_look_one_way() -> None:
 
 def test_without_depths_the_parallax_ends_it() -> None:
     scene = describe(capture_of(looking_down(np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]]))))
-    assert scene.kind == "forward"
+    assert scene.kind == "forward_facing"
     assert scene.far == pytest.approx(100 * math.sqrt(2)) and 0 < scene.near < 0.5
 
 
 def test_an_arc_of_100_degrees_around_an_object_is_not_forward_facing() -> None:
     arc = [look_at_origin(angle, 0.2) for angle in np.linspace(-0.87, 0.87, 15)]
-    assert describe(capture_of(arc)).kind == "box"
+    assert describe(capture_of(arc)).kind == "bounded"
     arc = [look_at_origin(angle, 0.2) for angle in np.linspace(-0.5, 0.5, 15)]
-    assert describe(capture_of(arc)).kind == "forward"
+    assert describe(capture_of(arc)).kind == "forward_facing"
 
 
 # Unbounded
@@ -160,7 +160,7 @@ def test_points_behind_the_object() -> None:
 def test_depth_bounds_behind_the_object() -> None:
     poses = by_hand()
     near_only = describe(capture_of(poses, bounds=np.tile([2.5, 5.5], (24, 1))))
-    assert near_only.kind == "box"
+    assert near_only.kind == "bounded"
     scene = describe(capture_of(poses, bounds=np.tile([2.5, 9.0], (24, 1))))
     assert scene.kind == "unbounded" and scene.near == pytest.approx(0.75 * 2.5)
 
@@ -216,7 +216,9 @@ def test_photos_from_one_place_have_no_depth() -> None:
 # What must not matter
 
 
-@pytest.mark.parametrize("poses", [around(), by_hand(), looking_down(ball(12, 0.3))], ids=["box", "hand", "forward"])
+@pytest.mark.parametrize(
+    "poses", [around(), by_hand(), looking_down(ball(12, 0.3))], ids=["bounded", "hand", "forward_facing"]
+)
 @pytest.mark.parametrize("scale", [1e-2, 1e3])
 def test_size_and_place_of_the_world_do_not_matter(poses: list[np.ndarray], scale: float) -> None:
     scene = describe(capture_of(poses))
@@ -256,14 +258,14 @@ def test_a_fisheye_sees_as_wide_as_its_angle() -> None:
 
 def test_lego_is_a_box() -> None:
     scene = describe(read_capture(official_scene("lego")))
-    assert scene.kind == "box"
+    assert scene.kind == "bounded"
     assert (scene.aabb[0] < [-0.7, -1.2, -0.7]).all() and (scene.aabb[1] > [0.7, 1.2, 1.1]).all()  # the model's own box
     assert 1 < scene.near < 2.5 and 5.5 < scene.far < 7
 
 
 def test_fern_is_forward_facing() -> None:
     scene = describe(read_capture(real_capture("fern")))
-    assert scene.kind == "forward"
+    assert scene.kind == "forward_facing"
     assert 12 < scene.near < 17 and 70 < scene.far < 81  # the file's depths: 17.0 to 80.0
 
 

@@ -89,7 +89,7 @@ def test_the_same_again_and_at_another_size() -> None:
 def test_near_and_far_of_a_capture_without_depths() -> None:
     """Near was 5% of the distance to where the axes meet, or stood apart: most of what lies behind is air."""
     found = describe(capture(), sweep=lambda: sweep_depths(images()))
-    assert found.kind == "forward"
+    assert found.kind == "forward_facing"
     assert found.near == pytest.approx(0.75 * NEAR, rel=0.1) and found.far == pytest.approx(FAR, rel=0.35)
     assert "of the nearest depth by a plane sweep" in " ".join(found.reasons)
 
@@ -134,7 +134,7 @@ def test_photos_are_swept_for_training_alone(on_disk: Path, monkeypatch: pytest.
     scene = load_photos(capture(on_disk), "train").scene
     assert scene.near == pytest.approx(0.75 * NEAR, rel=0.1) and "a plane sweep" in " ".join(scene.reasons)
     monkeypatch.setattr(photos, "sweep_depths", lambda images: pytest.fail("swept"))
-    assert load_photos(capture(on_disk), "test").scene.kind == "forward"
+    assert load_photos(capture(on_disk), "test").scene.kind == "forward_facing"
 
 
 @pytest.mark.parametrize("stride", [1, 3, 4, 5, 9])

@@ -162,7 +162,7 @@ def test_near_and_far_are_those_that_hold() -> None:
     poses = torch.eye(4)[:3].repeat(4, 1, 1)
     poses[:, 0, 3], poses[:, 2, 3] = torch.linspace(-0.1, 0.1, 4), torch.tensor([0.0, 0.2, 0.0, 0.0])
     ahead = replace(cameras_around(4), c2w=poses)
-    box = make_box(SceneDescription("forward", near=1.0), ahead, None, 0.0, torch.device("cpu"))
+    box = make_box(SceneDescription("forward_facing", near=1.0), ahead, None, 0.0, torch.device("cpu"))
     assert checks.check_near_far(SamplerConfig(), box, ahead, None).found.startswith("near 0.8, far without end")
 
 
@@ -185,7 +185,7 @@ def test_the_near_plane_of_a_forward_facing_scene() -> None:
     poses = torch.eye(4)[:3].repeat(4, 1, 1)
     poses[:, 0, 3] = torch.linspace(-0.1, 0.1, 4)
     cameras = replace(cameras_around(4), c2w=poses)
-    box = make_box(SceneDescription("forward", near=1.0), cameras, None, 0.0, torch.device("cpu"))
+    box = make_box(SceneDescription("forward_facing", near=1.0), cameras, None, 0.0, torch.device("cpu"))
     assert checks.world_box(box) is None
     points = torch.rand(1000, 3) + torch.tensor([-0.5, -0.5, -5.0])
     assert checks.check_box(box, cameras, points).verdict == "green"

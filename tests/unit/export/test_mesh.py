@@ -99,7 +99,7 @@ def test_small_parts_are_left_out() -> None:
 
 def cameras_of(kind: str) -> Cameras:
     """All around the origin and 3 away from it; before a forward-facing scene nine that look along -z."""
-    if kind == "forward":
+    if kind == "forward_facing":
         centers = torch.cartesian_prod(*[torch.tensor([-0.4, 0.0, 0.4])] * 2, torch.tensor([3.0]))
         poses = [torch.cat([torch.eye(3), center[:, None]], dim=1) for center in centers]
     else:
@@ -141,24 +141,24 @@ def frustum(near_plane: float) -> NdcSpace:
 
 
 SPACES: dict[str, tuple[Space, list[list[float]]]] = {
-    "box": (WorldSpace(), [[-1.0, -1, -1], [1.0, 1, 1]]),
+    "bounded": (WorldSpace(), [[-1.0, -1, -1], [1.0, 1, 1]]),
     "unbounded": (ContractedSpace(torch.zeros(3), torch.ones(3), 1.0, near=0.1), [[-2.0, -2, -2], [2.0, 2, 2]]),
-    "forward": (frustum(1.5), [[-0.7, -0.7, 0], [0.7, 0.7, 1.5]]),
+    "forward_facing": (frustum(1.5), [[-0.7, -0.7, 0], [0.7, 0.7, 1.5]]),
 }
-BACKDROP = {"box": [], "unbounded": [([0.0, 0, -6.0], 1.5)], "forward": [([0.0, 0, -20.0], 3.0)]}
+BACKDROP = {"bounded": [], "unbounded": [([0.0, 0, -6.0], 1.5)], "forward_facing": [([0.0, 0, -20.0], 3.0)]}
 
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: str, device: str) -> None:
     mesh = mesh_of(scene(kind, [([0.0, 0.0, 0.0], RADIUS), *BACKDROP[kind]], device))
     normals = torch.nn.functional.normalize(mesh.vertices, dim=-1)
-    seen = normals[:, 2] > 0.5 if kind == "forward" else normals[:, 2] > -2
-    cell = {"box": 0.042, "unbounded": 0.083, "forward": 0.08}[kind]
+    seen = normals[:, 2] > 0.5 if kind == "forward_facing" else normals[:, 2] > -2
+    cell = {"bounded": 0.042, "unbounded": 0.083, "forward_facing": 0.08}[kind]
     distances = mesh.vertices.norm(dim=-1)[seen]
     assert (distances - RADIUS).abs().mean() < 0.3 * cell and (distances - RADIUS).abs().max() < cell
     assert ((vertex_normals(mesh.vertices, mesh.faces) * normals).sum(-1)[seen] > 0.6).all()
     assert (mesh.colors[seen] - RGB).abs().max() < 0.02
-    if kind == "forward":
+    if kind == "forward_facing":
         assert mesh.vertices[:, 2].min() > -3  # the backdrop is left out
     else:
         assert_closed(mesh.faces)
@@ -167,7 +167,7 @@ def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: s
 
 def test_colours_are_those_that_a_camera_before_the_surface_sees() -> None:
     """Red is brighter the more one looks along one of the axes."""
-    loaded = scene("box", [([0.0, 0.0, 0.0], RADIUS)])
+    loaded = scene("bounded", [([0.0, 0.0, 0.0], RADIUS)])
     with torch.no_grad():
         loaded.field.sh_grid[..., 3] = 4.0  # a harmonic of the first degree
     mesh = mesh_of(loaded)
@@ -179,7 +179,7 @@ def test_colours_are_those_that_a_camera_before_the_surface_sees() -> None:
 
 
 def test_where_nothing_is_met_it_is_said() -> None:
-    loaded = scene("box", [([0.0, 0.0, 0.0], RADIUS)])
+    loaded = scene("bounded", [([0.0, 0.0, 0.0], RADIUS)])
     with torch.no_grad():
         loaded.field.density_grid.fill_(-8.0)
     with pytest.raises(UserError, match=r"no surface: no training camera meets anything half opaque; train longer"):

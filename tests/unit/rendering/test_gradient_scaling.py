@@ -35,16 +35,16 @@ def test_factors_are_the_square_of_the_share_of_the_way() -> None:
 def test_the_distance_is_in_halves_of_the_inner_box() -> None:
     aabb = torch.tensor([[-4.0, -4.0, -4.0], [4.0, 4.0, 4.0]])
     unbounded = SceneBox(aabb, ContractedSpace(torch.zeros(3), torch.tensor([2.5, 2.0, 3.0]), 0.6))
-    assert full_gradient_distance(LossConfig(near_fade=1.5), unbounded) == 3.0
-    assert full_gradient_distance(LossConfig(near_fade=1.5), SceneBox(aabb)) == 6.0
-    assert full_gradient_distance(LossConfig(near_fade=0.0), unbounded) == 0.0
+    assert full_gradient_distance(LossConfig(grad_scaling_distance=1.5), unbounded) == 3.0
+    assert full_gradient_distance(LossConfig(grad_scaling_distance=1.5), SceneBox(aabb)) == 6.0
+    assert full_gradient_distance(LossConfig(grad_scaling_distance=0.0), unbounded) == 0.0
 
 
 def test_a_forward_facing_scene_has_no_such_distance() -> None:
     box = SceneBox(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), NdcSpace(torch.eye(4)[:3], 1.0, 0.5))
-    assert full_gradient_distance(LossConfig(near_fade=0.0), box) == 0.0
-    with pytest.raises(UserError, match="near_fade=1 has no meaning in a forward-facing scene.*expected 0"):
-        full_gradient_distance(LossConfig(near_fade=1.0), box)
+    assert full_gradient_distance(LossConfig(grad_scaling_distance=0.0), box) == 0.0
+    with pytest.raises(UserError, match="grad_scaling_distance=1 has no meaning in a forward-facing scene.*expected 0"):
+        full_gradient_distance(LossConfig(grad_scaling_distance=1.0), box)
 
 
 @pytest.mark.parametrize("field", ["voxel_deferred", "voxel_mlp", "voxel_sh"])

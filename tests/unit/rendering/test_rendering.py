@@ -198,7 +198,11 @@ def test_a_gpu_shades_the_pixels_that_see_something_as_a_cpu_does(cuda: str) -> 
 
 def test_pictures_show_what_no_photo_saw_in_grey_where_photos_are_full_to_the_edge(backend: Backend) -> None:
     field = constant_field(backend)
-    for kind, name, shade in (("forward", "random", 0.5), ("forward", "black", 0.0), ("box", "random", 1.0)):
+    for kind, name, shade in (
+        ("forward_facing", "random", 0.5),
+        ("forward_facing", "black", 0.0),
+        ("bounded", "random", 1.0),
+    ):
         color = Background.of(DatasetConfig(kind=kind, background=name), field.background).eval(backend.device)
         assert torch.equal(color, torch.full((3,), shade))
 

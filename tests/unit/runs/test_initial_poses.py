@@ -39,7 +39,7 @@ GIVEN = tiny_images().cameras
 def save_run(folder: Path, off: float = 0.02, **poses: object) -> Cameras:
     """A saved run before its first step, its cameras moved by increments of that size; returns these cameras."""
     folder.mkdir(exist_ok=True)
-    config, state = tiny_state(replace(tiny_config(), poses=poses_config(coarsest=500, **poses)))
+    config, state = tiny_state(replace(tiny_config(), poses=poses_config(initial_num_voxels=500, **poses)))
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         state.poses.increments.copy_(off * torch.randn(len(GIVEN), 6, generator=generator))
@@ -96,7 +96,7 @@ def test_what_cannot_be_taken_over_is_said(tmp_path: Path, mistake: str) -> None
         "no run": "expected the folder of a training run",
         "as given": "learned no poses.*poses=refine",
         "fewer images": f"poses of {len(GIVEN)} images, which are not the {len(GIVEN) - 1}",
-        "other poses": "same dataset, with the same hold_out",
+        "other poses": "same dataset, with the same test_every",
         "errors besides": "drop one of the two",
     }
     with pytest.raises(UserError, match=said[mistake]):
@@ -108,7 +108,7 @@ def test_such_a_run_goes_on_when_the_other_one_is_gone(tmp_path: Path, mode: str
     other = tmp_path / "other"
     save_run(other)
     config, backend = tiny_config(), select("native", "cpu")
-    settings = {"mode": mode, "from_run": str(other), "coarsest": 500}
+    settings = {"mode": mode, "from_run": str(other), "initial_num_voxels": 500}
     config = resolve(replace(config, poses=replace(config.poses, **settings)), backend)
     start = cameras_to_begin_with(config.poses, GIVEN)
     never_stopped, state = (prepare(config, tiny_images(), backend, None, start) for _ in range(2))

@@ -38,7 +38,7 @@ def config_of(kind: str, **dataset: object) -> Config:
             lr_density=0.5,
             initial_alpha=0.01,
         ),
-        occupancy=OccupancyConfig(start=0.4, min_steps=60, every=0.2),
+        occupancy=OccupancyConfig(start=0.4, min_steps=60, update_interval=0.2),
         train=TrainConfig(steps=150, rays_per_step=512, log_every=50),
     )
 
@@ -70,13 +70,13 @@ def view_box(images: PosedImages, far: float) -> list[float]:
     return [*points.amin(0).tolist(), *points.amax(0).tolist()]
 
 
-@pytest.mark.parametrize("kind, far", [("forward", 24.0), ("unbounded", 32.0), ("unbounded", 4.0)])
+@pytest.mark.parametrize("kind, far", [("forward_facing", 24.0), ("unbounded", 32.0), ("unbounded", 4.0)])
 def test_a_scene_that_a_box_cannot_hold(kind: str, far: float) -> None:
     """Its own kind beats a box around all that is seen, and one around what is near, by far."""
     images = KIND_SCENES[kind]("test")
     config, state = trained_kind(kind)
     assert config.dataset.kind == kind
-    box = trained(config_of("box", aabb=view_box(KIND_SCENES[kind]("train"), far)), KIND_SCENES[kind]("train"))
+    box = trained(config_of("bounded", aabb=view_box(KIND_SCENES[kind]("train"), far)), KIND_SCENES[kind]("train"))
     assert psnr(config, state, images) > psnr(*box, images) + 2.5
 
 
@@ -101,7 +101,7 @@ def test_a_saved_run_renders_the_same_and_goes_on(kind: str, tmp_path) -> None:
     sampler = make_sampler(config, state)
     color = state.background.eval(state.device)
     assert torch.equal(Background.of(config.dataset, field.background).eval(color.device), color)
-    assert torch.equal(color, torch.full((3,), 0.5)) == (kind == "forward")  # grey, or learned from grey on
+    assert torch.equal(color, torch.full((3,), 0.5)) == (kind == "forward_facing")  # grey, or learned from grey on
     before = render_image(state.field, sampler, cameras, 1, color)
     after = render_image(field, replace(sampler, occupancy=occupancy, grid_map=field.grid_map), cameras, 1, color)
     assert (before.rgb - after.rgb).abs().max() < 1 / 255  # values in half precision
@@ -122,7 +122,7 @@ def test_depth_of_each_kind_is_that_of_the_world() -> None:
     middle = seen.distance()[SMALL // 2 - 2 : SMALL // 2 + 2, SMALL // 2 - 2 : SMALL // 2 + 2]
     assert middle.median().item() == pytest.approx(expected, rel=0.15)
     assert seen.distance()[0, 0] > 4  # the sky
-    config, state = trained_kind("forward")
+    config, state = trained_kind("forward_facing")
     seen = render_image(state.field, make_sampler(config, state), forward_facing("test").cameras, 4, torch.zeros(3))
     rays = forward_facing("test").cameras.image_rays(4)
     wall = (-2 / rays.directions[:, 2]).view(SMALL, SMALL)
@@ -136,22 +136,24 @@ def test_depth_of_each_kind_is_that_of_the_world() -> None:
 def test_the_settings_decide_then_the_capture_then_the_images() -> None:
     images = all_around("train")
     assert scene_kinds.describe(DatasetConfig(), images.scene, images.has_alpha).kind == "unbounded"
-    asked = scene_kinds.describe(DatasetConfig(kind="forward"), images.scene, images.has_alpha)
-    assert (asked.kind, asked.near, asked.reasons) == ("forward", 1.0, ("as asked",))
+    asked = scene_kinds.describe(DatasetConfig(kind="forward_facing"), images.scene, images.has_alpha)
+    assert (asked.kind, asked.near, asked.reasons) == ("forward_facing", 1.0, ("as asked",))
     unknown = scene_kinds.describe(DatasetConfig(), None, has_alpha=False)
-    assert unknown.kind == "box" and "nothing says otherwise" in unknown.reasons[0]
+    assert unknown.kind == "bounded" and "nothing says otherwise" in unknown.reasons[0]
     with_alpha = scene_kinds.describe(DatasetConfig(), None, has_alpha=True)
-    assert with_alpha.kind == "box" and "alpha" in with_alpha.reasons[0]
+    assert with_alpha.kind == "bounded" and "alpha" in with_alpha.reasons[0]
     given = scene_kinds.describe(DatasetConfig(aabb=[0.0, 0, 0, 1, 2, 3]), images.scene, images.has_alpha)
     assert given.aabb.tolist() == [[0, 0, 0], [1, 2, 3]] and given.kind == "unbounded"
 
 
-@pytest.mark.parametrize("kind", ["box", "forward", "unbounded"])
+@pytest.mark.parametrize("kind", ["bounded", "forward_facing", "unbounded"])
 def test_what_the_kind_decides_unless_it_is_set(kind: str) -> None:
     backend = select("native", "cpu")
     config = resolve(Config(field=VoxelMlpConfig()), backend, kind)
     assert config.dataset.kind == kind and config.dataset.background == BACKGROUNDS[kind]
-    assert (config.loss.tv_density > 0) == (kind != "box") and (config.loss.opacity_entropy > 0) == (kind == "box")
+    assert (config.loss.tv_density > 0) == (kind != "bounded") and (config.loss.opacity_entropy > 0) == (
+        kind == "bounded"
+    )
     assert None not in vars(config.loss).values()
     asked = Config(dataset=DatasetConfig(kind=kind, background="random"))
     asked = resolve(replace(asked, loss=replace(asked.loss, tv_density=0.5)), backend)
@@ -194,14 +196,14 @@ def test_near_is_the_users_then_the_captures() -> None:
 def test_cameras_that_do_not_suit_the_kind_are_answered() -> None:
     images = all_around("train")
     with pytest.raises(UserError, match="more than 60 degrees .* Use dataset.kind=unbounded"):
-        scene_kinds.make_box(SceneDescription("forward", near=1.0), images.cameras, None, 0.0, CPU)
+        scene_kinds.make_box(SceneDescription("forward_facing", near=1.0), images.cameras, None, 0.0, CPU)
     parallel = forward_facing("train")
     with pytest.raises(UserError, match="the scene's extent cannot be found .* set sampler.near"):
-        scene_kinds.make_box(SceneDescription("forward"), parallel.cameras, None, 0.0, CPU)
+        scene_kinds.make_box(SceneDescription("forward_facing"), parallel.cameras, None, 0.0, CPU)
     with pytest.raises(UserError, match="the scene's extent cannot be found .* set dataset.aabb"):
         scene_kinds.make_box(SceneDescription("unbounded", near=1.0), parallel.cameras, None, 0.0, CPU)
     moved = parallel.cameras.c2w.clone()
     moved[:, 2, 3] = torch.linspace(0, 5, len(moved))
     walking = replace(parallel, cameras=replace(parallel.cameras, c2w=moved))
     with pytest.raises(UserError, match="move into the scene. Use dataset.kind=unbounded"):
-        scene_kinds.make_box(SceneDescription("forward", near=1.0), walking.cameras, None, 0.0, CPU)
+        scene_kinds.make_box(SceneDescription("forward_facing", near=1.0), walking.cameras, None, 0.0, CPU)

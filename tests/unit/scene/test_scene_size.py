@@ -20,7 +20,7 @@ from nerf.ops.backend import select
 from nerf.rendering.render import render_image
 from nerf.runs.run import start_on
 
-KINDS = ("box", "forward", "unbounded")
+KINDS = ("bounded", "forward_facing", "unbounded")
 EVERYTHING = {
     "train.steps": 20,
     "occupancy.min_steps": 10,
@@ -31,16 +31,16 @@ EVERYTHING = {
     "poses.intrinsics": True,
     "exposure.learn": True,
     "loss.distortion": 0.01,
-    "loss.structure": 0.01,
+    "loss.pair_ssim": 0.01,
     "loss.tv_density": 1e-5,
-    "loss.tv_everywhere": 1e-4,
+    "loss.tv_global": 1e-4,
     "sampler.rays_per_pixel": 4,
 }
 
 
 @cache
 def images_of(kind: str, split: str) -> PosedImages:
-    if kind == "box":
+    if kind == "bounded":
         images = load_split(DatasetConfig(scene="bricks", downscale=8), split)
         return images.chosen(range(min(20, len(images))))
     return KIND_SCENES[kind](split)
@@ -57,7 +57,7 @@ def resized(images: PosedImages, size: float) -> PosedImages:
 
 def config_of(**settings: object) -> Config:
     small = {"train.rays_per_step": 512, "field.num_voxels": 9000, "field.min_level_steps": 5}
-    short = {"train.steps": 45, "occupancy.min_steps": 20, "occupancy.every": 0.3}
+    short = {"train.steps": 45, "occupancy.min_steps": 20, "occupancy.update_interval": 0.3}
     return nerf.settings({"device": "cpu", **short, **small, **settings})
 
 

@@ -39,8 +39,8 @@ def spaces() -> dict[str, tuple[Space, Tensor]]:
     whole = (1 + SHELL) * HALF
     frustum = NdcSpace(reference_pose(), NEAR_PLANE, THICKNESS)
     return {
-        "box": (WorldSpace(), torch.tensor([[-1.3] * 3, [1.3] * 3])),
-        "forward": (frustum, torch.tensor([[-0.6, -0.6, 0.0], [0.6, 0.6, THICKNESS]])),
+        "bounded": (WorldSpace(), torch.tensor([[-1.3] * 3, [1.3] * 3])),
+        "forward_facing": (frustum, torch.tensor([[-0.6, -0.6, 0.0], [0.6, 0.6, THICKNESS]])),
         "unbounded": (ContractedSpace(torch.zeros(3), HALF, SHELL), torch.stack([-whole, whole])),
     }
 
@@ -71,7 +71,7 @@ def test_to_world_inverts_to_scene(kind: str) -> None:
 
 def test_the_frustum_is_tangents_and_disparity() -> None:
     """The axis at twice the near plane's depth is half way in; one to the side at depth 4 is the tangent 1/4."""
-    space, _ = spaces()["forward"]
+    space, _ = spaces()["forward_facing"]
     right, up, backward = reference_pose()[:, :3].unbind(-1)
     points = torch.stack([EYE - 4 * backward, EYE - 4 * backward + right, EYE - NEAR_PLANE * backward - 2 * up])
     expected = [[0, 0, THICKNESS / 2], [0.25, 0, THICKNESS / 2], [0, -1, 0]]
@@ -85,7 +85,9 @@ def test_the_way_of_a_ray_is_the_ray_in_scene_space(kind: str) -> None:
     origins, directions = rays.origins.double(), rays.directions.double()
     zeros = torch.zeros(200).double()
     path = space.path(origins, directions, zeros, zeros + 1e4)
-    t = {"box": 9.0, "forward": path.length if kind == "forward" else 0, "unbounded": 4.0}[kind] * torch.rand(200)
+    t = {"bounded": 9.0, "forward_facing": path.length if kind == "forward_facing" else 0, "unbounded": 4.0}[
+        kind
+    ] * torch.rand(200)
     every = torch.arange(200)
     distance = path.distances(t, every)
     torch.testing.assert_close(path.distances(t), distance)
@@ -103,7 +105,7 @@ def test_contracted_distance_is_length_along_the_axes() -> None:
 
 
 def test_near_and_far_of_the_frustum_are_world_distances() -> None:
-    space, rays = double(spaces()["forward"][0]), world_rays()
+    space, rays = double(spaces()["forward_facing"][0]), world_rays()
     origins, directions = rays.origins.double(), rays.directions.double()
     near, far = torch.full((200,), 4.0).double(), torch.full((200,), 6.0).double()
     path = space.path(origins, directions, near, far)
@@ -112,7 +114,7 @@ def test_near_and_far_of_the_frustum_are_world_distances() -> None:
 
 
 def test_rays_that_look_away_from_the_frustum_meet_nothing() -> None:
-    space, _ = spaces()["forward"]
+    space, _ = spaces()["forward_facing"]
     backward = reference_pose()[:, 2]
     sideways = reference_pose()[:, 0]
     directions = torch.stack([backward, sideways])
@@ -191,7 +193,7 @@ def test_depth_and_normals_are_the_worlds(kind: str, backend_name: str, device: 
 def test_nothing_is_seen_nearer_than_near() -> None:
     """A fog of any density between the camera and near leaves no sample."""
     backend = select("native", "cpu")
-    for kind in ("box", "forward", "unbounded"):
+    for kind in ("bounded", "forward_facing", "unbounded"):
         field, sampler = solid_sphere(kind, backend)
         state = space_state(field.box.space) | {"near": 3.7}
         space = restore_space(state, torch.device("cpu"))

@@ -65,7 +65,7 @@ def share_inside(points: Tensor, box: SceneBox, images: PosedImages, voxels: flo
     hull = carve(images, box, resolution)
     cells = box.grid_map(resolution).to_grid(points).floor().long()
     cells = torch.minimum(cells.clamp(min=0), torch.tensor(hull.occupied.shape) - 1)
-    return hull.occupied[cells.unbind(-1)].double().mean().item(), hull.share
+    return hull.occupied[cells.unbind(-1)].double().mean().item(), hull.occupied_fraction
 
 
 @pytest.mark.parametrize("downscale", [2, 8])
@@ -74,8 +74,8 @@ def test_the_box_holds_the_scene_and_is_tight(downscale: int) -> None:
     true_lower, true_upper = true_bounds()
     assert (lower <= true_lower).all() and (upper >= true_upper).all()
     # A pixel is 0.015 * downscale wide there, and no camera looks from below.
-    slack = torch.cat([true_lower - lower, upper - true_upper])
-    assert slack[[0, 1, 3, 4, 5]].max() < 0.08 + 0.02 * downscale and slack[2] < 0.5
+    margin = torch.cat([true_lower - lower, upper - true_upper])
+    assert margin[[0, 1, 3, 4, 5]].max() < 0.08 + 0.02 * downscale and margin[2] < 0.5
 
 
 @pytest.mark.parametrize(("downscale", "voxels"), [(2, 64**3), (8, 64**3), (8, 20**3)])
@@ -143,21 +143,21 @@ def assert_no_ray_is_missed(sampler: RaySampler, silhouettes: Silhouettes, box: 
 
 
 def test_poses_that_may_be_wrong_leave_room_for_the_scene() -> None:
-    """With poses off by 2 degrees and 2% the hull loses much of the surfaces; with that slack it holds them all."""
+    """With poses off by 2 degrees and 2% the hull loses much of the surfaces; dilated by as much it holds them all."""
     images = bricks(8)
     wrong = perturbed(images.cameras, PosesConfig(perturb_degrees=2.0, perturb_translation=0.02), seed=0)
     images, points = replace(images, cameras=wrong), surface_points()
     inside, pools = {}, {}
-    for slack in (0.0, math.radians(4)):
-        silhouettes = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, slack)
+    for dilation in (0.0, math.radians(4)):
+        silhouettes = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, dilation)
         box = visual_hull.find_box(wrong, silhouettes, CPU)
         grid_map, resolution = box.grid_map((33, 33, 33)), (33, 33, 33)
         hull = visual_hull.carve(silhouettes, box, resolution)
         cells = grid_map.to_grid(points).floor().long()
         held = ((cells >= 0) & (cells < 32)).all(-1)
         kept = hull.occupied[cells.clamp(0, 31).unbind(-1)] & held
-        inside[slack] = kept.double().mean().item()
-        pools[slack] = len(visual_hull.pixels_of_hull(silhouettes, box, resolution))
+        inside[dilation] = kept.double().mean().item()
+        pools[dilation] = len(visual_hull.pixels_of_hull(silhouettes, box, resolution))
         sampler = RaySampler(select("native", "cpu"), grid_map, hull, 0.02, SamplerConfig())
         assert_no_ray_is_missed(sampler, silhouettes, box)
     assert inside[0.0] < 0.9 and inside[math.radians(4)] == 1
@@ -196,16 +196,16 @@ def test_views_of_one_size_are_looked_at_together_and_no_more_than_memory_allows
 
 
 @pytest.mark.parametrize("images", [lambda: bricks(8), sphere_of_sizes], ids=["one size", "two sizes"])
-@pytest.mark.parametrize("slack", [0.0, 0.1])
+@pytest.mark.parametrize("dilation", [0.0, 0.1])
 def test_the_hull_is_the_same_however_many_views_are_looked_at_together(
-    images: Callable[[], PosedImages], slack: float, monkeypatch: pytest.MonkeyPatch
+    images: Callable[[], PosedImages], dilation: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, resolution = images(), (25, 31, 28)
     box = SceneBox(torch.tensor([[-1.5, -1.4, -1.3], [1.4, 1.5, 1.6]]))
     found = []
     for most in (1, 3, 8):
         monkeypatch.setattr(silhouettes, "MAX_VIEWS", most)
-        outline = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, slack)
+        outline = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, dilation)
         hull = visual_hull.carve(outline, box, resolution).occupied
         found.append((hull, visual_hull.pixels_of_hull(outline, box, resolution).bounds))
     for hull, pixels in found[1:]:
@@ -223,15 +223,15 @@ def test_the_hull_of_views_of_different_sizes_contains_the_sphere_and_little_els
     assert kept[centers.norm(dim=-1) > 1.5].double().mean() < 0.1
 
 
-@pytest.mark.parametrize("slack", [0.0, 0.1])
-def test_pixels_near_a_silhouette_are_those_with_some_of_it_in_a_window(slack: float) -> None:
-    """As max pooling finds them, in each view by itself; slack is an angle, and more pixels where focal lengths are."""
+@pytest.mark.parametrize("dilation", [0.0, 0.1])
+def test_pixels_near_a_silhouette_are_those_with_some_of_it_in_a_window(dilation: float) -> None:
+    """As max pooling finds them, view by view; the dilation is an angle: more pixels where focal lengths are longer."""
     images = sphere_of_sizes()
-    outline = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, slack)
+    outline = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, dilation)
     near, cameras = outline.pixels_near(2).mask(0, len(images.pixels)), images.cameras
-    assert len(set(outline.slack)) == (1 if slack == 0 else 2)
+    assert len(set(outline.dilation)) == (1 if dilation == 0 else 2)
     for view in range(len(images)):
-        reach = 2 + math.ceil(slack * cameras.intrinsics[view, 0].item())
+        reach = 2 + math.ceil(dilation * cameras.intrinsics[view, 0].item())
         opaque = images.image(view)[None, ..., 3] > 0
         expected = torch.nn.functional.max_pool2d(opaque.float(), 2 * reach + 1, stride=1, padding=reach)[0] > 0
         found = near[cameras.first_pixel(view) : cameras.first_pixel(view + 1)].view(expected.shape)

@@ -80,16 +80,16 @@ def test_a_callback_asks_for_a_log_when_it_needs_one() -> None:
 
 def test_every_loss_is_told_by_its_name_and_they_add_up() -> None:
     config = tiny_config()
-    config.loss = LossConfig(structure=0.1, opacity=0.2, opacity_entropy=0.01, distortion=0.02, tv_color=0)
+    config.loss = LossConfig(pair_ssim=0.1, alpha=0.2, opacity_entropy=0.01, distortion=0.02, tv_color=0)
     config, state = tiny_state(config)
     metrics = run_to(config, state, 1)[0]
-    assert list(metrics.losses) == ["photometric", "structure", "opacity", "opacity_entropy", "distortion"]
+    assert list(metrics.losses) == ["photometric", "pair_ssim", "alpha", "opacity_entropy", "distortion"]
     assert metrics.psnr == pytest.approx(-10 * torch.tensor(metrics.losses["photometric"]).log10().item(), rel=1e-5)
     assert all(value > 0 for value in metrics.losses.values())
-    config.loss.structure = 0.0
+    config.loss.pair_ssim = 0.0
     config, state = tiny_state(config)
     state.batches.paired = True  # the same batch
-    assert "structure" not in (again := run_to(config, state, 1)[0].losses)
+    assert "pair_ssim" not in (again := run_to(config, state, 1)[0].losses)
     assert again.items() <= metrics.losses.items()
 
 

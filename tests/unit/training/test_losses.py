@@ -19,8 +19,8 @@ from nerf.training.losses import (
     distortion,
     names,
     opacity_entropy,
+    pair_ssim,
     photometric,
-    structure,
     terms,
     total,
 )
@@ -46,20 +46,20 @@ def test_structure_is_what_ssim_says_of_windows_of_two_pixels() -> None:
         seen, true = (torch.tensor([x[one, 0], x[other, 0]]).double() for x in (rgb, target))
         covariance = ((seen - seen.mean()) * (true - true.mean())).sum()
         expected += 1 - (2 * covariance + 9e-4) / (seen.var() + true.var() + 9e-4)
-    assert structure(rgb, target).item() == pytest.approx(expected.item() / 6, rel=1e-5)
-    assert structure(rgb[:1], target[:1]).item() == 0  # nothing to compare
+    assert pair_ssim(rgb, target).item() == pytest.approx(expected.item() / 6, rel=1e-5)
+    assert pair_ssim(rgb[:1], target[:1]).item() == 0  # nothing to compare
 
 
 def test_structure_asks_for_contrast_and_not_for_brightness() -> None:
     target = torch.tensor([[0.5] * 3, [0.52] * 3])
-    assert structure(target + 0.2, target).item() == pytest.approx(0, abs=1e-6)
+    assert pair_ssim(target + 0.2, target).item() == pytest.approx(0, abs=1e-6)
     rgb = torch.full((2, 3), 0.5, requires_grad=True)  # a faint contrast that is not there
-    loss = structure(rgb, target)
+    loss = pair_ssim(rgb, target)
     loss.backward()
     assert loss.item() == pytest.approx(4e-4 / (4e-4 + 18e-4), rel=1e-4)
     assert (rgb.grad[0] > 0).all() and (rgb.grad[1] < 0).all()
     bold = torch.tensor([[0.5] * 3, [0.9] * 3])
-    assert structure(bold + torch.tensor([[0.0], [0.02]]), bold) < 0.01 * loss  # the same error beside much contrast
+    assert pair_ssim(bold + torch.tensor([[0.0], [0.02]]), bold) < 0.01 * loss  # the same error beside much contrast
 
 
 def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
@@ -84,8 +84,8 @@ def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
         return total(found).item()
 
     parts = {
-        "structure": structure(rgb, target).item(),
-        "opacity": (opacity - alpha).square().mean().item(),
+        "pair_ssim": pair_ssim(rgb, target).item(),
+        "alpha": (opacity - alpha).square().mean().item(),
         "opacity_entropy": opacity_entropy(opacity).item(),
         "distortion": distortion(weights, samples, torch.tensor(3.0), field.backend).item(),
     }

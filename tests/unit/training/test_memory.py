@@ -23,7 +23,7 @@ FINEST = (201, 350, 240)  # lego at 256^3
 
 def on_a_gpu(name: str, **train_settings: object) -> tuple:
     """The resolved config of a run on a GPU, its finest grid and some images."""
-    config = fill_in(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda", "box")
+    config = fill_in(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda", "bounded")
     return config, FINEST, tiny_images()
 
 
@@ -64,7 +64,7 @@ def test_more_rays_of_a_pixel_need_more(name: str) -> None:
             several = replace(
                 config,
                 sampler=replace(config.sampler, rays_per_pixel=per_pixel),
-                train=replace(config.train, supersample_from=begin),
+                train=replace(config.train, antialias_start=begin),
             )
             samples[begin, per_pixel] = plan_memory(several, finest, images).samples
     one_more, three_more = samples[0.0, 2] - samples[0.0, 1], samples[0.0, 4] - samples[0.0, 1]

@@ -106,7 +106,7 @@ def test_occupancy_follows_the_grid_to_another_resolution() -> None:
     assert grid.occupied.shape == (16, 16, 16)
     assert grid.occupied[6:8, 8:10, 10:12].all() and 8 < grid.occupied.sum() < 16**3 / 8
     grid.resample((12, 12, 12))
-    assert grid.occupied[4, 6, 7] and grid.share == pytest.approx(grid.occupied.double().mean().item())
+    assert grid.occupied[4, 6, 7] and grid.occupied_fraction == pytest.approx(grid.occupied.double().mean().item())
 
 
 def test_a_cell_is_touched_by_its_eight_vertices() -> None:

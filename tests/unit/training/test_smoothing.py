@@ -81,7 +81,7 @@ def test_weights_are_those_of_the_share_of_the_run(progress: float) -> None:
         grid.data, grid.grad = torch.rand_like(grid), met.expand(grid.shape).float()
         (slope,) = torch.autograd.grad(reference.total_variation(grid), grid)
         expected.append(grid.grad + (weight * met / 4 if early else TV_SUBSETS * 0.125 / len(rows)) * listed * slope)
-    loss = LossConfig(tv_density=0.5, tv_color=0.25, tv_until=0.5, tv_everywhere=0.125)
+    loss = LossConfig(tv_density=0.5, tv_color=0.25, tv_until=0.5, tv_global=0.125)
     for step in range(1 if early else TV_SUBSETS):
         regularize_grids(field, loss, progress, 4, rows, torch.tensor([float(step)]))
     for grid, wanted in zip((field.density_grid, field.sh_grid), expected, strict=True):
@@ -91,7 +91,7 @@ def test_weights_are_those_of_the_share_of_the_run(progress: float) -> None:
 def test_what_no_ray_meets_is_smoothed_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     for weight in (0.0, 1e-3):
         config = tiny_config()
-        config, state = tiny_state(replace(config, loss=replace(config.loss, tv_until=0.0, tv_everywhere=weight)))
+        config, state = tiny_state(replace(config, loss=replace(config.loss, tv_until=0.0, tv_global=weight)))
         grid, met = state.field.density_grid, []
         grid.data = torch.rand_like(grid)
         before = grid.detach().clone()

@@ -178,7 +178,7 @@ def test_structure_takes_part_in_a_step() -> None:
     """Batches are paired where it weighs something; of one and the same batch it changes what a step does."""
     moved, errors = [], []
     for weight in (0.0, 0.1):
-        config = replace(tiny_config(), loss=replace(tiny_config().loss, structure=weight))
+        config = replace(tiny_config(), loss=replace(tiny_config().loss, pair_ssim=weight))
         config, state = tiny_state(config)
         assert state.batches.paired == (weight > 0)
         state.batches.paired, step = True, TrainStep(config, state)
@@ -201,7 +201,7 @@ def test_a_cuda_graph_takes_the_steps_of_plain_calls(cuda: str, monkeypatch: pyt
 
         monkeypatch.setattr(TrainStep, "__call__", counted)
         config = tiny_config(steps=120, cuda_graph=graphed)
-        config = replace(config, loss=replace(config.loss, distortion=0.1, structure=0.01, tv_everywhere=1e-6))
+        config = replace(config, loss=replace(config.loss, distortion=0.1, pair_ssim=0.01, tv_global=1e-6))
         config, state = tiny_state(config, select("native", cuda))
         psnrs[graphed] = list(train(config, state))[-1].psnr
         calls[graphed] = len(seen)
@@ -332,7 +332,7 @@ def test_a_box_that_no_camera_sees_is_refused() -> None:
 @pytest.mark.parametrize("seconds", [5.0, 60.0])
 def test_the_network_of_a_gpus_recipe_does_not_stand_still(seconds: float) -> None:
     """In the first steps all is fog and most pixels are background: colour must not saturate before a scene appears."""
-    recipe = fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cuda", "box").field
+    recipe = fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cuda", "bounded").field
     config = Config(
         field=replace(recipe, num_voxels=32**3), train=TrainConfig(steps=160, rays_per_step=1024, log_every=40)
     )

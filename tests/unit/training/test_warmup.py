@@ -43,7 +43,7 @@ def test_batches_keep_their_size_so_that_the_same_kernels_are_loaded() -> None:
     assert warm_up.shortened(config).field.__class__ is config.field.__class__
 
 
-@pytest.mark.parametrize("kind", ["box", "forward", "unbounded"])
+@pytest.mark.parametrize("kind", ["bounded", "forward_facing", "unbounded"])
 def test_every_kind_of_scene_is_warmed_up_as_what_it_is(kind: str) -> None:
     chosen = select("native", "cpu")
     config = resolve(tiny_config(steps=None, max_seconds=5.0), chosen, kind)
@@ -51,7 +51,7 @@ def test_every_kind_of_scene_is_warmed_up_as_what_it_is(kind: str) -> None:
     assert warm_up.train_briefly(config, chosen) == warm_up.STEPS
 
 
-@pytest.mark.parametrize("kind", ["box", "forward"])
+@pytest.mark.parametrize("kind", ["bounded", "forward_facing"])
 def test_the_scene_has_a_ball_in_the_middle_of_every_view(kind: str) -> None:
     scene = warm_up.synthetic_scene(kind)
     alpha = scene.pixels[:, 3].view(-1, warm_up.SIZE, warm_up.SIZE)
