@@ -91,7 +91,7 @@ def test_who_trains_on_photos_of_other_exposures_is_told(splits: tuple[PosedImag
     assert notes([0.2, 1.4]) == []  # nothing is trained, and the rendering differs by more than exposure
     state.clock.step, state.num_upsamplings = JUDGED_STEPS, len(config.field.upsample_at)
     (note,) = notes([0.2, 1.4])
-    assert "0.8 dB more in the mean, 1.4 dB at most" in note and note.endswith("evaluation.exposure=fit.")
+    assert "by 0.8 dB in the mean, by 1.4 dB at most" in note and note.endswith("evaluation.exposure=fit.")
     assert ("exposure.learn=true" in note) is not learn
     assert notes([0.2, 0.4]) == notes([]) == []
 
