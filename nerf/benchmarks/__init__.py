@@ -1,1 +1,1 @@
-"""The measuring programs: ablation, operations, quality against seconds, the stages of a step."""
+"""The benchmarks: ablation, single operations, quality against training time, the stages of a step."""

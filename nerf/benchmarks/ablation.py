@@ -1,7 +1,7 @@
-"""Native against PyTorch, stage by stage: the rows of scripts/ablate.py, their proof and their speed-ups.
+"""Ablation: one training step, native against PyTorch, stage by stage; correctness and speed-ups of the rows.
 
-Every row starts from one state and takes the same rays, jitter, samples and Adam. Before a row is timed, loss
-and gradients of its first step are held against those of the native row of its device.
+All rows start from the same state and use the same rays, jitter, samples and Adam. Before a row is timed, loss and
+gradients of its first step are compared with those of the native row on its device.
 """
 
 import gc
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nerf.benchmarks.ablation_row import Batch, FirstStep, GraphRow, Row, Start, measure
-from nerf.benchmarks.figures import Figures, Say
+from nerf.benchmarks.figures import Figures, Log
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS, EAGER, GATHER_ONCE, Variant, compiled
 from nerf.benchmarks.unfused import unfused
 from nerf.config.recipes import DEFAULTS, choose
@@ -32,7 +32,7 @@ from nerf.training.state import make_sampler
 
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # relative, float32
 NATIVE, NATIVE_GRAPH = "native", "native + CUDA graph"
-NATIVE_AGAIN = "native, again"  # the last row: how far the machine has drifted since the first
+NATIVE_AGAIN = "native, again"  # the last row repeats the first, to show how the machine's speed has changed
 
 
 @dataclass
@@ -48,12 +48,12 @@ class AblationConfig:
 
 
 def shortened(config: Config, steps: int) -> Config:
-    """The config with a schedule of so many steps; every level and some looks at the density fit into it."""
-    shares, field, occupancy = len(config.field.upsample_at), config.field, config.occupancy
+    """The config with a schedule of this many steps, with all grid doublings and several occupancy updates."""
+    doublings, field, occupancy = len(config.field.upsample_at), config.field, config.occupancy
     interval = occupancy.update_interval or DEFAULTS["occupancy.update_interval"]
     return replace(
         config,
-        field=replace(field, min_level_steps=min(field.min_level_steps, steps // (5 * max(1, shares)))),
+        field=replace(field, min_level_steps=min(field.min_level_steps, steps // (5 * max(1, doublings)))),
         occupancy=replace(
             occupancy,
             min_steps=min(occupancy.min_steps, steps // 3),
@@ -64,9 +64,9 @@ def shortened(config: Config, steps: int) -> Config:
 
 
 def make_start(config: Config, settings: AblationConfig, images: PosedImages, backend: Backend) -> Start:
-    """Trains the state that all rows start from and draws their batches.
+    """Trains the common start of all rows and draws their batches.
 
-    Raises UserError where the steps do not suffice for the final resolution.
+    Raises UserError if the grid does not reach its final resolution in these steps.
     """
     steps = settings.warm_steps or {"cuda": 3000, "cpu": 300}[backend.device.type]
     config = resolve(shortened(config, steps), backend, describe(config.dataset, images.scene, images.has_alpha).kind)
@@ -76,8 +76,8 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
     done, levels = state.num_upsamplings, len(config.field.upsample_at)
     if done < levels:
         raise UserError(
-            f"after {steps} steps the grid has grown {done} times, expected {levels}, its final resolution; "
-            "give more ablation.warm_steps."
+            f"after {steps} steps the grid has doubled {done} times, expected {levels} times, its final resolution; "
+            "raise ablation.warm_steps."
         )
     source, rays, host = state.batches, config.train.rays_per_step, torch.device("cpu")
     sampler, batches, marched = make_sampler(config, state), [], 0
@@ -95,7 +95,7 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
         "occupied": state.occupancy.occupied.cpu(),
     }
     moments = {name: value.cpu() for name, value in state.optimizer.state_dict().items()}
-    # Rows differ in their backend alone: none draws noise; cameras and exposures stay as training has left them.
+    # Rows must differ in the backend only: no noise, cameras and exposures fixed.
     config = replace(config, poses=PosesConfig(), exposure=ExposureConfig())
     if isinstance(config.field, VoxelDeferredConfig):
         config = replace(config, field=replace(config.field, feature_noise=0.0))
@@ -103,9 +103,9 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
 
 
 def measure_rows(
-    start: Start, settings: AblationConfig, native: Backend, rays_per_step: int | None, say: Say
+    start: Start, settings: AblationConfig, native: Backend, rays_per_step: int | None, log: Log
 ) -> list[Figures]:
-    """All rows on the device of the native backend given. rays_per_step: as the user set it."""
+    """All rows on the device of `native`. rays_per_step: the user's setting, None for that of the recipe."""
     device = native.device
     recipe = choose(device.type, start.config.field.name, None)
     rays = min(rays_per_step or recipe.settings["train.rays_per_step"], start.config.train.rays_per_step)
@@ -116,11 +116,11 @@ def measure_rows(
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        say(f"{label} on {device.type}")
+        log(f"{label} on {device.type}")
         row = make_row()
         first = row.first_step()
         if first.num_visible == 0:
-            raise UserError("no sample weighs anything after the common training; give more ablation.warm_steps.")
+            raise UserError("no sample is visible after the common training; raise ablation.warm_steps.")
         expected = expected or first
         loss, gradients = first.difference(expected)
         return _head(label, backend, rays) | {
@@ -146,7 +146,7 @@ def measure_rows(
     eager = {variant.label: measured_variant(variant) for variant in EAGER}
     rows += eager.values()
     if settings.compile:
-        # The fastest as it is, and the one whose many small kernels a compiler can make into one.
+        # The fastest eager variant, and the one with many small kernels that a compiler can fuse.
         best = min(EAGER, key=lambda variant: eager[variant.label]["operations_ms"]["median"])
         for variant in dict.fromkeys((best, GATHER_ONCE)):
             optimized = compiled(variant, device)
@@ -159,7 +159,7 @@ def measure_rows(
 
 
 def _finite(number: float | None) -> float | None:
-    """JSON knows no NaN."""
+    """The number, or None for NaN and infinity, which JSON lacks."""
     return number if number is not None and math.isfinite(number) else None
 
 
@@ -178,11 +178,11 @@ def _backend(variant: Variant, native: Backend) -> Backend:
 
 
 def speedups(rows: list[Figures]) -> Figures:
-    """By device: how many times the native step is as fast as the best PyTorch row's, by the median.
+    """Speed-up of the native row over the best PyTorch row, by device and part of the step; ratios of medians.
 
-    operations: march + interpolate + composite + backward. step: the whole of it. With graph: the native one
-    replayed as a CUDA graph, as it is in training; without, the host takes longer to launch it than the GPU to run it.
-    PyTorch's rows read sizes back from the device, so they cannot be recorded. Rows that disagree count for nothing.
+    operations: march + interpolate + composite + backward. step: the whole step. with_graph: the native step replayed
+    as a CUDA graph, as in training; without a graph, launching it takes longer than running it. PyTorch's rows read
+    sizes from the device, so they cannot be captured. Rows with wrong results are excluded.
     """
     result: Figures = {}
     for device in dict.fromkeys(row["device"] for row in rows):
@@ -207,7 +207,7 @@ def speedups(rows: list[Figures]) -> Figures:
 
 
 def equal_training(config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend) -> Figures:
-    """Trains from scratch for so many steps and scores the result."""
+    """Trains from scratch for a number of steps and scores the result."""
     config = resolve(shortened(config, steps), backend, describe(config.dataset, images.scene, images.has_alpha).kind)
     state = prepare(config, images, backend)
     for _ in train(config, state):
@@ -231,16 +231,16 @@ def equal_trainings(
     views: PosedImages,
     native: Backend,
     rows: list[Figures],
-    say: Say,
+    log: Log,
 ) -> list[Figures]:
-    """The same training on native and on PyTorch in its fastest form on that device.
+    """The same training with native operations and with the fastest eager PyTorch variant on that device.
 
-    torch.compile is left out: the grids grow five times, and it would compile all anew each time.
+    Without torch.compile, which would recompile after each of the five grid doublings.
     """
     on_device = {row["label"]: row for row in rows if row["device"] == native.device.type}
     best = min(EAGER, key=lambda variant: on_device[f"torch: {variant.label}"]["step_ms"]["median"])
     result = []
     for backend in (native, _backend(best, native)):
-        say(f"{steps} steps from scratch, {backend.name} on {native.device.type}")
+        log(f"{steps} steps from scratch, {backend.name} on {native.device.type}")
         result.append(equal_training(config, steps, images, views, backend))
     return result

@@ -1,7 +1,7 @@
-"""One row of the ablation: a state on one backend, its step with a mark behind each stage, and its figures.
+"""One row of the ablation: a state on one backend, its step with a time mark after each stage, and its results.
 
-Its step is training's (nerf/training/step.py), but for samples that are marched and selected one after the other, as
-PyTorch has to. Legend: R rays.
+The step is that of training (nerf/training/step.py), except that samples are marched and then selected in separate
+operations, as PyTorch has to do it. Legend: R rays.
 """
 
 import statistics
@@ -27,7 +27,7 @@ from nerf.training.cuda_graph import StepRunner
 from nerf.training.state import assemble, make_sampler
 from nerf.training.step import add_regularization, forward, update
 
-OPERATIONS = ("march", "interpolate", "composite", "backward")  # what the native library was written for
+OPERATIONS = ("march", "interpolate", "composite", "backward")  # stages that the native library implements
 WARM_UP_STEPS = {"cuda": 10, "cpu": 2}
 IDLE_STEPS = 30
 
@@ -50,7 +50,7 @@ class Batch:
         )
 
     def to(self, device: torch.device, num_rays: int) -> "Batch":
-        """A copy on that device of so many of its rays: the first of both halves, which may be pairs."""
+        """A copy of num_rays of its rays on a device: the first ones of both halves, which may be pairs."""
         second, pairs = len(self.rays.pixels) - len(self.rays.pixels) // 2, num_rays // 2
         origins, directions, rgba, jitter, pixels, background = (
             torch.cat([x[: num_rays - pairs], x[second : second + pairs]]).to(device) for x in self.tensors()
@@ -60,35 +60,35 @@ class Batch:
 
 @dataclass(frozen=True)
 class Start:
-    """What all rows start from: the state at the end of a training run, its tensors in host memory."""
+    """The common start of all rows: the state at the end of a training, tensors in host memory."""
 
     config: Config  # resolved on the device that trained
-    field: dict[str, object]  # what checkpoint.restore_field reads
+    field: dict[str, object]  # content for checkpoint.restore_field
     optimizer: dict[str, Tensor]
     clock: RunClock
-    source: RayBatches  # where the batches were drawn; its images stay on the device, as in training
+    source: RayBatches  # from which the batches were drawn; its images stay on the device, as in training
     batches: list[Batch]
-    marched_capacity: int  # on a GPU: samples of a step, all that are marched
-    visible_capacity: int  # and those that weigh something
+    marched_capacity: int  # on a GPU: capacity for all marched samples of a step
+    visible_capacity: int  # on a GPU: capacity for the visible samples of a step
 
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What the first step computes, in host memory."""
+    """Loss, gradients and sample counts of a row's first step, in host memory."""
 
     loss: float
-    gradients: dict[str, Tensor]  # by parameter; empty where they cannot be seen
+    gradients: dict[str, Tensor]  # by parameter; empty for a captured step
     num_samples: int
     num_visible: int
 
     def difference(self, other: "FirstStep") -> tuple[float, float | None]:
-        """Relative differences from another: of the loss, and of the gradient that differs most, by norms."""
+        """Relative differences: of the loss, and of the gradients by norm, for the parameter that differs most."""
         norms = [float((g - other.gradients[n]).norm() / other.gradients[n].norm()) for n, g in self.gradients.items()]
         return abs(self.loss - other.loss) / abs(other.loss), max(norms, default=None)
 
 
 class Row:
-    """The start on one backend, and steps from there."""
+    """The start state on one backend, for steps from there."""
 
     def __init__(self, start: Start, backend: Backend, num_rays: int, channels_first: bool = False) -> None:
         self.start, self.device = start, backend.device
@@ -100,7 +100,7 @@ class Row:
                 grid.data = grid.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
         finest_voxel = float(start.field["finest_voxel"])
         self.state = assemble(start.config, field, occupancy, start.source, start.clock, finest_voxel)
-        self.state.optimizer.decay.fill_(start.config.train.lr_decay)  # the start is the end of a schedule
+        self.state.optimizer.decay.fill_(start.config.train.lr_decay)  # the start is at the end of a schedule
         self.capacities = (0, 0)
         if self.device.type == "cuda":
             self.capacities = start.marched_capacity, start.visible_capacity
@@ -111,13 +111,13 @@ class Row:
         return StageClock(self.device)
 
     def reset(self) -> None:
-        """Back to the start, in the same memory."""
+        """Restores the start state, in the same memory."""
         self.state.field.load_state_dict(self.start.field["field"])
         self.state.optimizer.load_state_dict(self.start.optimizer)
         self.state.optimizer.set_active(self.state.optimizer.active_vertices)
 
     def backward(self, batch: Batch) -> tuple[Tensor, RaySamples, RaySamples]:
-        """The first part of a step: loss (detached), samples, visible ones. The field has its gradients."""
+        """The first part of a step, up to the gradients. Returns loss (detached), samples and visible samples."""
         config, state, clock = self.start.config, self.state, self.clock
         sampler = make_sampler(config, state)
         samples = sampler.sample(batch.rays.rays, batch.rays.jitter, self.capacities[0])
@@ -131,24 +131,24 @@ class Row:
         return loss.detach(), samples, visible
 
     def update(self, loss: Tensor) -> None:
-        """The second part: total variation, as the schedule has it, and Adam, if all is finite."""
+        """The second part of a step: total variation, and Adam unless a value is not finite."""
         add_regularization(self.start.config, self.state)
         update(self.state, loss, before_adam=lambda: self.clock.mark("rest"))
         self.clock.mark("adam")
 
     def step(self, index: int) -> None:
-        """One step with the batch whose turn it is."""
+        """One step, with the batches in rotation."""
         self.clock.start()
         loss, _, _ = self.backward(self.batches[index % len(self.batches)])
         self.update(loss)
 
     def run(self, num_steps: int) -> None:
-        """So many steps, one batch after the other, from where the state is."""
+        """Runs num_steps steps from the current state."""
         for index in range(num_steps):
             self.step(index)
 
     def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
-        """Milliseconds of every step, whole and by stage. On a CPU fewer once max_seconds have passed, but three."""
+        """Milliseconds of every step, in total and by stage. On a CPU it ends after max_seconds and three steps."""
         self.clock.running = True
         began = time.perf_counter()
         for index in range(num_steps):
@@ -160,7 +160,7 @@ class Row:
         return [sum(step.values()) for step in stages], stages
 
     def first_step(self) -> FirstStep:
-        """Loss and gradients at the start. Waits for the device."""
+        """Loss and gradients of the first step; the state is restored. Waits for the device."""
         loss, samples, visible = self.backward(self.batches[0])
         gradients = {name: p.grad.to("cpu", copy=True) for name, p in self.state.field.named_parameters()}
         self.reset()
@@ -168,13 +168,13 @@ class Row:
 
 
 class GraphRow(Row):
-    """A row whose step is recorded once and replayed as one CUDA graph, as training does it."""
+    """A row whose step is captured once and replayed as a CUDA graph, as in training."""
 
     clock: GraphClock
 
     def __init__(self, start: Start, backend: Backend, num_rays: int) -> None:
         super().__init__(start, backend, num_rays)
-        self._batch = self.batches[0].to(self.device, num_rays)  # the recording reads from here
+        self._batch = self.batches[0].to(self.device, num_rays)  # the captured step reads this memory
         self._loss = torch.zeros((), device=self.device)
         drawn_from = [self.state.batches.generator, self.state.field.noise_generator]
         self._runner = StepRunner(self._recorded, drawn_from, graphed=True)
@@ -198,7 +198,7 @@ class GraphRow(Row):
         self._whole.mark("step")
 
     def timed(self, num_steps: int, max_seconds: float) -> tuple[list[float], list[dict[str, float]]]:
-        """As a row's; the stages in a second round, which waits after each step to read them."""
+        """See Row.timed. The stages are measured in a second pass, which waits after each step to read them."""
         self._whole.running = True
         self.run(num_steps)
         self._whole.running = False
@@ -210,7 +210,7 @@ class GraphRow(Row):
         return wholes, stages
 
     def first_step(self) -> FirstStep:
-        """The first step as the recording computes it; it leaves no gradients to be seen."""
+        """The first step as the captured graph computes it, without gradients, which the graph has cleared."""
         plain = super().first_step()
         warm_up(self)
         self.step(0)
@@ -218,16 +218,16 @@ class GraphRow(Row):
 
 
 def warm_up(row: Row) -> None:
-    """Some steps that nobody times, then back to the start."""
+    """Runs some untimed steps and restores the start state."""
     row.run(WARM_UP_STEPS[row.device.type])
     row.reset()
 
 
 def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
-    """Times num_steps steps from the start, on a CPU fewer once max_seconds have passed, but three if it can.
+    """Times num_steps steps from the start; on a CPU it ends after max_seconds and three steps.
 
     Returns steps, stages_ms, operations_ms and step_ms (mean and median, milliseconds), and on a GPU peak_memory_bytes
-    and idle_share (nerf/benchmarks/gpu_idle.py), of some steps more.
+    and idle_share (nerf/benchmarks/gpu_idle.py), which are measured in additional steps.
     """
     warm_up(row)
     on_gpu = row.device.type == "cuda"

@@ -1,26 +1,27 @@
-"""Other systems beside a curve: what they reach in the same time, and where they are ahead.
+"""Baselines: other systems compared with a curve at equal training time, and where they are ahead.
 
-peers: a dictionary as docs/results/data/baselines_h200.json holds it, where the sources are stated. budgets: those of
-curve.json, each with the figures of nerf.benchmarks.curve.budget_figures.
+baselines: the content of docs/results/data/baselines_h200.json, which names the sources. budgets: those of curve.json,
+each with the entries of nerf.benchmarks.curve.budget_figures.
 """
 
 import statistics
 
 from nerf.benchmarks.figures import GIB, Figures
 
-ALL_VIEWS, EVERY = 200, 4  # of the official test views; every so many of them were the peers'
-SPEED_BUDGET = 60.0  # seconds; the model whose frames are timed against the peers'
+ALL_VIEWS, EVERY = 200, 4  # official test views; the baselines are scored on every 4th of them
+SPEED_BUDGET = 60.0  # seconds; the rendering speed of this budget's model is compared
 
 
-def same_test(result: Figures, peers: Figures) -> bool:
-    """Whether the peers were scored on the scene and the image size of a curve."""
-    return result["scene"] == peers["scene"] and result["image_size"] == peers["image_size"]
+def same_test(result: Figures, baselines: Figures) -> bool:
+    """Whether the baselines were scored on the same scene and image size as a curve."""
+    return result["scene"] == baselines["scene"] and result["image_size"] == baselines["image_size"]
 
 
 def psnr_after(system: Figures, seconds: float) -> float | None:
-    """What a peer reaches in so many training seconds: linear between its scores, its last one after its end.
+    """PSNR in dB of a baseline after a number of training seconds: interpolated between its scores, constant after
+    the last one, None before the first one.
 
-    None before its first score. Seconds that the peer's clock holds and that are no training are taken off.
+    Seconds on the baseline's clock that are not training (excluded_seconds) are subtracted.
     """
     points = [(time - system["excluded_seconds"], psnr) for time, psnr in system["curve"]]
     if seconds < points[0][0]:
@@ -31,33 +32,33 @@ def psnr_after(system: Figures, seconds: float) -> float | None:
     return points[-1][1]
 
 
-def psnr_of_peers_views(per_view: list[float]) -> float | None:
-    """Mean over the views of the peers, of the PSNR of all official test views; None where it is not all of them."""
+def psnr_of_baseline_views(per_view: list[float]) -> float | None:
+    """Mean PSNR over the test views of the baselines; None unless all official test views were scored."""
     return statistics.fmean(per_view[::EVERY]) if len(per_view) == ALL_VIEWS else None
 
 
 def comparable_psnr(budget: Figures) -> Figures:
-    """The spread of a budget's PSNR over the views of the peers where it has them, else over its own."""
+    """The PSNR of a budget over the test views of the baselines if available, else over its own views."""
     return budget.get("psnr_every_4th", budget["psnr"])
 
 
-def ahead(budgets: list[Figures], peers: Figures) -> list[str]:
-    """A sentence for each point at which a peer is ahead; empty where none is."""
+def ahead(budgets: list[Figures], baselines: Figures) -> list[str]:
+    """One sentence for each comparison in which a baseline is ahead."""
     found = []
     for budget in budgets:
         ours = comparable_psnr(budget)["median"]
-        for system in peers["systems"]:
+        for system in baselines["systems"]:
             theirs = psnr_after(system, budget["seconds"])
             if theirs is not None and theirs > ours:
                 found.append(f"{system['name']} after {budget['seconds']:g} s: {theirs:.2f} against {ours:.2f} dB")
-    return found + _faster_or_smaller(budgets, peers) + _published(budgets, peers)
+    return found + _faster_or_smaller(budgets, baselines) + _published(budgets, baselines)
 
 
-def _faster_or_smaller(budgets: list[Figures], peers: Figures) -> list[str]:
-    """Time of a frame, of the model nearest below SPEED_BUDGET, and memory in training, the largest of all budgets."""
+def _faster_or_smaller(budgets: list[Figures], baselines: Figures) -> list[str]:
+    """Comparisons of rendering time, for the largest budget up to SPEED_BUDGET, and of peak training memory."""
     found = []
     timed = [budget for budget in budgets if budget["seconds"] <= SPEED_BUDGET][-1:]
-    for system in peers["systems"]:
+    for system in baselines["systems"]:
         for budget in timed:
             ours, theirs = 1e3 * budget["render_seconds_per_view"]["median"], system["ms_per_frame"]
             if theirs < ours:
@@ -69,10 +70,10 @@ def _faster_or_smaller(budgets: list[Figures], peers: Figures) -> list[str]:
     return found
 
 
-def _published(budgets: list[Figures], peers: Figures) -> list[str]:
-    """Figures of papers, held against the best that the same time gives here; all 200 views."""
+def _published(budgets: list[Figures], baselines: Figures) -> list[str]:
+    """Comparisons of published PSNR with the best result here in the same time, over all 200 views."""
     found = []
-    for paper in peers["published"]:
+    for paper in baselines["published"]:
         within = [b for b in budgets if paper["seconds"] is None or b["seconds"] <= paper["seconds"]]
         best = max((budget["psnr"]["median"] for budget in within), default=None)
         if best is not None and paper["psnr"] > best:
@@ -84,16 +85,16 @@ def _published(budgets: list[Figures], peers: Figures) -> list[str]:
 
 
 def merged(results: list[Figures]) -> list[Figures]:
-    """The budgets of several curve.json, by their seconds. Raises ValueError where one is in two of them."""
+    """The budgets of several curve.json, sorted by seconds. Raises ValueError if two files have the same budget."""
     budgets = sorted((budget for result in results for budget in result["budgets"]), key=lambda b: b["seconds"])
     for one, other in zip(budgets, budgets[1:]):
         if one["seconds"] == other["seconds"]:
-            raise ValueError(f"two curves hold the budget of {one['seconds']:g} seconds; remove one of them.")
+            raise ValueError(f"two curves have the budget of {one['seconds']:g} seconds; remove one of them.")
     return budgets
 
 
 def views_note(budgets: list[Figures]) -> str:
-    """Which views stand against the peers'."""
+    """A note on the views over which the scores are compared."""
     if all(budget["views"] == ALL_VIEWS for budget in budgets):
         return "over the 50 views of the baselines, every fourth"
     return "over the views that were scored here, which are not those of the baselines"

@@ -1,6 +1,7 @@
-"""Quality against the clock: a training for each budget and seed, scored at its end and, its clock stopped, on the way.
+"""Quality against training time: one run per budget and seed, scored at its end and at intermediate times.
 
-Nothing of a run is carried over to the next: each begins from the images, and its last state is scored, never its best.
+Runs are independent: each starts from the images. The final state is scored, not the best one. The training clock is
+stopped while intermediate scores are computed.
 """
 
 import statistics
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from nerf.benchmarks.baselines import psnr_of_peers_views
+from nerf.benchmarks.baselines import psnr_of_baseline_views
 from nerf.benchmarks.figures import Figures
 from nerf.config.recipes import BUDGETS
 from nerf.config.schema import Config
@@ -39,7 +40,7 @@ class CurveConfig:
 
 
 def check(settings: CurveConfig, config: Config) -> None:
-    """Raises UserError where settings do not fit a curve."""
+    """Raises UserError for settings that a curve cannot use."""
     budgets, seeds = settings.budgets, settings.seeds
     if not budgets or not all(isinstance(b, int | float) and b >= 0.1 for b in budgets):
         raise UserError(f"curve.budgets={budgets} is no list of training seconds, expected for example [2,5,15,60].")
@@ -56,17 +57,17 @@ def check(settings: CurveConfig, config: Config) -> None:
 def measure_run(
     config: Config, settings: CurveConfig, train: PosedImages, test: PosedImages, backend: Backend, folder: Path
 ) -> Figures:
-    """One run of config, which holds budget and seed: its figures for the JSON; its model goes into folder."""
+    """One run of the config, which holds budget and seed: its entry for the JSON. Saves the model in folder."""
     run = start_on(config, train, backend)
-    shares = [0.5**k for k in range(settings.looks, 0, -1)]
-    memory, looks, reports = PeakMemory(backend.device), [], []
-    for report in run.train():
-        reports.append(report)
+    fractions = [0.5**k for k in range(settings.looks, 0, -1)]
+    memory, intermediate, log = PeakMemory(backend.device), [], []
+    for entry in run.train():
+        log.append(entry)
         memory.add()
-        if shares and shares[0] <= report.progress < 1:
-            shares = [share for share in shares if share > report.progress]
+        if fractions and fractions[0] <= entry.progress < 1:
+            fractions = [fraction for fraction in fractions if fraction > entry.progress]
             scores = _score(run, test, settings.look_every)
-            looks.append(_look(report, scores))
+            intermediate.append(_intermediate_score(entry, scores))
             memory.restart()
     scores = _score(run, test, run.config.evaluation.every, with_lpips=True)
     state, frames = run.state, {"lpips": summarize(scores.lpips)} if scores.lpips else {}
@@ -84,8 +85,8 @@ def measure_run(
         "render_seconds_per_view": scores.seconds_per_view,
         "peak_memory_bytes": memory.bytes,
         "model_bytes": model.stat().st_size,
-        "looks": looks,
-        "notes": run_notes(run.config, state, reports, scores),
+        "looks": intermediate,
+        "notes": run_notes(run.config, state, log, scores),
     }
 
 
@@ -95,10 +96,10 @@ def _score(run: TrainingRun, test: PosedImages, every: int, with_lpips: bool = F
     return evaluate(run.state.field, make_sampler(run.config, run.state), views, color, every, with_lpips=with_lpips)
 
 
-def _look(report: TrainMetrics, scores: Scores) -> Figures:
+def _intermediate_score(entry: TrainMetrics, scores: Scores) -> Figures:
     return {
-        "seconds": report.seconds,
-        "step": report.step,
+        "seconds": entry.seconds,
+        "step": entry.step,
         "psnr": statistics.fmean(scores.psnr),
         "ssim": statistics.fmean(scores.ssim),
         "views": len(scores.psnr),
@@ -106,19 +107,19 @@ def _look(report: TrainMetrics, scores: Scores) -> Figures:
 
 
 class PeakMemory:
-    """What PyTorch reserved on a GPU for training at most, without what scoring on the way took; None on a CPU."""
+    """Peak GPU memory that PyTorch reserved for training, without intermediate scoring; None on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.bytes: int | None = None
 
     def add(self) -> None:
-        """The peak since the last restart counts."""
+        """Includes the peak since the last restart()."""
         if self._device.type == "cuda":
             self.bytes = max(self.bytes or 0, torch.cuda.max_memory_reserved(self._device))
 
     def restart(self) -> None:
-        """What happened since add() does not count."""
+        """Excludes what was reserved since add()."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -132,12 +133,12 @@ def with_budget(config: Config, seconds: float, seed: int) -> Config:
 def budget_figures(seconds: float, runs: list[Figures]) -> Figures:
     """A budget's runs with the median and the range of each figure over the seeds.
 
-    psnr_every_4th, over the peers' views, is there where all official test views were scored.
+    psnr_every_4th, over the baselines' views, is there where all official test views were scored.
     """
     per_view = [run["psnr"]["per_view"] for run in runs]
     summary: Figures = {"seconds": seconds, "field": runs[0]["field"], "views": len(per_view[0])}
     summary["psnr"] = spread([run["psnr"]["mean"] for run in runs])
-    every_4th = [psnr_of_peers_views(views) for views in per_view]
+    every_4th = [psnr_of_baseline_views(views) for views in per_view]
     if None not in every_4th:
         summary["psnr_every_4th"] = spread(every_4th)
     summary["ssim"] = spread([run["ssim"]["mean"] for run in runs])

@@ -1,4 +1,4 @@
-"""A curve as a picture: PSNR over training seconds, ours beside the peers, drawn with Pillow alone."""
+"""A curve as a picture: PSNR over training seconds, ours beside the baselines, drawn with Pillow alone."""
 
 import math
 from pathlib import Path
@@ -38,15 +38,15 @@ class Axes:
         return self.start <= point[0] <= self.end and self.bottom <= point[1] <= self.top
 
 
-def plot_curve(results: list[dict], peers: dict | None, path: Path) -> None:
-    """Draws one or several curve.json of one scene; peers only where they were scored on the same test."""
+def plot_curve(results: list[dict], baselines: dict | None, path: Path) -> None:
+    """Draws one or several curve.json of one scene; baselines only where they were scored on the same test."""
     budgets = merged(results)
-    peers = peers if peers is not None and all(same_test(result, peers) for result in results) else None
+    baselines = baselines if baselines is not None and all(same_test(result, baselines) for result in results) else None
     finals = [(b["train_seconds"]["median"], b["psnr"]["median"]) for b in budgets]
     looks = [[(x["seconds"], x["psnr"]) for x in run["looks"]] for b in budgets for run in b["runs"]]
-    systems = peers["systems"] if peers else []
+    systems = baselines["systems"] if baselines else []
     curves = {s["name"]: [(t - s["excluded_seconds"], psnr) for t, psnr in s["curve"]] for s in systems}
-    papers = [paper for paper in peers["published"] if paper["seconds"]] if peers else []
+    papers = [paper for paper in baselines["published"] if paper["seconds"]] if baselines else []
     published = [(paper["seconds"], paper["psnr"]) for paper in papers]
     lines = [*looks, *curves.values()]
     axes = Axes([*finals, *published, *(point for line in lines for point in line)])

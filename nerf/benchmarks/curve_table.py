@@ -1,4 +1,4 @@
-"""Curves in Markdown: each budget beside the peers, its own figures, and where a peer is ahead."""
+"""Curves in Markdown: each budget beside the baselines, its own results, and where a baseline is ahead."""
 
 from nerf.benchmarks.baselines import ahead, comparable_psnr, merged, psnr_after, same_test, views_note
 from nerf.benchmarks.figures import GIB
@@ -12,45 +12,45 @@ CLOCK = (
 USUAL_BUDGETS = (2, 5, 15, 60, 300)
 
 
-def curve_tables(results: list[dict], peers: dict | None) -> str:
-    """The tables of one scene's curve.json, one or several, and of the peers; with peers alone only theirs."""
-    if peers is not None:
-        results = [result for result in results if same_test(result, peers)]
+def curve_tables(results: list[dict], baselines: dict | None) -> str:
+    """The tables of one scene's curve.json, one or several, and of the baselines; with baselines alone only theirs."""
+    if baselines is not None:
+        results = [result for result in results if same_test(result, baselines)]
     budgets = merged(results)
-    parts = [_beside_peers(budgets, peers)] if peers is not None else []
+    parts = [_beside_baselines(budgets, baselines)] if baselines is not None else []
     if budgets:
         parts += [_own_figures(budgets), *(_source(result) for result in results), CLOCK]
         parts += [f"Note, {b['seconds']:g} s: {note}" for b in budgets for note in b["runs"][0]["notes"]]
-    if peers is not None:
-        parts.append(_about_peers(peers))
+    if baselines is not None:
+        parts.append(_about_baselines(baselines))
         if budgets:
-            found = ahead(budgets, peers)
+            found = ahead(budgets, baselines)
             verdict = "No baseline is ahead at any point."
             verdict = f"A baseline is ahead here: {'; '.join(found)}." if found else verdict
             parts.append(f"{verdict} PSNR is compared {views_note(budgets)}.")
     return "\n\n".join(parts)
 
 
-def _beside_peers(budgets: list[dict], peers: dict) -> str:
+def _beside_baselines(budgets: list[dict], baselines: dict) -> str:
     ours = {budget["seconds"]: comparable_psnr(budget) for budget in budgets}
     lines = []
     for seconds in sorted({*USUAL_BUDGETS, *ours}):
         found = ours.get(seconds)
-        theirs = [psnr_after(system, seconds) for system in peers["systems"]]
+        theirs = [psnr_after(system, seconds) for system in baselines["systems"]]
         leader = max((psnr for psnr in theirs if psnr is not None), default=None)
         behind = "-" if found is None or leader is None else f"{found['median'] - leader:+.2f}"
         lines.append([f"{seconds:g}", _psnr(found), _range(found), behind, *(_number(psnr) for psnr in theirs)])
     frames = [1e3 * b["render_seconds_per_view"]["median"] for b in budgets]
-    lines.append(_line("ms/frame", frames, peers, "ms_per_frame"))
+    lines.append(_line("ms/frame", frames, baselines, "ms_per_frame"))
     peaks = [b["peak_memory_bytes"]["high"] / GIB for b in budgets if b["peak_memory_bytes"]]
-    lines.append(_line("memory GiB", peaks, peers, "peak_memory_gib"))
+    lines.append(_line("memory GiB", peaks, baselines, "peak_memory_gib"))
     header = ["training s", "here, dB", "range", "over the best baseline"]
-    return markdown_table([*header, *(system["name"] for system in peers["systems"])], lines)
+    return markdown_table([*header, *(system["name"] for system in baselines["systems"])], lines)
 
 
-def _line(name: str, ours: list[float], peers: dict, key: str) -> list[str]:
+def _line(name: str, ours: list[float], baselines: dict, key: str) -> list[str]:
     spread = f"{min(ours):.1f} to {max(ours):.1f}" if ours else "-"
-    return [name, spread, "-", "-", *(f"{system[key]:.1f}" for system in peers["systems"])]
+    return [name, spread, "-", "-", *(f"{system[key]:.1f}" for system in baselines["systems"])]
 
 
 def _own_figures(budgets: list[dict]) -> str:
@@ -86,21 +86,22 @@ def _source(result: dict) -> str:
     )
 
 
-def _about_peers(peers: dict) -> str:
+def _about_baselines(baselines: dict) -> str:
     off = [
         f"{s['name']}'s first {s['excluded_seconds']:g} s, {s['excluded']}, are taken off"
-        for s in peers["systems"]
+        for s in baselines["systems"]
         if s["excluded_seconds"]
     ]
-    memory = [f"{system['name']} {system['memory']}" for system in peers["systems"]]
+    memory = [f"{system['name']} {system['memory']}" for system in baselines["systems"]]
     return (
-        f"Baselines, {peers['device']}: {peers['source']} {'; '.join(off)}. Between their scores lines are straight, "
+        f"Baselines, {baselines['device']}: {baselines['source']} {'; '.join(off)}. "
+        "Between their scores lines are straight, "
         f"after their end the last one stands. Memory: {'; '.join(memory)}; here reserved by PyTorch.\n\n"
-        f"{_published(peers)}\n\n{peers['published_source']}"
+        f"{_published(baselines)}\n\n{baselines['published_source']}"
     )
 
 
-def _published(peers: dict) -> str:
+def _published(baselines: dict) -> str:
     """A line for each figure that its authors published."""
     header = ["published", "PSNR dB", "background", "training s", "device", "frames/s"]
     lines = [
@@ -112,7 +113,7 @@ def _published(peers: dict) -> str:
             paper["device"].removeprefix("an ").removeprefix("a ") if paper["device"] else "-",
             f"{paper['frames_per_second']:g}" if paper["frames_per_second"] else "-",
         ]
-        for paper in peers["published"]
+        for paper in baselines["published"]
     ]
     return markdown_table(header, lines)
 

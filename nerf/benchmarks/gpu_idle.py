@@ -1,4 +1,4 @@
-"""How much of the time a GPU waits: what PyTorch and Python cost a step that the kernels do not."""
+"""The GPU's idle time in a step: overhead of PyTorch and Python between the kernels."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,10 +8,10 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def idle_share(work: Callable[[], object], device: torch.device) -> float | None:
-    """Share of the time between the first kernel of some work and the end of its last in which none runs.
+    """Fraction of the time between the start of the first and the end of the last kernel of `work` without a kernel.
 
-    Copies and fills count as kernels. By PyTorch's profiler, which itself takes a little between kernels. Waits for
-    the device. None where the profiler saw no kernel.
+    Copies and fills count as kernels. Measured with PyTorch's profiler, which adds a little time between kernels.
+    Waits for the device. None if the profiler saw no kernel.
     """
     torch.cuda.synchronize(device)
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
@@ -26,7 +26,7 @@ def idle_share(work: Callable[[], object], device: torch.device) -> float | None
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of spans (start, end), which may overlap, as kernels of two streams do."""
+    """Length of the union of spans (start, end), which may overlap."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))

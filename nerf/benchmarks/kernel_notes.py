@@ -1,61 +1,65 @@
-"""What makes our fast CUDA kernels fast: a line for the plain and the fast one of each operation."""
+"""How the optimized CUDA kernel of each operation differs from the naive one, in one line each."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Ladder:
-    """The idea of each rung, on CUDA."""
+class KernelNotes:
+    """The idea of the naive (plain) and of the optimized (fast) CUDA kernel."""
 
     plain: str
     fast: str
 
 
 ONE_THREAD_EACH = "one thread per point and channel"
-LADDERS = {
-    "camera_rays": Ladder("a thread per pixel", "a thread per ray; a warp writes its rays together"),
-    "march_rays": Ladder("a thread walks a ray", "a warp per ray, each lane walks a piece of the lattice"),
-    "march_visible": Ladder(
+KERNEL_NOTES = {
+    "camera_rays": KernelNotes("a thread per pixel", "a thread per ray; a warp writes its rays together"),
+    "march_rays": KernelNotes("a thread walks a ray", "a warp per ray, each lane walks a piece of the lattice"),
+    "march_visible": KernelNotes(
         "a thread walks a ray",
         "a warp per ray: each lane asks of eight points of the lattice whether anything is near, then looks at one; "
         "four rays side by side where they are close; what was seen is noted as bits, which eight lanes of a ray write",
     ),
-    "render_rays": Ladder(
+    "render_rays": KernelNotes(
         "a thread walks a pixel's rays",
         "a warp prepares four pixels at once, then walks a pixel's rays side by side; its lanes share the corners of a "
         "cell, whose samples are added up before it is read, on its way while the one before is added",
     ),
-    "interpolate_trilinear": Ladder(
+    "interpolate_trilinear": KernelNotes(
         ONE_THREAD_EACH,
         "rows of whole 16 bytes: a thread per float4; backward: runs of points keep sums of vertices, two"
         " threads side by side along z; from sm_90 one 16-byte reduction per addition",
     ),
-    "composite_rays": Ladder(
+    "composite_rays": KernelNotes(
         "a thread per ray",
         "common channel counts: a warp per ray, eight lanes where rays are many and short; transmittance by scans over "
         "lanes, lanes beside each other along a row, all loads of a round on their way together",
     ),
-    "contract_basis": Ladder(
+    "contract_basis": KernelNotes(
         "a thread per sample and colour or channel",
         "degrees known at compile time: a warp moves the rows of its samples as one run, turned in shared memory",
     ),
-    "distortion_loss": Ladder(
+    "distortion_loss": KernelNotes(
         "a thread per ray", "a warp per ray, eight lanes where rays are many and short; sums over pairs by scans"
     ),
-    "sample_images": Ladder("a thread per ray", "a thread per value; four bytes: one load, one store, small blocks"),
-    "total_variation_grad": Ladder(
+    "sample_images": KernelNotes(
+        "a thread per ray", "a thread per value; four bytes: one load, one store, small blocks"
+    ),
+    "total_variation_grad": KernelNotes(
         "a thread per value",
         "rows of whole 16 bytes: a thread per 16 bytes, blocks walk tiles so that neighbours are cached, or "
         "threads follow a list of vertices",
     ),
-    "adam_step": Ladder(
+    "adam_step": KernelNotes(
         "a thread per value, powers included",
         "a block computes its powers once; packs of 16 bytes, four gradients ahead, the rest where they are not zero",
     ),
-    "interpolate_cells": Ladder(
+    "interpolate_cells": KernelNotes(
         ONE_THREAD_EACH,
         "rows of whole 16 bytes: a thread per pack, small blocks; backward in the order of its writes, or a warp per "
         "point",
     ),
-    "index_add": Ladder("a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"),
+    "index_add": KernelNotes(
+        "a thread and an atomic addition per number", "scatter, own or bins, by contention and slice"
+    ),
 }

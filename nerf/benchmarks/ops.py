@@ -1,9 +1,9 @@
-"""Every operation on its own: error against float64, times from cold and warm caches, distance to the floor.
+"""Benchmark of single operations: error against float64, time with cold and warm caches, time over the roofline.
 
-A row is one way to run an operation (benchmark_rows.py), a case its inputs (benchmark_cases.py). Each case has up
-to three directions: forward; backward, from the gradients of the outputs to those of the leaves, zero-fill included;
-accumulate, which adds to a gradient that is there: measured where a row can do that, else backward less the
-zero-fill of the buffer.
+A row is an implementation of an operation (ops_rows.py), a case its inputs (ops_cases.py). A case has up to three
+directions: forward; backward, from the gradients of the outputs to those of the leaves, including zero-fill of the
+buffer; accumulate, which adds to an existing gradient. If a row cannot accumulate, the time is that of backward minus
+the zero-fill.
 """
 
 import gc
@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from nerf.benchmarks.figures import Figures, Say
-from nerf.benchmarks.kernel_notes import LADDERS
-from nerf.benchmarks.ops_cases import OPS, SIZES, Case, Floor, Problem, all_cases, random_numbers
+from nerf.benchmarks.figures import Figures, Log
+from nerf.benchmarks.kernel_notes import KERNEL_NOTES
+from nerf.benchmarks.ops_cases import OPS, SIZES, Case, Problem, Roofline, all_cases, random_numbers
 from nerf.benchmarks.ops_rows import Outputs, Row, load_variants, rows_of
 from nerf.benchmarks.timing import Call, Ceilings, Stopwatch, Summary, measure_ceilings, summary
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS
@@ -24,7 +24,7 @@ from nerf.config.settings import setting
 from nerf.errors import UserError
 from nerf.ops import reference
 
-# A row is right if its errors stay below these: far above float32's rounding, far below what a mistake makes.
+# A row is correct if its errors are below these: far above float32 rounding, far below the effect of a mistake.
 RMS_TOLERANCE, MAX_TOLERANCE = 1e-3, 1e-2
 
 
@@ -47,12 +47,12 @@ class BenchmarkConfig:
     variants: str | None = setting(None, "a Python file; its functions named like operations become rows", path=True)
 
 
-def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figures:
-    """All cases on the device.
+def benchmark(settings: BenchmarkConfig, device: torch.device, log: Log) -> Figures:
+    """Measures all cases on the device.
 
-    Returns size, flush_bytes, ceilings, cases (op, case, zero_fill, floors and rows), left_out (cases for which there
-    was no time), summaries and ladder, as they go into the JSON. Raises UserError for an unknown operation or
-    a file of variants that cannot be used.
+    Returns the entries of the JSON: size, flush_bytes, ceilings, cases (op, case, zero_fill, floors (rooflines) and
+    rows), left_out (cases for which there was no time), summaries and ladder (see kernel_gains). Raises UserError for
+    an unknown operation or a file of variants that cannot be used.
     """
     unknown = set(settings.ops or ()) - set(OPS)
     if unknown:
@@ -65,7 +65,7 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figu
     limit = (210.0 if on_gpu else 1800.0) if settings.max_seconds is None else settings.max_seconds
     watch = Stopwatch(device, settings.repeats or (30 if on_gpu else 10), seconds)
     deadline = time.perf_counter() + limit
-    say("what the device can do at best")
+    log("peak rates of the device")
     ceilings = measure_ceilings(watch, size.ceiling_bytes)
     rows, cases, left_out = {}, [], []
     for case in all_cases(size):
@@ -76,7 +76,7 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figu
             continue
         if case.op not in rows:
             rows[case.op] = rows_of(case.op, device, settings.compile, variants)
-        say(f"{case.op}: {case.name}")
+        log(f"{case.op}: {case.name}")
         cases.append(measure_case(case, rows[case.op], watch, ceilings, deadline))
         gc.collect()
         if on_gpu:
@@ -88,16 +88,16 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, say: Say) -> Figu
         "cases": cases,
         "left_out": left_out,
         "summaries": [line for case in cases for line in summaries(case)],
-        "ladder": [line for case in cases for line in ladder(case)],
+        "ladder": [line for case in cases for line in kernel_gains(case)],
     }
 
 
 def measure_case(case: Case, rows: list[Row], watch: Stopwatch, ceilings: Ceilings, deadline: float) -> Figures:
-    """One case with all rows. deadline: of time.perf_counter; rows that begin later are left out."""
+    """Measures one case with all rows. deadline: of time.perf_counter; later rows are left out."""
     problem = case.make(watch.device)
-    truth = Truth(case.op, problem)
+    expected = Expected(case.op, problem)
     zero_fill = None
-    if "accumulate" in problem.floors:
+    if "accumulate" in problem.rooflines:
         buffer = torch.empty_like(problem.arguments[problem.leaves[0]])
         zero_fill = _both(watch, Call(lambda _: buffer.zero_()))
         del buffer
@@ -108,28 +108,28 @@ def measure_case(case: Case, rows: list[Row], watch: Stopwatch, ceilings: Ceilin
             figures.append(head | {"missing": "no time was left (benchmark.max_seconds)"})
             continue
         try:
-            directions = measure_row(row, problem, truth, watch, ceilings, zero_fill)
+            directions = measure_row(row, problem, expected, watch, ceilings, zero_fill)
         except torch.OutOfMemoryError:
-            figures.append(head | {"missing": "the GPU's memory does not suffice"})
+            figures.append(head | {"missing": "the GPU has too little memory"})
         except COMPILE_ERRORS as error:
             if not row.compiles:
                 raise
-            reason = f"it does not compile here: {type(error).__name__}: {error}".splitlines()[0][:300]
+            reason = f"it cannot be compiled here: {type(error).__name__}: {error}".splitlines()[0][:300]
             figures.append(head | {"missing": reason})
         else:
             figures.append(head | {"missing": None, "directions": directions})
     floors = {
-        direction: asdict(floor) | {"floor_ms": ceilings.floor_ms(floor.num_bytes, floor.lookups)}
-        for direction, floor in problem.floors.items()
+        direction: asdict(roofline) | {"floor_ms": ceilings.roofline_ms(roofline.num_bytes, roofline.lookups)}
+        for direction, roofline in problem.rooflines.items()
     }
     return {"op": case.op, "case": case.name, "zero_fill": zero_fill, "floors": floors, "rows": figures}
 
 
-class Truth:
-    """Outputs and gradients of a problem in float64, and the gradients of the outputs that all rows start from."""
+class Expected:
+    """The reference outputs and gradients of a problem in float64, and the output gradients for all rows."""
 
     def __init__(self, op: str, problem: Problem) -> None:
-        row, wide = Row("truth", "torch", getattr(reference, op)), problem.as_float64()
+        row, wide = Row("expected", "torch", getattr(reference, op)), problem.as_float64()
         self.outputs = results(row, wide)
         device = self.outputs[0].device
         self.grads: Outputs = ()
@@ -140,7 +140,7 @@ class Truth:
 
 
 def results(row: Row, problem: Problem) -> Outputs:
-    """What a row computes: its outputs, or copies of the arguments it writes in place."""
+    """The outputs of a row, or copies of the arguments that it writes in place."""
     arguments = _adapted(row, problem)
     arguments |= {name: arguments[name].clone() for name in problem.written}
     with torch.no_grad():
@@ -149,15 +149,15 @@ def results(row: Row, problem: Problem) -> Outputs:
 
 
 def gradients(row: Row, problem: Problem, grads: Outputs) -> Outputs:
-    """The gradients of the leaves for those of the outputs."""
+    """The gradients of the leaves, from the gradients of the outputs."""
     call = _backward_call(row, problem, grads)
     return call.run(call.prepare())
 
 
 def error(found: Outputs, expected: Outputs) -> tuple[float, float] | None:
-    """The largest error over the largest number, and the RMS error over the RMS; of the worst output.
+    """Maximum error over maximum value, and RMS error over RMS value, for the worst output.
 
-    None where a shape differs or a number is not finite.
+    None if a shape differs or a value is not finite.
     """
     worst = (0.0, 0.0)
     if len(found) != len(expected):
@@ -178,35 +178,35 @@ def error(found: Outputs, expected: Outputs) -> tuple[float, float] | None:
 
 
 def measure_row(
-    row: Row, problem: Problem, truth: Truth, watch: Stopwatch, ceilings: Ceilings, zero_fill: Figures | None
+    row: Row, problem: Problem, expected: Expected, watch: Stopwatch, ceilings: Ceilings, zero_fill: Figures | None
 ) -> Figures:
-    """Error and times of one row, by direction."""
-    mistake = error(results(row, problem), truth.outputs)
+    """Errors and times of one row, by direction."""
+    mistake = error(results(row, problem), expected.outputs)
     times = _both(watch, _forward_call(row, problem))
-    found = {"forward": _direction(row, mistake, times, problem.floors["forward"], ceilings)}
-    if "backward" in problem.floors:
-        call = _backward_call(row, problem, truth.grads)
-        mistake = error(call.run(call.prepare()), truth.gradients)
+    found = {"forward": _direction(row, mistake, times, problem.rooflines["forward"], ceilings)}
+    if "backward" in problem.rooflines:
+        call = _backward_call(row, problem, expected.grads)
+        mistake = error(call.run(call.prepare()), expected.gradients)
         times = _both(watch, call)
-        found["backward"] = _direction(row, mistake, times, problem.floors["backward"], ceilings)
+        found["backward"] = _direction(row, mistake, times, problem.rooflines["backward"], ceilings)
     if zero_fill is not None:
         if row.accumulate is not None:
             grad = torch.zeros_like(problem.arguments[problem.leaves[0]])
-            row.accumulate(grad, problem, truth.grads)
-            mistake = error((grad,), truth.gradients)
-            times = _both(watch, Call(lambda _: row.accumulate(grad, problem, truth.grads)))
+            row.accumulate(grad, problem, expected.grads)
+            mistake = error((grad,), expected.gradients)
+            times = _both(watch, Call(lambda _: row.accumulate(grad, problem, expected.grads)))
         else:
             times = {
                 mode: summary([max(0.0, ms - zero_fill[mode]["median"]) for ms in taken["all"]])
                 for mode, taken in times.items()
             }
-        figures = _direction(row, mistake, times, problem.floors["accumulate"], ceilings)
+        figures = _direction(row, mistake, times, problem.rooflines["accumulate"], ceilings)
         found["accumulate"] = figures | {"less_zero_fill": row.accumulate is None}
     return found
 
 
 def _forward_call(row: Row, problem: Problem) -> Call:
-    """Forward of one row. What it writes is its own copy, and goes on from run to run unless the call clears it."""
+    """The forward pass of one row. Arguments written in place are copies; they change with each run unless cleared."""
     arguments = _adapted(row, problem)
     arguments |= {name: arguments[name].clone() for name in problem.written}
 
@@ -222,7 +222,7 @@ def _forward_call(row: Row, problem: Problem) -> Call:
 
 
 def _backward_call(row: Row, problem: Problem, grads: Outputs) -> Call:
-    """Backward of one row: the forward pass is its preparation."""
+    """The backward pass of one row; the forward pass is its untimed preparation."""
     arguments = _adapted(row, problem)
     if row.backward is not None:
         with torch.no_grad():
@@ -234,7 +234,7 @@ def _backward_call(row: Row, problem: Problem, grads: Outputs) -> Call:
     def prepare() -> Outputs:
         outputs = _as_tuple(row.forward(*arguments.values()))
         if not all(x.requires_grad for x in outputs):
-            raise UserError(f"{row.label} has no derivative, expected one that autograd can find.")
+            raise UserError(f"{row.label} has no derivative; write it with operations that autograd can differentiate.")
         return outputs
 
     return Call(lambda outputs: torch.autograd.grad(outputs, list(leaves.values()), grads), prepare)
@@ -253,25 +253,25 @@ def _both(watch: Stopwatch, call: Call) -> dict[str, Summary]:
 
 
 def _direction(
-    row: Row, mistake: tuple[float, float] | None, times: dict[str, Summary], floor: Floor, ceilings: Ceilings
+    row: Row, mistake: tuple[float, float] | None, times: dict[str, Summary], roofline: Roofline, ceilings: Ceilings
 ) -> Figures:
     agrees = mistake is not None and mistake[0] <= MAX_TOLERANCE and mistake[1] <= RMS_TOLERANCE
     seconds = times["cold_ms"]["median"] / 1e3
-    per_second = floor.num_bytes / seconds if seconds else math.inf
+    per_second = roofline.num_bytes / seconds if seconds else math.inf
     return times | {
         "agrees": agrees if row.comparable else None,
         "error_max": mistake and mistake[0],
         "error_rms": mistake and mistake[1],
         "share_of_copy": per_second / ceilings.copy_bytes["median"],
-        "reductions_per_second": floor.reductions / seconds if seconds and floor.reductions else None,
-        "times_floor": 1e3 * seconds / ceilings.floor_ms(floor.num_bytes, floor.lookups),
+        "reductions_per_second": roofline.reductions / seconds if seconds and roofline.reductions else None,
+        "times_floor": 1e3 * seconds / ceilings.roofline_ms(roofline.num_bytes, roofline.lookups),
     }
 
 
 def summaries(case: Figures) -> list[Figures]:
-    """By direction: our fast row against the best PyTorch row that is right, by the cold and by the warm median.
+    """Our fast row against the fastest correct PyTorch row, for each direction, by cold and by warm median.
 
-    forward + backward: where both exist; the best is the row with the smallest sum.
+    Also forward + backward if both exist; there the fastest row is the one with the smallest sum.
     """
     rows = [row for row in case["rows"] if row["missing"] is None]
     directions = [(d,) for d in case["floors"]]
@@ -287,29 +287,29 @@ def summaries(case: Figures) -> list[Figures]:
         line = {"op": case["op"], "case": case["case"], "direction": " + ".join(parts)}
         for mode in ("cold_ms", "warm_ms"):
 
-            def taken(row: Figures, parts: tuple[str, ...] = parts, mode: str = mode) -> float:
+            def milliseconds(row: Figures, parts: tuple[str, ...] = parts, mode: str = mode) -> float:
                 return sum(row["directions"][part][mode]["median"] for part in parts)
 
-            best = min(rivals, key=taken)
-            ours = taken(fast)
-            ratio = taken(best) / ours if ours else None
+            best = min(rivals, key=milliseconds)
+            ours = milliseconds(fast)
+            ratio = milliseconds(best) / ours if ours else None
             line[mode] = {
                 "fast": ours,
-                "best_torch": taken(best),
+                "best_torch": milliseconds(best),
                 "best_label": best["label"],
                 "ratio": ratio,
             }
-        floor = sum(case["floors"][part]["floor_ms"] for part in parts)
-        lines.append(line | {"floor_ms": floor, "times_floor": line["cold_ms"]["fast"] / floor})
+        roofline = sum(case["floors"][part]["floor_ms"] for part in parts)
+        lines.append(line | {"floor_ms": roofline, "times_floor": line["cold_ms"]["fast"] / roofline})
     return lines
 
 
-def ladder(case: Figures) -> list[Figures]:
-    """By direction: the plain kernel and the fast one, the idea of each and the gain, by the cold median."""
+def kernel_gains(case: Figures) -> list[Figures]:
+    """The naive kernel against the optimized one, with the idea of each, for each direction, by cold median."""
     rows = {row["kind"]: row for row in case["rows"] if row["kind"] in ("plain", "fast") and row["missing"] is None}
     if len(rows) < 2:
         return []
-    ideas, lines = LADDERS[case["op"]], []
+    ideas, lines = KERNEL_NOTES[case["op"]], []
     for direction in case["floors"]:
         plain, fast = (rows[kind]["directions"][direction]["cold_ms"]["median"] for kind in ("plain", "fast"))
         lines.append(
@@ -326,7 +326,7 @@ def ladder(case: Figures) -> list[Figures]:
 
 
 def wrong_rows(result: Figures) -> list[str]:
-    """The rows whose result is not that of float64, by name."""
+    """The names of the rows whose results differ from float64."""
     return [
         f"{row['label']} ({case['op']}: {case['case']}, {direction})"
         for case in result["cases"]

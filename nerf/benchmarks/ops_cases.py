@@ -48,12 +48,12 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class Floor:
-    """What one direction of an operation cannot do without."""
+class Roofline:
+    """The minimum work of one direction of an operation."""
 
     num_bytes: int
-    reductions: int = 0  # floats added to memory that others may add to as well
-    lookups: int = 0  # numbers that it reads where another read says
+    reductions: int = 0  # floats that are added to shared memory locations
+    lookups: int = 0  # dependent reads: their address comes from another read
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Problem:
     """Inputs of an operation on a device."""
 
     arguments: dict[str, object]  # of the function in reference.py, by name
-    floors: dict[str, Floor]  # by direction: forward, backward, accumulate
-    leaves: tuple[str, ...] = ()  # arguments whose gradient backward computes
+    rooflines: dict[str, Roofline]  # by direction: forward, backward, accumulate
+    leaves: tuple[str, ...] = ()  # arguments whose gradients backward computes
     written: tuple[str, ...] = ()  # arguments written in place
-    cleared: tuple[str, ...] = ()  # of these, what each run needs anew
-    always_same: bool = False  # what is found is discrete: another dtype finds another sample, not a truer one
+    cleared: tuple[str, ...] = ()  # those of `written` that are restored before each run
+    always_same: bool = False  # results are discrete, so float64 inputs would give other samples, not more exact ones
 
     def as_float64(self) -> "Problem":
-        """The same numbers in the dtype that serves as truth."""
+        """The same problem in float64, for the reference results."""
         if self.always_same:
             return self
         wide = {
@@ -103,7 +103,7 @@ def points_along_rays(device: torch.device, size: Size, along: bool) -> Tensor:
 
 
 def touched_vertices(coords: Tensor, resolution: tuple[int, int, int]) -> int:
-    """How many vertices of a grid are corners of the cells around coords [N,3]."""
+    """Number of grid vertices that are corners of the cells around coords [N,3]."""
     sizes = torch.tensor(resolution, device=coords.device)
     low = coords.floor().long().clamp(min=0).minimum(sizes - 2)
     row = (low[:, 0] * resolution[1] + low[:, 1]) * resolution[2] + low[:, 2]
@@ -122,9 +122,9 @@ def trilinear(size: Size, channels: int, along: bool, device: torch.device) -> P
     return Problem(
         {"grid": grid, "coords": coords},
         {
-            "forward": Floor(inputs + touched * row + points * row),
-            "backward": Floor(inputs + points * row + size.vertices**3 * row, 8 * points * channels),
-            "accumulate": Floor(inputs + points * row + 2 * touched * row, 8 * points * channels),
+            "forward": Roofline(inputs + touched * row + points * row),
+            "backward": Roofline(inputs + points * row + size.vertices**3 * row, 8 * points * channels),
+            "accumulate": Roofline(inputs + points * row + 2 * touched * row, 8 * points * channels),
         },
         leaves=("grid",),
     )
@@ -153,12 +153,14 @@ def composite(size: Size, channels: int, device: torch.device) -> Problem:
         "min_transmittance": 1e-4,
     }
     # Backward reads the weights and the gradients of all outputs.
-    backward = Floor(inputs + FLOAT * samples + outputs + FLOAT * samples * (1 + channels))
-    return Problem(arguments, {"forward": Floor(inputs + outputs), "backward": backward}, leaves=("density", "values"))
+    backward = Roofline(inputs + FLOAT * samples + outputs + FLOAT * samples * (1 + channels))
+    return Problem(
+        arguments, {"forward": Roofline(inputs + outputs), "backward": backward}, leaves=("density", "values")
+    )
 
 
 def rays_at_a_shell(size: Size, rays: int, device: torch.device) -> dict[str, object]:
-    """Rays from a sphere around the grid towards a shell of occupied cells, half-voxel steps: what marching takes."""
+    """Arguments for marching: rays from a sphere around the grid to a shell of occupied cells, half-voxel steps."""
     cells = size.vertices - 1
     axis = (torch.arange(cells, device=device) + 0.5) / cells * 2 - 1
     radius = (axis[:, None, None] ** 2 + axis[:, None] ** 2 + axis**2).sqrt()
@@ -181,11 +183,11 @@ def march(size: Size, device: torch.device) -> Problem:
     arguments, rays = rays_at_a_shell(size, size.pixels, device), size.pixels
     samples = len(reference.march_rays(**arguments)[1])
     cells = arguments["occupied"].numel()
-    floor = Floor(9 * FLOAT * rays + cells + LONG * (rays + 1) + samples * (LONG + 2 * FLOAT))
+    floor = Roofline(9 * FLOAT * rays + cells + LONG * (rays + 1) + samples * (LONG + 2 * FLOAT))
     return Problem(arguments | {"capacity": samples}, {"forward": floor}, always_same=True)
 
 
-def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Floor]:
+def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Roofline]:
     """Rays through random density: arguments to min_weight, midpoints [M,3], what finding them takes.
 
     Of some more rays those are taken that see as many samples when jitter and min_weight are a little different: where
@@ -208,12 +210,12 @@ def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Floor]:
         arguments[name] = arguments[name][decided].contiguous()
     coords = reference.march_visible(**arguments)[4]
     looked_at = FLOAT * touched_vertices(coords, (size.vertices,) * 3)  # at least
-    return arguments, coords, Floor(9 * FLOAT * rays + arguments["occupied"].numel() + looked_at)
+    return arguments, coords, Roofline(9 * FLOAT * rays + arguments["occupied"].numel() + looked_at)
 
 
 def march_visible(size: Size, device: torch.device) -> Problem:
     arguments, coords, looking = seen_march(size, device)
-    floor = Floor(looking.num_bytes + LONG * (size.pixels + 1) + len(coords) * (LONG + 5 * FLOAT))
+    floor = Roofline(looking.num_bytes + LONG * (size.pixels + 1) + len(coords) * (LONG + 5 * FLOAT))
     return Problem(arguments | {"capacity": len(coords)}, {"forward": floor}, always_same=True)
 
 
@@ -221,7 +223,7 @@ def render_rays(size: Size, channels: int, device: torch.device) -> Problem:
     arguments, coords, looking = seen_march(size, device)
     values = random_numbers(device, *[size.vertices] * 3, channels, low=-1)
     read = FLOAT * channels * touched_vertices(coords, (size.vertices,) * 3)
-    floor = Floor(looking.num_bytes + read + FLOAT * size.pixels * (channels + 2))
+    floor = Roofline(looking.num_bytes + read + FLOAT * size.pixels * (channels + 2))
     return Problem(arguments | {"values_grid": values}, {"forward": floor})
 
 
@@ -240,7 +242,7 @@ def camera_rays(size: Size, device: torch.device) -> Problem:
         "height": height,
         "subpixels": subpixels(RAYS_PER_PIXEL, device, torch.float32),
     }
-    return Problem(arguments, {"forward": Floor(size.pixels * (LONG + RAYS_PER_PIXEL * 6 * FLOAT))})
+    return Problem(arguments, {"forward": Roofline(size.pixels * (LONG + RAYS_PER_PIXEL * 6 * FLOAT))})
 
 
 def sample_images(size: Size, device: torch.device) -> Problem:
@@ -249,14 +251,14 @@ def sample_images(size: Size, device: torch.device) -> Problem:
     images = torch.randint(256, (*shape, channels), dtype=torch.uint8, device=device, generator=generator)
     return Problem(
         {"images": images, "pixel_indices": random_pixels(size, device)},
-        {"forward": Floor(size.pixels * (LONG + channels + FLOAT * channels), lookups=size.pixels)},
+        {"forward": Roofline(size.pixels * (LONG + channels + FLOAT * channels), lookups=size.pixels)},
     )
 
 
 def variation(size: Size, channels: int, device: torch.device) -> Problem:
     grid = random_numbers(device, *[size.vertices] * 3, channels, low=-1)
     arguments = {"grad": torch.zeros_like(grid), "grid": grid, "weight": 0.1, "touched_only": False}
-    return Problem(arguments, {"forward": Floor(3 * FLOAT * grid.numel())}, written=("grad",))
+    return Problem(arguments, {"forward": Roofline(3 * FLOAT * grid.numel())}, written=("grad",))
 
 
 def near_a_surface(vertices: int, share: float, device: torch.device) -> Tensor:
@@ -289,7 +291,7 @@ def adam(size: Size, channels: int, touched: bool, visit: bool, device: torch.de
     }
     updated = int(chosen.sum()) * channels
     looked_at = updated + LONG * int(chosen.sum()) // FLOAT if visit else param.numel()
-    floor = Floor(FLOAT * (looked_at + 7 * updated))  # 3 more are read, 4 written
+    floor = Roofline(FLOAT * (looked_at + 7 * updated))  # 3 more are read, 4 written
     return Problem(arguments, {"forward": floor}, written=("param", "exp_avg", "exp_avg_sq", "grad"), cleared=("grad",))
 
 
@@ -304,8 +306,8 @@ def basis(size: Size, channels: int, device: torch.device) -> Problem:
     }
     shared = LONG * samples + FLOAT * rays * functions
     floors = {
-        "forward": Floor(shared + FLOAT * samples * (3 * functions + 3)),
-        "backward": Floor(shared + FLOAT * samples * (3 + channels)),
+        "forward": Roofline(shared + FLOAT * samples * (3 * functions + 3)),
+        "backward": Roofline(shared + FLOAT * samples * (3 + channels)),
     }
     return Problem(arguments, floors, leaves=("values",))
 
@@ -320,7 +322,7 @@ def distortion(size: Size, device: torch.device) -> Problem:
         "ray_offsets": offsets,
     }
     forward = FLOAT * (3 * samples + rays) + LONG * (rays + 1)
-    floors = {"forward": Floor(forward), "backward": Floor(forward + FLOAT * samples)}
+    floors = {"forward": Roofline(forward), "backward": Roofline(forward + FLOAT * samples)}
     return Problem(arguments, floors, leaves=("weights",))
 
 
@@ -334,7 +336,7 @@ def cells(size: Size, with_points: bool, device: torch.device) -> Problem:
     backward = whole + FLOAT * points * (8 * features + 3) * with_points
     return Problem(
         arguments,
-        {"forward": Floor(whole), "backward": Floor(backward)},
+        {"forward": Roofline(whole), "backward": Roofline(backward)},
         leaves=("feats", "points") if with_points else ("feats",),
     )
 
@@ -345,7 +347,7 @@ def index_add(shape: tuple[int, ...], rows: int, device: torch.device) -> Proble
     src = random_numbers(device, rows, *shape[1:])
     arguments = {"dst": torch.zeros(shape, device=device), "dim": 0, "index": index, "src": src, "alpha": 1.0}
     targets, slice_size = len(index.unique()), src[0].numel()
-    floor = Floor(LONG * rows + FLOAT * slice_size * (rows + 2 * targets), rows * slice_size)
+    floor = Roofline(LONG * rows + FLOAT * slice_size * (rows + 2 * targets), rows * slice_size)
     return Problem(arguments, {"forward": floor}, written=("dst",))
 
 

@@ -1,4 +1,4 @@
-"""Who takes part in scripts/benchmark.py: our plain and fast code, PyTorch's best, other libraries, users' variants."""
+"""The rows of the operation benchmark: our naive and optimized code, PyTorch, other libraries, users' variants."""
 
 import importlib
 import importlib.util
@@ -20,26 +20,26 @@ from nerf.ops import reference
 Arguments = dict[str, object]
 Outputs = tuple[Tensor, ...]
 
-# What torch.compile gains much from: many small kernels that become one.
+# Operations of many small kernels, which torch.compile can fuse.
 COMPILED = ("camera_rays", "contract_basis", "sample_images", "adam_step", "interpolate_cells")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One way to run an operation."""
+    """One implementation of an operation."""
 
     label: str
-    kind: str  # plain, fast, torch, peer or variant
+    kind: str  # plain (naive), fast (optimized), torch, peer (another library) or variant
     forward: Callable[..., object]  # takes the arguments of the function in reference.py
-    backward: Callable[[Problem, Outputs, Outputs], Outputs] | None = None  # None: autograd's
-    accumulate: Callable[[Tensor, Problem, Outputs], object] | None = None  # None: backward less the zero-fill
-    adapt: Callable[[Arguments], Arguments] | None = None  # of the arguments, before any clock runs
-    comparable: bool = True  # False: it computes something near, which cannot be checked
-    compiles: bool = False  # its first call may fail where a compiler is missing
+    backward: Callable[[Problem, Outputs, Outputs], Outputs] | None = None  # None: autograd
+    accumulate: Callable[[Tensor, Problem, Outputs], object] | None = None  # None: backward minus zero-fill
+    adapt: Callable[[Arguments], Arguments] | None = None  # untimed conversion of the arguments
+    comparable: bool = True  # False: its results are similar but not equal, so they are not checked
+    compiles: bool = False  # its first call fails if a compiler is missing
 
 
 def rows_of(op: str, device: torch.device, with_compile: bool, variants: ModuleType | None) -> list[Row]:
-    """Everyone who can run the operation on the device."""
+    """All rows of an operation on the device."""
     rows = [_own("fast", "nerf", op)]
     if device.type == "cuda":  # on a CPU both are the same code
         rows.insert(0, _own("plain", "nerf_plain", op))
@@ -54,9 +54,9 @@ def rows_of(op: str, device: torch.device, with_compile: bool, variants: ModuleT
 
 
 def load_variants(path: str) -> ModuleType:
-    """A Python file with functions named like operations, with their arguments; derivatives come from autograd.
+    """Loads a Python file with functions named like operations, with their arguments and differentiable by autograd.
 
-    Raises UserError where there is no such file or no such function in it.
+    Raises UserError if there is no such file or no such function in it.
     """
     if not Path(path).is_file():
         raise UserError(f"benchmark.variants={path} is no file, expected Python with functions named like operations.")
@@ -123,7 +123,7 @@ OWN_ACCUMULATE = {"interpolate_trilinear": _trilinear_accumulate}
 
 
 def _channels_first(arguments: Arguments) -> Arguments:
-    """The grid as [C,X,Y,Z] in memory; its shape stays."""
+    """The arguments with the grid stored as [C,X,Y,Z]; its shape stays [X,Y,Z,C]."""
     grid = arguments["grid"].permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
     return arguments | {"grid": grid}
 
@@ -158,7 +158,7 @@ def _compiled(op: str, device: torch.device) -> list[Row]:
 
 
 def _nerfacc(op: str, device: torch.device) -> list[Row]:
-    """nerfacc 0.5 (Li et al. 2023), where it is installed; it runs on CUDA alone."""
+    """nerfacc 0.5 (Li et al. 2023) if it is installed; it runs on CUDA only."""
     if device.type != "cuda" or importlib.util.find_spec("nerfacc") is None:
         return []
     nerfacc = importlib.import_module("nerfacc")

@@ -1,4 +1,4 @@
-"""Times the stages of a step: by CUDA events, which need not be waited for, or on a CPU by its clock."""
+"""Times the stages of a step: with CUDA events, without waiting, or on a CPU with the host's clock."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ STAGE_OF_OP = {"march_rays": "march", "interpolate_trilinear": "interpolate", "c
 
 
 class StageClock:
-    """A list of marks, each naming the stage that ends there. Until it runs, marks are ignored."""
+    """A list of time marks, each with the name of the stage that ends there. Ignores marks while not running."""
 
     def __init__(self, device: torch.device) -> None:
         self.running = False
@@ -22,24 +22,24 @@ class StageClock:
         self._marks: list[tuple[str, torch.cuda.Event | float]] = []
 
     def mark(self, stage: str) -> None:
-        """The time since the mark before belongs to this stage."""
+        """Attributes the time since the previous mark to this stage."""
         if self.running:
             self._marks.append((self._inside or stage, self._now()))
 
     def start(self) -> None:
-        """A step begins here; the time before belongs to no stage."""
+        """Marks the beginning of a step; the time before it belongs to no stage."""
         self.mark(START)
 
     @contextmanager
     def as_one(self, stage: str) -> Iterator[None]:
-        """All that happens inside is one stage, whatever is marked there."""
+        """Attributes all time inside the context to one stage, whatever is marked there."""
         self._inside = stage
         yield
         self.mark(stage)
         self._inside = None
 
     def steps(self) -> list[dict[str, float]]:
-        """Milliseconds of every stage, step by step. Waits for the device."""
+        """Milliseconds of every stage, for each step. Waits for the device."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         result: list[dict[str, float]] = []

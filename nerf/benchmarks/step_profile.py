@@ -1,8 +1,10 @@
-"""Where the time of a training step goes: each stage over what it cannot do without, and what the GPU waits for.
+"""Profile of a training step: time of each stage relative to its roofline, and the GPU's idle time.
 
-A real run is left near its end. The step is timed as it trains, on a GPU as one CUDA graph; its stages are told apart
-in plain steps, whose kernels are the same ones: what an operation launches is its stage's. Legend: P pixels, R rays,
-M samples, V vertices of their cells, L vertices visited, C channels of the grids.
+The step is taken near the end of a real run. Its total time is measured as in training, on a GPU as a CUDA graph.
+Stages are attributed by profiling plain steps without a graph, which launch the same kernels: a kernel belongs to the
+stage of the operation that launched it.
+
+Legend: P pixels, R rays, M samples, V vertices of their cells, L active vertices, C channels of the grids.
 """
 
 import math
@@ -27,7 +29,7 @@ from nerf.training.state import make_sampler
 from nerf.training.step import TrainStep
 from nerf.training.total_variation import TV_SUBSETS
 
-LEAVE_AT = 0.9  # of the run: all of its settings are what they will be, and nothing has ended yet
+LEAVE_AT = 0.9  # progress at which the step is measured: the schedule has made all its changes
 STEPS = {"cuda": 200, "cpu": 5}  # timed
 PROFILED_STEPS = {"cuda": 20, "cpu": 5}
 OTHERS = "other kernels of PyTorch"
@@ -52,16 +54,16 @@ OF_BACKWARD = "autograd::engine::evaluate_function: "
 
 @dataclass(frozen=True)
 class Work:
-    """What a stage cannot do without."""
+    """The minimum work of a stage."""
 
-    num_bytes: int  # that cross memory, each once: inputs, vertices that are touched, outputs
-    operations: int = 0  # additions and multiplications of matrices
-    reductions: int = 0  # floats added to memory that others may add to as well
+    num_bytes: int  # memory traffic, each byte once: inputs, touched vertices, outputs
+    operations: int = 0  # additions and multiplications in matrix products
+    reductions: int = 0  # floats that are added to shared memory locations
 
 
 @dataclass(frozen=True)
 class Batch:
-    """How much there is in one step: P, R, M, V, L and C."""
+    """The sizes of one step: P, R, M, V, L and C of the legend. `visited` are the active vertices."""
 
     pixels: int
     rays: int
@@ -72,14 +74,14 @@ class Batch:
 
 
 def measure_step(run: TrainingRun) -> Figures:
-    """Trains the run to LEAVE_AT of its schedule, then times its steps and takes them apart.
+    """Trains the run to progress LEAVE_AT, then times and profiles its steps.
 
-    Returns what the step is of (field, resolution and the numbers of Batch), step_ms, idle_share (on a GPU), ceilings
-    and stages: stage, launches, ms, work, floor_ms (None for other kernels of PyTorch).
-    Raises nerf.training.TrainingStopped as training does.
+    Returns field, resolution, the numbers of Batch, step_ms, idle_share (on a GPU), ceilings and stages: stage,
+    launches, ms, work, floor_ms (the roofline; None for other kernels of PyTorch). Raises nerf.training.TrainingStopped
+    like training.
     """
-    for look in run.train():
-        if look.progress >= LEAVE_AT:
+    for metrics in run.train():
+        if metrics.progress >= LEAVE_AT:
             break
     config, state, device = run.config, run.state, run.state.field.backend.device
     on_gpu, count = device.type == "cuda", STEPS[device.type]
@@ -104,8 +106,8 @@ def measure_step(run: TrainingRun) -> Figures:
     for stage, work in (work_of_step(run, batch) | {OTHERS: None}).items():
         if stage in spent:
             launches, ms = spent[stage]
-            floor = work and 1e3 * max(work.num_bytes / copy_bytes, work.operations / products)
-            needs = {"work": work and asdict(work), "floor_ms": floor}
+            roofline = work and 1e3 * max(work.num_bytes / copy_bytes, work.operations / products)
+            needs = {"work": work and asdict(work), "floor_ms": roofline}
             stages.append({"stage": stage, "launches": launches, "ms": ms, **needs})
     return {
         "field": config.field.name,
@@ -119,7 +121,7 @@ def measure_step(run: TrainingRun) -> Figures:
 
 
 def draw_batch(run: TrainingRun) -> Batch:
-    """Counts what a batch of the run as it is now has to do with. Waits for the device."""
+    """The sizes of a batch in the current state of the run. Waits for the device."""
     state, field, pixels = run.state, run.state.field, run.config.train.rays_per_step
     sampler = make_sampler(run.config, state)
     rays, jitter = state.batches.draw_rays(pixels, state.rays_per_pixel)
@@ -136,14 +138,14 @@ def draw_batch(run: TrainingRun) -> Batch:
 
 
 def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
-    """What each stage needs for the batch at least, in the order of STAGES."""
+    """The minimum work of each stage for the batch, in the order of STAGES."""
     config, state = run.config, run.state
     p, r, m, v, c = batch.pixels, batch.rays, batch.samples, batch.vertices, batch.channels
     grids, composited = _grids(run), state.field.deferred_grid
     of_samples, of_rays, points = FLOAT * m, LONG * (r + 1), 3 * FLOAT * m
-    shown = 3 if composited is None else composited.shape[-1]  # channels of what is composited
-    functions = grids[1].shape[-1] // 3  # of the harmonics
-    # The MLP sees pixels where what is composited is shaded, else samples.
+    shown = 3 if composited is None else composited.shape[-1]  # composited channels
+    functions = grids[1].shape[-1] // 3  # number of harmonics
+    # The MLP's inputs are pixels with deferred shading, else samples.
     seen = m if composited is None else p
     layers = [group.parameter for group in state.optimizer.groups if group.parameter.dim() == 2]
     weights = sum(layer.numel() for layer in layers)
@@ -154,7 +156,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         g.shape[-1] for g, weight in zip(grids, (loss.tv_density, loss.tv_color), strict=True) if smooth and weight > 0
     )
     turn = 0 if smooth or loss.tv_global == 0 else batch.visited // TV_SUBSETS  # vertices
-    # Gradients are looked at on all vertices that are visited; the rest is read and written where there is one.
+    # Gradients are read at all active vertices; values and moments only where a gradient is not zero.
     dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
     listed = 0 if state.optimizer.active_vertices is None else LONG * batch.visited * len(grids)
     cells = math.prod(n - 1 for n in state.field.resolution)
@@ -182,7 +184,7 @@ def _grids(run: TrainingRun) -> list[torch.nn.Parameter]:
 
 
 def time_by_stage(steps: Callable[[int], None], device: torch.device) -> dict[str, tuple[float, float]]:
-    """Launches (calls on a CPU) and milliseconds of each stage, means over steps. steps(count) queues so many."""
+    """Kernel launches (calls on a CPU) and milliseconds of each stage per step. steps(count) queues count steps."""
     on_gpu, count = device.type == "cuda", PROFILED_STEPS[device.type]
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu
     steps(2)
@@ -200,13 +202,13 @@ def time_by_stage(steps: Callable[[int], None], device: torch.device) -> dict[st
 
 
 def stage_of(names: Iterable[str]) -> str:
-    """The stage of an event by its name and those of what it is part of, the innermost first."""
+    """The stage of an event, from its name and those of its parents, innermost first."""
     known = (STAGE_OF.get(name.removeprefix(OF_BACKWARD)) for name in names)
     return next((stage for stage in known if stage is not None), OTHERS)
 
 
 def names_up(event: FunctionEvent | None) -> Iterable[str]:
-    """The name of an event and of those that it is part of."""
+    """The names of an event and of its parents, innermost first."""
     while event is not None:
         yield event.name
         event = event.cpu_parent

@@ -130,7 +130,7 @@ def frames_table(runs: list[dict]) -> str:
 
 
 def benchmark_table(result: dict) -> str:
-    """One line for each case of one benchmark.json, then the ladder from plain to fast where there is one."""
+    """A line for each case of one benchmark.json, then naive against optimized kernels if these were measured."""
     directions = ("forward", "backward", "accumulate")
     header = ["operation", "case"]
     for direction in directions:
@@ -171,19 +171,19 @@ def benchmark_table(result: dict) -> str:
         notes.append(f"There was no time left for {'; '.join(result['left_out'])}.")
     parts = [markdown_table(header, lines), *notes]
     if result["ladder"]:
-        rungs = [
+        gains = [
             [
-                f"`{rung['op']}`",
-                rung["case"],
-                rung["direction"],
-                _milliseconds(rung["plain_ms"]),
-                _milliseconds(rung["fast_ms"]),
-                _times(rung["gain"]),
+                f"`{gain['op']}`",
+                gain["case"],
+                gain["direction"],
+                _milliseconds(gain["plain_ms"]),
+                _milliseconds(gain["fast_ms"]),
+                _times(gain["gain"]),
             ]
-            for rung in result["ladder"]
+            for gain in result["ladder"]
         ]
-        parts.append(markdown_table(["operation", "case", "direction", "naive ms", "optimized ms", "gain"], rungs))
-        ideas = {rung["op"]: f"`{rung['op']}`: {rung['plain']} -> {rung['fast']}" for rung in result["ladder"]}
+        parts.append(markdown_table(["operation", "case", "direction", "naive ms", "optimized ms", "gain"], gains))
+        ideas = {gain["op"]: f"`{gain['op']}`: {gain['plain']} -> {gain['fast']}" for gain in result["ladder"]}
         parts.append(f"Naive -> optimized. {'. '.join(ideas.values())}.")
     return "\n\n".join(parts)
 

@@ -1,7 +1,7 @@
-"""How long one call takes, with cold and with warm caches, and what the device can do at best.
+"""Timing of single calls with cold and warm caches, and the peak rates of the device (ceilings of the roofline model).
 
-On a GPU a run lies between two CUDA events. Before them the stream waits for as long as the host needs to queue the
-call, so that the events enclose the work of the device and not the gaps in which it waits for Python.
+On a GPU a run is timed with two CUDA events. Before the first one, the stream sleeps for as long as the host needs to
+queue the call. So the events enclose the work of the device without gaps in which it waits for Python.
 """
 
 import statistics
@@ -17,7 +17,7 @@ import torch
 from nerf.ops.library import load_library
 
 LEAST_RUNS = 3
-LONGEST_WAIT_MS = 20.0  # what the stream waits for the host at most
+LONGEST_WAIT_MS = 20.0  # longest sleep of the stream
 CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 Summary = dict[str, object]  # median, and all values
@@ -39,18 +39,18 @@ class Stopwatch:
     """Times calls on one device."""
 
     def __init__(self, device: torch.device, repeats: int, seconds: float) -> None:
-        """repeats: runs of a call; fewer, but three at least, once they have taken so many seconds."""
+        """repeats: runs of a call. It ends earlier after `seconds`, but not before three runs."""
         self.device, self.repeats, self.seconds = device, repeats, seconds
         self.flush_bytes = flush_bytes(device)
         self._flush = torch.zeros(self.flush_bytes // 4, device=device)
         if device.type == "cuda":
-            torch.cuda._sleep(10_000_000)  # loads the kernel and raises the clock: else a wait would be too short
+            torch.cuda._sleep(10_000_000)  # loads the kernel and raises the GPU's clock rate before the calibration
             self._cycles_per_ms = 1e6 / self._between_events(lambda: torch.cuda._sleep(1_000_000))
 
     def times(self, call: Call, cold: bool) -> list[float]:
-        """Milliseconds of each run. cold: a buffer larger than the caches is written before each of them."""
-        self._run(call, cold, 0.0)  # warms up
-        queue_ms = self._run(call, cold, 0.0)[1]  # what the host needs
+        """Milliseconds of each run. cold: before each run, a buffer larger than the caches is written."""
+        self._run(call, cold, 0.0)  # warm-up
+        queue_ms = self._run(call, cold, 0.0)[1]  # time the host needs to queue it
         result, began = [], time.perf_counter()
         while len(result) < self.repeats:
             result.append(self._run(call, cold, queue_ms)[0])
@@ -59,15 +59,15 @@ class Stopwatch:
         return result
 
     def _run(self, call: Call, cold: bool, queue_ms: float) -> tuple[float, float]:
-        """Milliseconds of the run, and of the host until it was queued."""
+        """Milliseconds of the run, and of the host for queueing it."""
         prepared = call.prepare()
         if cold:
             self._flush.add_(1)
         if self.device.type == "cpu":
             began = time.perf_counter()
             call.run(prepared)
-            taken = 1e3 * (time.perf_counter() - began)
-            return taken, taken
+            milliseconds = 1e3 * (time.perf_counter() - began)
+            return milliseconds, milliseconds
         wait = min(LONGEST_WAIT_MS, 0.02 + 1.5 * queue_ms) if queue_ms else 0.0
         queued = 0.0
 
@@ -91,7 +91,7 @@ class Stopwatch:
 
 
 def flush_bytes(device: torch.device) -> int:
-    """Four times the L2 of a GPU, twice the largest cache of a CPU; 64 MiB at least, 512 MiB at most."""
+    """Size of the buffer that flushes the caches: 4 x L2 of a GPU, 2 x the largest cache of a CPU, 64 to 512 MiB."""
     if device.type == "cuda":
         size = 4 * torch.cuda.get_device_properties(device).L2_cache_size
     else:
@@ -106,18 +106,18 @@ def summary(values: list[float]) -> Summary:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the device does at best, each with all measured values. Per second; None where it is not measured."""
+    """Peak rates of the device, per second, each with all measured values; None if not measured."""
 
-    launch_ms: Summary  # the smallest operation there is: no call takes less
-    lookup_ms: Summary  # the smallest that reads where another read says, from cold caches: two waits for memory
-    copy_bytes: Summary  # read and written
+    launch_ms: Summary  # the smallest possible operation
+    lookup_ms: Summary  # the smallest operation with a dependent read, from cold caches: two memory latencies
+    copy_bytes: Summary  # read plus written
     gather_bytes: Summary | None  # random lines of 128 bytes
-    lookups: Summary | None  # numbers of four bytes read at random places
-    scalar_reductions: Summary | None  # floats added one at a time at random places
+    lookups: Summary | None  # random reads of four bytes
+    scalar_reductions: Summary | None  # floats added one at a time at random addresses
     vector_reductions: Summary | None  # floats added four at a time
 
-    def floor_ms(self, num_bytes: int, lookups: int = 0) -> float:
-        """No call that moves so many bytes takes less; lookups: how many numbers it reads where others say."""
+    def roofline_ms(self, num_bytes: int, lookups: int = 0) -> float:
+        """The roofline: the smallest time of a call that moves num_bytes and makes this many dependent reads."""
         smallest = self.launch_ms["median"]
         if lookups:
             smallest = self.lookup_ms["median"]
@@ -127,14 +127,13 @@ class Ceilings:
 
 
 def _rate(watch: Stopwatch, amount: int, run: Callable[[], object]) -> Summary:
-    """So much work in one run: how much per second, from cold caches."""
+    """The rate of a run that does `amount` of work, per second, from cold caches."""
     return summary([1e3 * amount / ms for ms in watch.times(Call(lambda _: run()), cold=True)])
 
 
 def matmul_rate(watch: Stopwatch) -> Summary:
-    """Multiplications and additions per second of a large product of square matrices.
-
-    In the dtype in which the MLP runs: bfloat16 on a GPU, float32 on a CPU.
+    """Multiplications and additions per second of a large matrix product, in the dtype of the MLP: bfloat16 on a GPU,
+    float32 on a CPU.
     """
     on_gpu = watch.device.type == "cuda"
     side, dtype = (8192, torch.bfloat16) if on_gpu else (1024, torch.float32)
@@ -143,7 +142,7 @@ def matmul_rate(watch: Stopwatch) -> Summary:
 
 
 def measure_ceilings(watch: Stopwatch, num_bytes: int) -> Ceilings:
-    """Measures them in buffers of num_bytes, a power of two; all from cold caches."""
+    """Measures the ceilings with buffers of num_bytes, a power of two, from cold caches."""
     device, rate = watch.device, partial(_rate, watch)
     word = torch.zeros(1, device=device)
     launch = summary(watch.times(Call(lambda _: word.zero_()), cold=False))

@@ -1,7 +1,8 @@
-"""PyTorch's best chance, for the ablation: the reference's operations as PyTorch may do them faster.
+"""Faster PyTorch variants of the reference operations, for a fair comparison in the ablation.
 
-A variant is a namespace with the functions of reference.py, some of them written otherwise. The mathematics is
-the same, and march_rays is always the reference's own, so that the samples stay bit-equal.
+A variant is a namespace with the functions of reference.py, some of them rewritten. The mathematics is the same, and
+march_rays is always that of the reference, so the samples are bit-equal.
+
 Legend: R rays, M samples, N points, C channels, X Y Z grid vertices.
 """
 
@@ -16,23 +17,23 @@ from torch.nn import functional
 
 from nerf.ops import reference
 
-# torch.compile fails with any of these where a compiler, Triton or Python's headers are missing.
+# Exceptions of torch.compile if a compiler, Triton or Python's headers are missing.
 COMPILE_ERRORS = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """One way to write the operations in PyTorch, equal to itself alone."""
+    """One PyTorch variant of the operations. Compared by identity."""
 
     label: str
     ops: SimpleNamespace  # the same functions with the same arguments as reference.py
-    channels_first: bool = False  # grids lie in memory as [C,X,Y,Z]; their shape stays [X,Y,Z,C]
+    channels_first: bool = False  # grids are stored as [C,X,Y,Z]; their shape stays [X,Y,Z,C]
 
 
 def gather_once(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
-    """See reference.interpolate_trilinear; all eight corners in one index_select.
+    """reference.interpolate_trilinear with all eight corners in one index_select.
 
-    Eight of them leave eight gradients of the whole grid behind, which autograd has to fill and add up.
+    With eight of them, autograd would fill and add up eight gradients of the whole grid.
     """
     rows, weights = _corners(grid, coords)
     values = grid.reshape(-1, grid.shape[3]).index_select(0, rows.view(-1)).view(*rows.shape, grid.shape[3])
@@ -40,13 +41,13 @@ def gather_once(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Ten
 
 
 def embedding_bag(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
-    """See reference.interpolate_trilinear; gather and weighted sum in one call, meant for word vectors."""
+    """reference.interpolate_trilinear by F.embedding_bag, which gathers and sums with weights in one call."""
     rows, weights = _corners(grid, coords)
     return functional.embedding_bag(rows, grid.reshape(-1, grid.shape[3]), per_sample_weights=weights, mode="sum")
 
 
 def grid_sample(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
-    """See reference.interpolate_trilinear; through F.grid_sample, which takes z, y, x within [-1,1]."""
+    """reference.interpolate_trilinear by F.grid_sample, which takes coordinates z, y, x in [-1,1]."""
     unit = [coords[:, axis] * (2 / (grid.shape[axis] - 1)) - 1 for axis in (2, 1, 0)]
     points = torch.stack(unit, -1).view(1, 1, 1, -1, 3)
     volume = grid.permute(3, 0, 1, 2)[None]
@@ -54,7 +55,7 @@ def grid_sample(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Ten
 
 
 def cell_rows(grid: Tensor, coords: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Rows [N,8] int64 of the flat grid around each point, and how far it lies into its cell, [N] for each axis."""
+    """Rows [N,8] int64 of the flat grid around each point, and its position within its cell, [N] in [0,1] per axis."""
     first, offsets, fractions = 0, [0], []
     for axis, size in enumerate(grid.shape[:3]):
         x = coords[:, axis].clamp(0, size - 1)
@@ -84,22 +85,19 @@ def composite_packed(
     ray_offsets: Tensor,
     min_transmittance: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See reference.composite_rays; without its dense matrix and without its two reads from the device.
-
-    There is one ray at least.
-    """
+    """reference.composite_rays for at least one ray, without its dense matrix and its two reads from the device."""
     along = _along_rays(density, t_starts, t_ends, ray_offsets)
     return _weigh(values, t_starts, t_ends, len(ray_offsets) - 1, min_transmittance, *along)
 
 
 def _along_rays(density: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offsets: Tensor) -> tuple[Tensor, ...]:
-    """Of every sample [M]: its ray, its optical depth, and what lies before it on its ray.
+    """For each sample, [M]: its ray, its optical depth, and the optical depth before it on its ray.
 
-    One sum runs over all rays, in float64 because it grows so large; each ray subtracts what came before it.
+    One cumulative sum over all rays, in float64 because it becomes large; the sum before each ray is subtracted.
     """
     num_samples = len(density)
     sample = torch.arange(num_samples, device=density.device)
-    # Rows behind the last ray have length 0, so it does not matter to which ray they are counted.
+    # Rows after the last ray have length 0, so any ray may own them.
     ray = torch.searchsorted(ray_offsets[1:].contiguous(), sample, right=True).clamp(max=len(ray_offsets) - 2)
     optical_depth = density * (t_ends - t_starts)
     total = optical_depth.double().cumsum(0) - optical_depth
@@ -117,7 +115,7 @@ def _weigh(
     optical_depth: Tensor,
     before: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The outputs of composite_rays from the optical depth of every sample and before it."""
+    """The outputs of composite_rays, from the optical depth of each sample and before it."""
     transmittance = torch.exp(-before)
     weights = transmittance * -torch.expm1(-optical_depth)
     weights = torch.where(transmittance < min_transmittance, torch.zeros_like(weights), weights)
@@ -148,13 +146,13 @@ EAGER = (
 
 
 def compiled(variant: Variant, device: torch.device) -> Variant:
-    """The variant through torch.compile, Adam included; march_rays stays as it is.
+    """The variant with torch.compile, including Adam, except march_rays and _along_rays.
 
-    So does _along_rays: compiled with the rest it gave NaN on a GPU (PyTorch 2.11), and took longer.
-    Compiling happens at the first calls and raises what torch.compile raises.
+    Compiled, _along_rays gave NaN on a GPU (PyTorch 2.11) and was slower. Compilation happens at the first calls, which
+    raise COMPILE_ERRORS.
     """
     torch.compiler.reset()  # the limit of recompilations counts per function, over all rows
-    dynamic = device.type == "cpu"  # a step has fixed shapes on a GPU, and others at each batch on a CPU
+    dynamic = device.type == "cpu"  # shapes are fixed on a GPU and vary between batches on a CPU
     weigh = torch.compile(_weigh, dynamic=dynamic)
 
     def composite_rays(density, values, t_starts, t_ends, ray_offsets, min_transmittance=0.0):

@@ -1,8 +1,8 @@
-"""The native operations with interpolate_trilinear taken apart, for the ablation: what it gains from being one.
+"""The native operations with interpolate_trilinear unfused, for the ablation: it measures the gain of fusion.
 
-Gather the eight corner rows of each point, interpolate within its cell; backward, interpolate_cells_backward and
-index_add into the gradient of the grid that is there. So [N,8,C] numbers are written and read that
-the fused operation never makes.
+Forward: gather the eight corner rows of each point, then interpolate within its cell. Backward:
+interpolate_cells_backward, then index_add into the grid's gradient. This writes and reads [N,8,C] numbers that the
+fused operation keeps in registers.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from nerf.benchmarks.torch_variants import Variant, cell_rows
 
 
 class _GatherRows(torch.autograd.Function):
-    """values[rows]: values [V,C], rows [N] -> [N,C]. The backward pass adds to grad [V,C]; without one it makes it."""
+    """values[rows]: values [V,C], rows [N] -> [N,C]. The backward pass adds to grad [V,C], or allocates it if None."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, native: ModuleType, values: Tensor, rows: Tensor, grad: Tensor | None) -> Tensor:
@@ -34,7 +34,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 def unfused(native: ModuleType) -> Variant:
-    """The functions of nerf.ops.native, given as an argument because importing it loads the library."""
+    """The unfused variant. native: the module nerf.ops.native, an argument because importing it loads the library."""
 
     def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
         """See reference.interpolate_trilinear."""

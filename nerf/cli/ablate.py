@@ -52,11 +52,11 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if native.device.type == "cuda" and config.device == "auto":
         natives.append(select("native", "cpu"))
     images = load_split(config.dataset, "train")
-    _say(f"{len(images)} views {images.cameras.described_size}; training the start of all rows")
+    _log(f"{len(images)} views {images.cameras.described_size}; training the start of all rows")
     start = make_start(config, settings, images, native)
     rows = []
     for backend in natives:
-        rows += measure_rows(start, settings, backend, config.train.rays_per_step, _say)
+        rows += measure_rows(start, settings, backend, config.train.rays_per_step, _log)
     result = {
         "scene": config.dataset.scene,
         "field": start.config.field.name,
@@ -74,7 +74,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     )
     if equal_steps:
         views = load_split(config.dataset, config.evaluation.split)
-        result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, _say)
+        result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, _log)
         _write(folder, result)
     print(f"\n{ablation_table(result)}\n\n{path}")
     picture = folder / "ablation.png"
@@ -92,7 +92,7 @@ def _write(folder: Path, result: dict) -> Path:
     return path
 
 
-def _say(what: str) -> None:
+def _log(what: str) -> None:
     print(f"{time.perf_counter() - STARTED:4.0f} s  {what}", file=sys.stderr, flush=True)
 
 

@@ -60,9 +60,9 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
         raise UserError(f"{given} would change nothing with mode={config.mode}; leave it out, or give mode={other}.")
     training = Config(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Config)})
     if config.mode == "curve":
-        run_curve(training, config.curve, folder, _say)
+        run_curve(training, config.curve, folder, _log)
     elif config.mode == "step":
-        run_step(training, folder, _say)
+        run_step(training, folder, _log)
     else:
         _measure_operations(config, folder)
 
@@ -78,7 +78,7 @@ def mode_that_reads(name: str, mode: str) -> str:
 
 def _measure_operations(config: BenchmarkScriptConfig, folder: Path) -> None:
     device = select("native", config.device).device
-    result = benchmark(config.benchmark, device, _say) | {
+    result = benchmark(config.benchmark, device, _log) | {
         "device": device_name(device),
         "seconds": time.perf_counter() - STARTED,
         "settings": asdict(config.benchmark),
@@ -94,7 +94,7 @@ def _measure_operations(config: BenchmarkScriptConfig, folder: Path) -> None:
         sys.exit(1)
 
 
-def _say(what: str) -> None:
+def _log(what: str) -> None:
     print(f"{time.perf_counter() - STARTED:4.0f} s  {what}", file=sys.stderr, flush=True)
 
 

@@ -10,17 +10,17 @@ from nerf.benchmarks.baselines import same_test
 from nerf.benchmarks.curve import CurveConfig, budget_figures, check, measure_run, with_budget
 from nerf.benchmarks.curve_plot import plot_curve
 from nerf.benchmarks.curve_table import curve_tables
-from nerf.benchmarks.figures import Say
+from nerf.benchmarks.figures import Log
 from nerf.cli.report import ROOT, provenance
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split
 from nerf.errors import TrainingStopped, UserError
 from nerf.ops.backend import device_name, select
 
-PEERS = ROOT / "docs" / "results" / "data" / "baselines_h200.json"
+BASELINES = ROOT / "docs" / "results" / "data" / "baselines_h200.json"
 
 
-def run_curve(config: Config, settings: CurveConfig, folder: Path, say: Say) -> None:
+def run_curve(config: Config, settings: CurveConfig, folder: Path, log: Log) -> None:
     """All budgets, the shortest first, with all seeds; what has been measured is on the disk after each run."""
     check(settings, config)
     backend = select(config.backend, config.device)
@@ -37,8 +37,8 @@ def run_curve(config: Config, settings: CurveConfig, folder: Path, say: Say) -> 
         "settings": asdict(config) | {"curve": asdict(settings)},
         "budgets": [],
     }
-    peers = json.loads(PEERS.read_text()) if PEERS.is_file() else None
-    peers = peers if peers is not None and same_test(result, peers) else None
+    baselines = json.loads(BASELINES.read_text()) if BASELINES.is_file() else None
+    baselines = baselines if baselines is not None and same_test(result, baselines) else None
     for seconds in sorted(set(settings.budgets)):
         runs = []
         for seed in dict.fromkeys(settings.seeds):
@@ -50,17 +50,17 @@ def run_curve(config: Config, settings: CurveConfig, folder: Path, say: Say) -> 
                 raise UserError(message) from error
             gc.collect()  # a run's tensors go before the next one plans its memory
             finished = [*result["budgets"], budget_figures(seconds, runs)]
-            _write(folder, result | {"budgets": finished}, peers)
+            _write(folder, result | {"budgets": finished}, baselines)
             last = runs[-1]
-            say(f"{seconds:g} s, seed {seed}: {last['psnr']['mean']:.2f} dB, {last['steps']} steps, {last['field']}")
+            log(f"{seconds:g} s, seed {seed}: {last['psnr']['mean']:.2f} dB, {last['steps']} steps, {last['field']}")
         result["budgets"] = finished
-    print(f"\n{curve_tables([result], peers)}\n\n{folder / 'curve.json'}\n{folder / 'curve.png'}")
+    print(f"\n{curve_tables([result], baselines)}\n\n{folder / 'curve.json'}\n{folder / 'curve.png'}")
 
 
-def _write(folder: Path, result: dict, peers: dict | None) -> None:
+def _write(folder: Path, result: dict, baselines: dict | None) -> None:
     path = folder / "curve.json"
     path.write_text(compact(json.dumps(result, indent=1)) + "\n")
-    plot_curve([result], peers, folder / "curve.png")
+    plot_curve([result], baselines, folder / "curve.png")
 
 
 def compact(text: str) -> str:

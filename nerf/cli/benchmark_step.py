@@ -15,7 +15,7 @@ from nerf.ops.backend import device_name, select
 from nerf.runs.run import start_on
 
 
-def run_step(config: Config, folder: Path, say: Callable[[str], None]) -> None:
+def run_step(config: Config, folder: Path, log: Callable[[str], None]) -> None:
     """Trains as config says, to nine tenths of the run, and measures its steps."""
     backend = select(config.backend, config.device)
     if backend.name != "native":
@@ -23,7 +23,7 @@ def run_step(config: Config, folder: Path, say: Callable[[str], None]) -> None:
     run = start_on(config, load_split(config.dataset, "train"), backend)
     train = run.config.train
     budget = f"{train.steps} steps" if train.steps else f"{train.max_seconds:g} s"
-    say(f"training {run.config.field.name} for {budget}")
+    log(f"training {run.config.field.name} for {budget}")
     try:
         figures = measure_step(run)
     except TrainingStopped as error:

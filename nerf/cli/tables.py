@@ -37,7 +37,7 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "poses": poses_table,
     "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
     "step": lambda results: "\n\n".join(step_table(result) for result in results),
-    "curve": lambda results: curve_tables(*curves_and_peers(results)),
+    "curve": lambda results: curve_tables(*curves_and_baselines(results)),
     "summary": summary_table,
     "settings": settings_table,
 }
@@ -51,8 +51,8 @@ FILES = {
 }
 
 
-def curves_and_peers(results: list[dict]) -> tuple[list[dict], dict | None]:
-    """The curves among results and the peers, which come first in FILES."""
+def curves_and_baselines(results: list[dict]) -> tuple[list[dict], dict | None]:
+    """The curves among results and the baselines, which come first in FILES."""
     curves = [result for result in results if "budgets" in result]
     return curves, next((result for result in results if "systems" in result), None)
 
@@ -90,13 +90,13 @@ def with_tables(page: str, results: Path) -> str:
 
 
 def draw_curve(results: Path, picture: Path) -> None:
-    """Draws the curve where a curve has been measured that the peers can stand beside."""
+    """Draws the curve where a curve has been measured that the baselines can stand beside."""
     paths = [path for kind in FILES["curve"] for path in sorted(results.glob(f"{kind}_*.json"))]
-    curves, peers = curves_and_peers([json.loads(path.read_text()) for path in paths])
-    if peers is not None:
-        curves = [curve for curve in curves if same_test(curve, peers)]
+    curves, baselines = curves_and_baselines([json.loads(path.read_text()) for path in paths])
+    if baselines is not None:
+        curves = [curve for curve in curves if same_test(curve, baselines)]
     if curves:
-        plot_curve(curves, peers, picture)
+        plot_curve(curves, baselines, picture)
 
 
 def command() -> None:

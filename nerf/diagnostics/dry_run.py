@@ -51,13 +51,13 @@ def inspect(
     backend: Backend,
     described: SceneDescription,
     points: Tensor | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> DryRun:
     """Looks at the images of a resolved config. described: where their scene is.
 
-    points [P,3] float world: sparse points that the poses came with, if any. say: is told what is being done.
+    points [P,3] float world: sparse points that the poses came with, if any. log: is told what is being done.
     """
-    say("comparing images with their neighbours")
+    log("comparing images with their neighbours")
     sweep = PlaneSweep(images)
     agreement = sweep.score(_spread(len(images), MOST_IMAGES))
     poses, conventions, trusted = check_poses(sweep, agreement)
@@ -70,7 +70,7 @@ def inspect(
     sparse = points is not None and len(points) >= FEWEST_POINTS
     shown = points.float() if sparse else surface.points
     colors = torch.full_like(shown, 0.5) if sparse else surface.colors
-    say("finding the box")
+    log("finding the box")
     box = None
     try:
         silhouettes = find_silhouettes(config, images, images.pixels, backend.device)
@@ -89,7 +89,7 @@ def inspect(
     if box is not None:
         memory = plan_memory(config, box.resolution(finest_voxels(config, images, box)), images)
         found.append(checks.check_memory(memory, free_bytes(backend.device, images), device))
-        seconds, seconds_from = _time(config, images, backend, described, say)
+        seconds, seconds_from = _time(config, images, backend, described, log)
     scores = {image: score.item() for image, score in agreement.by_image().items()}
     return DryRun(found, conventions, scores, box, shown, colors, memory, device, seconds, seconds_from)
 
@@ -99,13 +99,13 @@ def _time(
     images: PosedImages,
     backend: Backend,
     described: SceneDescription,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> tuple[float | None, str]:
     """Seconds of training, and how that is known."""
     limit = config.train.max_seconds
     if config.train.steps is None:
         return limit, "the schedule stretches to fit train.max_seconds"
-    say("timing the first steps")
+    log("timing the first steps")
     try:
         step = measure_step(config, images, backend, described)
     except UserError as error:

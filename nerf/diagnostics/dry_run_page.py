@@ -41,11 +41,11 @@ def look_before(config: Config, folder: Path) -> int:
     config, described = make_ready(config, images, backend)
     with tqdm(total=3, bar_format="{n}/{total} {desc}") as bar:
 
-        def say(line: str) -> None:
+        def log(line: str) -> None:
             bar.set_description_str(line)
             bar.update()
 
-        found = inspect(config, images, backend, described, points, say)
+        found = inspect(config, images, backend, described, points, log)
     path = folder / "dry_run.html"
     with replacing(path) as partial:
         partial.write_text(page(config, images, found), encoding="utf-8")

@@ -14,7 +14,7 @@ from script_runs import TIMEOUT
 from torch import Tensor
 
 from nerf.benchmarks import timing as benchmark_timing
-from nerf.benchmarks.kernel_notes import LADDERS
+from nerf.benchmarks.kernel_notes import KERNEL_NOTES
 from nerf.benchmarks.ops import error, measure_case, summaries, wrong_rows
 from nerf.benchmarks.ops_cases import (
     OPS,
@@ -65,10 +65,10 @@ def test_floor_of_interpolation_by_hand():
     problem = problems("interpolate_trilinear", size)["3^3, 12 channels, random"]
     touched = touched_vertices(problem.arguments["coords"], (3, 3, 3))
     row = 12 * 4
-    assert problem.floors["forward"].num_bytes == 2 * 3 * 4 + touched * row + 2 * row
-    assert problem.floors["backward"].num_bytes == 2 * 3 * 4 + 2 * row + 27 * row
-    assert problem.floors["accumulate"].num_bytes == 2 * 3 * 4 + 2 * row + 2 * touched * row
-    assert problem.floors["backward"].reductions == 2 * 8 * 12
+    assert problem.rooflines["forward"].num_bytes == 2 * 3 * 4 + touched * row + 2 * row
+    assert problem.rooflines["backward"].num_bytes == 2 * 3 * 4 + 2 * row + 27 * row
+    assert problem.rooflines["accumulate"].num_bytes == 2 * 3 * 4 + 2 * row + 2 * touched * row
+    assert problem.rooflines["backward"].reductions == 2 * 8 * 12
 
 
 def test_floors_are_the_bytes_of_inputs_and_outputs():
@@ -77,24 +77,24 @@ def test_floors_are_the_bytes_of_inputs_and_outputs():
         a = dict(problem.arguments)
         tensors = [x for x in a.values() if isinstance(x, Tensor)]
         outputs = reference.composite_rays(**a)
-        assert problem.floors["forward"].num_bytes == bytes_of(*tensors, *outputs)
+        assert problem.rooflines["forward"].num_bytes == bytes_of(*tensors, *outputs)
         gradients = (*outputs, a["density"], a["values"])
-        assert problem.floors["backward"].num_bytes == bytes_of(*tensors, outputs[3], *gradients)
+        assert problem.rooflines["backward"].num_bytes == bytes_of(*tensors, outputs[3], *gradients)
     for problem in problems("camera_rays").values():
         outputs = reference.camera_rays(**problem.arguments)
-        assert problem.floors["forward"].num_bytes == bytes_of(problem.arguments["pixel_indices"], *outputs)
+        assert problem.rooflines["forward"].num_bytes == bytes_of(problem.arguments["pixel_indices"], *outputs)
     for problem in problems("march_rays").values():
         a = dict(problem.arguments)
         outputs = reference.march_rays(**a)
         tensors = [x for x in a.values() if isinstance(x, Tensor)]
         assert len(outputs[1]) == a["capacity"] > 0
-        assert problem.floors["forward"].num_bytes == bytes_of(*tensors, *outputs[:4])
+        assert problem.rooflines["forward"].num_bytes == bytes_of(*tensors, *outputs[:4])
     for problem in problems("sample_images").values():
         outputs = reference.sample_images(**problem.arguments)
         indices, channels = problem.arguments["pixel_indices"], outputs.shape[1]
-        assert problem.floors["forward"].num_bytes == bytes_of(indices, outputs) + len(indices) * channels
+        assert problem.rooflines["forward"].num_bytes == bytes_of(indices, outputs) + len(indices) * channels
     for problem in problems("total_variation_grad").values():
-        assert problem.floors["forward"].num_bytes == 3 * bytes_of(problem.arguments["grid"])
+        assert problem.rooflines["forward"].num_bytes == 3 * bytes_of(problem.arguments["grid"])
 
 
 def test_floor_of_adam_counts_what_is_touched():
@@ -118,15 +118,15 @@ def test_floor_of_index_add_counts_each_target_once():
     problem = next(p for name, p in problems("index_add").items() if name.startswith("[32, 16, 16], 16"))
     index, src = problem.arguments["index"], problem.arguments["src"]
     targets = len(set(index.tolist()))
-    assert problem.floors["forward"].num_bytes == bytes_of(index, src) + 2 * targets * 16 * 16 * 4
-    assert problem.floors["forward"].reductions == src.numel()
+    assert problem.rooflines["forward"].num_bytes == bytes_of(index, src) + 2 * targets * 16 * 16 * 4
+    assert problem.rooflines["forward"].reductions == src.numel()
 
 
 def test_every_operation_of_the_library_has_a_case_and_a_ladder():
     """An operation that only serves another one is measured as its backward."""
     names = {s.name.removeprefix("nerf::") for s in torch._C._jit_get_all_schemas() if s.name.startswith("nerf::")}
     serving = {f"{name}_backward" for name in names} | {"interpolate_trilinear_grad"}
-    assert names - serving <= set(OPS) == set(LADDERS)
+    assert names - serving <= set(OPS) == set(KERNEL_NOTES)
 
 
 # The stopwatch
@@ -196,9 +196,9 @@ def test_ceilings(device):
     ]
     assert ceilings.copy_bytes["median"] > 1e8
     assert all((x is not None) == (device == "cuda") for x in measured)
-    assert ceilings.lookup_ms["median"] > 0 and CEILINGS.floor_ms(10, lookups=3) == 0.004
-    assert replace(CEILINGS, lookups=summary([1e6])).floor_ms(10, lookups=3) == pytest.approx(0.007)
-    assert CEILINGS.floor_ms(10) == 0.001 and CEILINGS.floor_ms(1 << 20) == pytest.approx(1.048576)
+    assert ceilings.lookup_ms["median"] > 0 and CEILINGS.roofline_ms(10, lookups=3) == 0.004
+    assert replace(CEILINGS, lookups=summary([1e6])).roofline_ms(10, lookups=3) == pytest.approx(0.007)
+    assert CEILINGS.roofline_ms(10) == 0.001 and CEILINGS.roofline_ms(1 << 20) == pytest.approx(1.048576)
 
 
 def test_random_reads_refuse_what_they_cannot_read(cuda):

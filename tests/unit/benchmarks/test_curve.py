@@ -1,4 +1,4 @@
-"""mode=curve: the runs of a curve, what is made of their figures, and the peers beside them."""
+"""mode=curve: the runs of a curve, what is made of their figures, and the baselines beside them."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from nerf.ops.backend import select
 from nerf.runs import checkpoint
 from nerf.training.grid_schedule import EmptyGrid
 
-PEERS = json.loads((ROOT / "docs" / "results" / "data" / "baselines_h200.json").read_text())
+BASELINES = json.loads((ROOT / "docs" / "results" / "data" / "baselines_h200.json").read_text())
 TINY = ("mode=curve", "device=cpu", "dataset=bricks", "dataset.root=scene", "train.rays_per_step=64")
 TINY += ("train.log_every=2", "field.num_voxels=1000", "field.min_level_steps=1", "hydra.run.dir=curve")
 
@@ -79,7 +79,7 @@ def test_a_budget_has_the_median_and_the_range_of_its_seeds() -> None:
 )
 def test_the_peers_are_what_was_measured(name: str, after: dict) -> None:
     """The table as it was written down with the measurements, rounded there."""
-    system = next(system for system in PEERS["systems"] if system["name"] == name)
+    system = next(system for system in BASELINES["systems"] if system["name"] == name)
     assert system["curve"] == sorted(system["curve"])
     for seconds, psnr in after.items():
         found = psnr_after(system, seconds)
@@ -88,8 +88,8 @@ def test_the_peers_are_what_was_measured(name: str, after: dict) -> None:
 
 def test_where_a_peer_is_ahead_it_is_said() -> None:
     better = run_figures(40.0, render_seconds_per_view=0.001, peak_memory_bytes=2**30)
-    assert ahead([budget_figures(seconds, [better]) for seconds in (2.0, 60.0, 300.0)], PEERS) == []
-    said = ahead([budget_figures(5.0, [run_figures(31.0)])], PEERS)
+    assert ahead([budget_figures(seconds, [better]) for seconds in (2.0, 60.0, 300.0)], BASELINES) == []
+    said = ahead([budget_figures(5.0, [run_figures(31.0)])], BASELINES)
     assert said[0] == "instant-ngp after 5 s: 33.23 against 32.00 dB"
     assert "SVRaster in rendering: 3.2 against 3.5 ms a frame of the 5 s model" in said
     assert "instant-ngp in memory: 1.6 against 5.0 GiB" in said and "DirectVoxGO in memory: 4.0 against 5.0 GiB" in said
@@ -99,15 +99,15 @@ def test_where_a_peer_is_ahead_it_is_said() -> None:
 
 def test_a_paper_is_held_against_what_its_time_gives_here() -> None:
     budgets = [budget_figures(60.0, [run_figures(36.0)]), budget_figures(300.0, [run_figures(38.0)])]
-    said = ahead(budgets, PEERS)
+    said = ahead(budgets, BASELINES)
     assert "3DGUT, published: 36.47 dB in 222 s on an RTX 5090 (black background) against 36.25 dB" in said
     assert not any("TensoRF" in line or "NeuRBF" in line for line in said)
 
 
-def test_curves_of_other_scenes_have_no_peers() -> None:
-    assert same_test(lego_curve(), PEERS)
-    assert not same_test(lego_curve() | {"scene": "bricks"}, PEERS)
-    assert not same_test(lego_curve() | {"image_size": [400, 400]}, PEERS)
+def test_curves_of_other_scenes_have_no_baselines() -> None:
+    assert same_test(lego_curve(), BASELINES)
+    assert not same_test(lego_curve() | {"scene": "bricks"}, BASELINES)
+    assert not same_test(lego_curve() | {"image_size": [400, 400]}, BASELINES)
 
 
 def test_several_curves_are_one() -> None:
@@ -124,11 +124,11 @@ def test_several_curves_are_one() -> None:
 def results(tmp_path: Path) -> Path:
     folder = tmp_path / "results"
     folder.mkdir()
-    (folder / "baselines_h200.json").write_text(json.dumps(PEERS))
+    (folder / "baselines_h200.json").write_text(json.dumps(BASELINES))
     return folder
 
 
-def test_readme_shows_the_curve_beside_the_peers(tmp_path: Path, results: Path) -> None:
+def test_readme_shows_the_curve_beside_the_baselines(tmp_path: Path, results: Path) -> None:
     readme = write_readme(tmp_path, "curve")
     assert tables(readme, results).returncode == 0
     assert lines_with(readme, "| 5 ") == [["5", "-", "-", "-", "33.23", "16.60", "-", "25.79"]]
@@ -147,15 +147,15 @@ def test_readme_shows_the_curve_beside_the_peers(tmp_path: Path, results: Path) 
     assert tables(readme, results, "--check").returncode == 0
 
 
-def test_the_picture_shows_ours_and_the_peers(tmp_path: Path) -> None:
+def test_the_picture_shows_ours_and_the_baselines(tmp_path: Path) -> None:
     def has(path: Path, color: str) -> bool:
         pixels = np.asarray(Image.open(path).convert("RGB"), dtype=int)[:, :800]  # without the legend
         return (np.abs(pixels - [int(color[i : i + 2], 16) for i in (1, 3, 5)]) < 25).all(-1).sum() > 50
 
     result = lego_curve(*(budget_figures(s, [run_figures(33.0 + s / 30)]) for s in (2.0, 60.0)))
-    plot_curve([result], PEERS, tmp_path / "all.png")
+    plot_curve([result], BASELINES, tmp_path / "all.png")
     assert has(tmp_path / "all.png", OURS) and all(has(tmp_path / "all.png", color) for color in COLORS[:4])
-    plot_curve([result | {"scene": "ship"}], PEERS, tmp_path / "ours.png")
+    plot_curve([result | {"scene": "ship"}], BASELINES, tmp_path / "ours.png")
     assert has(tmp_path / "ours.png", OURS) and not any(has(tmp_path / "ours.png", color) for color in COLORS)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from script_runs import TIMEOUT
 
-from nerf.benchmarks.ops import ladder, summaries
+from nerf.benchmarks.ops import kernel_gains, summaries
 from nerf.cli.hydra_app import setting_names
 from nerf.config.fields import field_settings
 from nerf.config.recipes import KINDS, fill_in
@@ -348,7 +348,7 @@ def test_summaries_of_benchmarks_follow_from_their_rows() -> None:
     for path in sorted(RESULTS.glob("benchmark_*.json")):
         result = json.loads(path.read_text())
         assert result["summaries"] == [line for case in result["cases"] for line in summaries(case)], path.name
-        rungs = [line for case in result["cases"] for line in ladder(case)]
+        rungs = [line for case in result["cases"] for line in kernel_gains(case)]
         for told, rung in zip(result["ladder"], rungs, strict=True):  # its ideas are those of the commit measured
             assert told | {"plain": "", "fast": ""} == rung | {"plain": "", "fast": ""}, path.name
         for case in result["cases"]:
