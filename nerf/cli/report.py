@@ -1,4 +1,4 @@
-"""What a training run shows and leaves behind: progress bar, events, metrics, pictures."""
+"""The report of a training run: progress bar, events, metrics, images."""
 
 import contextlib
 import datetime
@@ -41,15 +41,15 @@ from nerf.training.state import TrainState, make_sampler
 ROOT = Path(__file__).resolve().parents[2]
 SHEET_ROWS = 4
 ORBIT_VIEWS = 60
-# Longest sides in pixels: a sheet and a video are to be looked at, and a CPU would render for longer than it trained.
+# Longest sides in pixels: enough for viewing; on a CPU, larger videos would take longer than the training.
 SHEET_SIDE = 1024
 ORBIT_SIDE = {"cuda": 1920, "cpu": 400}
 
 
 def save_config(folder: Path, config: Config, sources: Mapping[str, str]) -> None:
-    """Writes config.yaml: every setting, and as a comment where its value comes from.
+    """Writes config.yaml: every setting, with the source of its value as a comment.
 
-    sources: by setting; where a run that was resumed has none, what the file said of values that stay is kept.
+    sources: source by setting. For a resumed run it is empty; then the comments of unchanged lines are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.yaml"
@@ -62,7 +62,7 @@ def save_config(folder: Path, config: Config, sources: Mapping[str, str]) -> Non
 
 
 def _named_lines(text: str) -> list[tuple[str, str]]:
-    """The lines of a config as YAML, each with the name of the setting that begins there."""
+    """The lines of a YAML config, each with the name of the setting that starts there."""
     found, group = [], ""
     for line in text.splitlines():
         name, colon, value = line.strip().partition(":")
@@ -75,12 +75,12 @@ def _named_lines(text: str) -> list[tuple[str, str]]:
 
 
 def _assignment(name: str, line: str) -> str:
-    """The line of a setting as it is typed, also where the file has its old name."""
+    """The setting as NAME=VALUE with its current name, from a line that may have its old name."""
     return renamed.arguments([f"{name}={line.partition(':')[2].strip()}"])[0]
 
 
 def _commented(text: str) -> dict[str, str]:
-    """The comments of save_config by setting and value."""
+    """The comments in a file of save_config, by setting and value."""
     lines = [line.partition("  # ") for line in text.splitlines()]
     named = _named_lines("\n".join(line for line, _, _ in lines))
     pairs = zip(named, lines, strict=True)
@@ -88,9 +88,9 @@ def _commented(text: str) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the code that runs: of the checkout, else from NERF_COMMIT, else 'unknown'."""
+    """The commit of the running code: of the checkout, else the environment variable NERF_COMMIT, else 'unknown'."""
     elsewhere = os.environ.get("NERF_COMMIT", "unknown")
-    if not (ROOT / ".git").exists():  # a repository around the unpacked sources is not theirs
+    if not (ROOT / ".git").exists():  # git would find any repository around the unpacked sources
         return elsewhere
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
@@ -101,7 +101,7 @@ def commit() -> str:
 
 
 def provenance() -> dict[str, str]:
-    """What a result has to say of where it comes from, beside its device."""
+    """The origin of a result: PyTorch version, commit, command and date."""
     return {
         "torch": torch.__version__,
         "commit": commit(),
@@ -111,7 +111,7 @@ def provenance() -> dict[str, str]:
 
 
 class progress_bar:  # noqa: N801 - used like a function
-    """Step, PSNR, rays per second and time left of a run."""
+    """A progress bar with step, PSNR, rays per second and remaining time."""
 
     def __init__(self, clock: RunClock) -> None:
         self._bar = tqdm(total=100, bar_format="{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {desc}")
@@ -123,23 +123,23 @@ class progress_bar:  # noqa: N801 - used like a function
         with contextlib.suppress(OSError):
             self._bar.close()
 
-    def show(self, look: TrainMetrics) -> None:
-        self._bar.n = round(100 * look.progress)
-        left = look.seconds * (1 - look.progress) / max(look.progress, 1e-6)
-        dropped = f" dropped {look.dropped_rays} rays" if look.dropped_rays else ""
-        left_out = f" left out {look.skipped_steps} steps" if look.skipped_steps else ""
+    def show(self, metrics: TrainMetrics) -> None:
+        self._bar.n = round(100 * metrics.progress)
+        left = metrics.seconds * (1 - metrics.progress) / max(metrics.progress, 1e-6)
+        dropped = f" dropped {metrics.dropped_rays} rays" if metrics.dropped_rays else ""
+        skipped = f" skipped {metrics.skipped_steps} steps" if metrics.skipped_steps else ""
         self._bar.set_description_str(
-            f"step {look.step}/{look.total_steps} PSNR {look.psnr:.2f} dB "
-            f"{look.rays_per_second / 1e3:.0f}k rays/s {look.samples_per_ray:.1f} samples/ray "
-            f"{left:.0f} s left{dropped}{left_out}",
+            f"step {metrics.step}/{metrics.total_steps} PSNR {metrics.psnr:.2f} dB "
+            f"{metrics.rays_per_second / 1e3:.0f}k rays/s {metrics.samples_per_ray:.1f} samples/ray "
+            f"{left:.0f} s left{dropped}{skipped}",
             refresh=False,
         )
-        with contextlib.suppress(OSError):  # the terminal was closed: no reason to end the run
+        with contextlib.suppress(OSError):  # a closed terminal must not end the run
             self._bar.refresh()
 
 
 class RunReport:
-    """Collects what a run did and writes it into its folder."""
+    """Records the log entries of a run as events, and writes its scores and images into its folder."""
 
     def __init__(self, folder: Path, config: Config, backend: Backend) -> None:
         self.folder, self.config, self.backend = folder, config, backend
@@ -151,31 +151,31 @@ class RunReport:
         else:
             self._events = SummaryWriter(str(folder))
 
-    def add(self, look: TrainMetrics) -> None:
+    def add(self, metrics: TrainMetrics) -> None:
         if self._events is None:
             return
         try:
-            self._events.add_scalar("train/psnr", look.psnr, look.step)
-            self._events.add_scalar("train/rays_per_second", look.rays_per_second, look.step)
+            self._events.add_scalar("train/psnr", metrics.psnr, metrics.step)
+            self._events.add_scalar("train/rays_per_second", metrics.rays_per_second, metrics.step)
         except OSError as error:
-            self.say(f"No more TensorBoard events are written: {error}.")
+            self.note(f"No more TensorBoard events are written: {error}.")
             self._events = None
 
-    def say(self, message: str) -> None:
-        """A sentence above the progress bar."""
-        with contextlib.suppress(OSError):  # the terminal was closed: no reason to end the run
+    def note(self, message: str) -> None:
+        """Prints a message above the progress bar."""
+        with contextlib.suppress(OSError):  # a closed terminal must not end the run
             tqdm.write(f"note: {message}", file=sys.stderr)
 
     def peak_memory(self) -> int:
-        """Bytes: what PyTorch reserved on the GPU, or the process' largest resident size on a CPU."""
+        """Peak bytes: of GPU memory that PyTorch reserved, or the process' resident memory on a CPU."""
         if self.backend.device.type == "cuda":
             return torch.cuda.max_memory_reserved(self.backend.device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> Scores:
-        """Scores the run, writes metrics.json and the pictures, prints the table and the paths. Returns the scores.
+        """Scores the run, writes metrics.json and the images, prints the table and the paths. Returns the scores.
 
-        cameras: the training cameras as they were given.
+        cameras: the given training cameras. peak_memory: bytes, of training.
         """
         config, clock = self.config, state.clock
         sampler, learned = make_sampler(config, state), state.cameras.to("cpu")
@@ -213,7 +213,7 @@ class RunReport:
         print(self.folder / "metrics.json", sheet, sep="\n")
         try:
             print(write_orbit(state.field, sampler, learned, config, self.folder / "orbit.mp4"))
-        except (OSError, RuntimeError, ValueError) as error:  # the result stands without its video
+        except (OSError, RuntimeError, ValueError) as error:  # the video is optional
             print(f"no orbit video: {error}", file=sys.stderr)
         return scores
 
@@ -221,16 +221,16 @@ class RunReport:
 def score_views(
     field: Field, sampler: RaySampler, views: PosedImages, config: Config, folder: Path
 ) -> tuple[Scores, Path]:
-    """Scores a split and writes its renders and a contact sheet (truth, render, depth, error) into the folder."""
+    """Scores a split; writes its renders and a contact sheet (ground truth, render, depth, error) into the folder."""
     rows: dict[str, list[Tensor]] = {}
     count = len(range(0, len(views), config.evaluation.every))
     shown = {round(i * (count - 1) / max(1, SHEET_ROWS - 1)) * config.evaluation.every for i in range(SHEET_ROWS)}
 
-    def keep(index: int, rendering: Rendering, truth: Tensor) -> None:
+    def keep(index: int, rendering: Rendering, rgb_gt: Tensor) -> None:
         pictures.save_png(folder / config.evaluation.split / f"{views.names[index]}.png", rendering.rgb)
         if index in shown:
             depth = visualize.color_depth(rendering.depth, rendering.opacity, *depth_range(sampler, views.cameras))
-            row = [truth, rendering.rgb, depth, visualize.color_error(rendering.rgb, truth)]
+            row = [rgb_gt, rendering.rgb, depth, visualize.color_error(rendering.rgb, rgb_gt)]
             rows[views.names[index]] = [visualize.shrunk(picture.cpu(), SHEET_SIDE) for picture in row]
 
     scores = evaluate(
@@ -251,7 +251,7 @@ def score_views(
 
 
 def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Config, path: Path) -> Path:
-    """Renders an orbit around the scene as a video; in front of a scene that was seen from there alone, a spiral."""
+    """Renders a video along an orbit around the scene, or along a spiral for a forward-facing scene."""
     device = sampler.backend.device
     way = spiral if config.dataset.kind == "forward_facing" else orbit
     path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).within(ORBIT_SIDE[device.type]).to(device)
@@ -268,7 +268,7 @@ def _of_window(scores: Scores) -> str:
 
 
 def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
-    """The result in a few lines."""
+    """Prints the scores as a table."""
     rows = [
         ("PSNR", f"{metrics['psnr']['mean']:.2f} dB over {len(scores.psnr)} {metrics['split']} views"),
         ("SSIM", f"{metrics['ssim']['mean']:.4f}{_of_window(scores)}"),

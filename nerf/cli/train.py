@@ -9,12 +9,12 @@
     python scripts/train.py dataset=lego poses.from_run=RUN   trains with the poses that another run learned
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
     python scripts/train.py resume=outputs/RUN train.steps=N  train a finished one further, to N steps in all
-    python scripts/train.py dataset=lego dry_run=true         look before: poses, box, memory, time, as one HTML page
+    python scripts/train.py dataset=lego dry_run=true         checks poses, box, memory and time, as one HTML page
 
-The run folder gets config.yaml, model.pt (renders), resume.pt (goes on; may be deleted after the end), metrics.json,
-test renders, a contact sheet, an orbit video, and TensorBoard events where tensorboard is installed. Ctrl-C saves and
-says how to go on; SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU do too. The exit status is 128 + the signal's number then, on
-which a scheduler can start the same run again with resume=.
+The run folder gets config.yaml, model.pt (for rendering), resume.pt (for resuming; may be deleted after the end),
+metrics.json, test renders, a contact sheet, an orbit video, and TensorBoard events if tensorboard is installed. Ctrl-C,
+SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU save the run and print the command that resumes it. The exit status is then 128 +
+the signal's number, so that a scheduler can start the run again with resume=.
 """
 
 import dataclasses
@@ -33,18 +33,17 @@ from nerf.config.commands import assignment, program
 from nerf.config.schema import Config
 from nerf.config.settings import setting
 from nerf.datasets.load import check_split
-from nerf.diagnostics.dry_run_page import look_before
+from nerf.diagnostics.dry_run_page import write_dry_run
 from nerf.errors import TrainingStopped, UserError
-from nerf.runs import checkpoint
 from nerf.runs.autosave import AutoSave
 from nerf.runs.interrupts import StopOnInterrupt
 from nerf.runs.notes import run_notes
 from nerf.runs.run import TrainingRun, resume, start
 from nerf.runs.run_folder import RunLock, forget_run, refuse_to_write_over
-from nerf.training.loop import StopWhen, train
+from nerf.training.loop import train
 
-# Overrides that leave the result of a resumed run as it is.
 BUDGET = ("steps", "max_seconds")  # a finished run may get a larger one
+# Overrides that do not change the result of a resumed run.
 RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.log_every", "train.save_")
 
 
@@ -57,10 +56,10 @@ class TrainScriptConfig(Config):
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.resume is not None and given.dry_run:
-        raise UserError("dry_run=true looks at a run that begins, resume= goes on with one; drop one of the two.")
+        raise UserError("dry_run=true checks a new run, resume= continues an old one; drop one of the two.")
     if given.dry_run:
         check_split(given.dataset, given.evaluation.split)
-        sys.exit(look_before(_run_config(given), folder))
+        sys.exit(write_dry_run(_run_config(given), folder))
     if given.resume is not None:
         folder = Path(given.resume)
         if folder.is_file():
@@ -73,7 +72,7 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
 
 
 def _begin(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> TrainingRun:
-    """The run that the settings ask for, a fresh one or a saved one."""
+    """The run of these settings: a fresh one, or a saved one with resume=."""
     if given.resume is not None:
         direct = {override.lstrip("+").partition("=")[0] for override in overrides}
         budget = {name: getattr(given.train, name) for name in BUDGET if f"train.{name}" in direct}
@@ -91,7 +90,7 @@ def _run_config(given: TrainScriptConfig) -> Config:
 
 
 def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: list[str]) -> None:
-    """Trains to the end of the run, or until a signal, and leaves in the folder what there is to show."""
+    """Trains to the end of the run or until a signal, then writes scores and images into the folder."""
     training = _begin(given, folder, overrides)
     config, state, backend = training.config, training.state, training.state.field.backend
     images, cameras = training.images, training.images.cameras
@@ -104,26 +103,24 @@ def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: lis
     print(f"scene kind {config.dataset.kind}: {'; '.join(training.reasons)}", file=sys.stderr)
     if backend.device.type == "cuda":
         print(f"memory plan: {training.memory_plan()}", file=sys.stderr)
-    del training, images  # the state holds what training needs, and lets it go
+    del training, images  # frees host memory: the state has its own copy of the pixels
 
-    report, looks = RunReport(folder, config, backend), []
-    saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.say)
+    report, log = RunReport(folder, config, backend), []
+    saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)
     with StopOnInterrupt(STOPPING) as interrupt, progress_bar(state.clock) as bar:
         try:
-            for look in train(config, state, [StopWhen(lambda: interrupt.asked), saver]):
-                bar.show(look)
-                report.add(look)
-                looks.append(look)
+            for metrics in train(config, state, [interrupt, saver]):
+                bar.show(metrics)
+                report.add(metrics)
+                log.append(metrics)
         except TrainingStopped as error:
-            saved = (folder / checkpoint.RESUME_FILE).exists()
-            kept = f"the last good checkpoint is kept in {folder}" if saved else "no checkpoint was saved yet"
-            raise UserError(f"{error}; {kept}. {error.remedy}.") from error
+            raise saver.explain(error) from error
         peak_memory = report.peak_memory()
         report.folder = folder = saver.finish(state)
     if interrupt.asked:
         by = "" if interrupt.signal == signal.SIGINT else f" by {signal.Signals(interrupt.signal).name}"
         print(f"\nStopped{by} at step {state.clock.step}, saved in {folder}.")
-        print(f"Go on with: {program('scripts/train.py', f'resume={folder}')}")
+        print(f"Resume it with: {program('scripts/train.py', f'resume={folder}')}")
         sys.exit(interrupt.exit_status)
     state.batches.drop_images()
     try:
@@ -132,19 +129,19 @@ def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: lis
         score = program("scripts/evaluate.py", f"run={folder}")
         saved = f"the trained run is saved in {folder}; score it with: {score}"
         raise Stopped(stopped.number, saved) from stopped
-    for note in run_notes(config, state, looks, scores):
+    for note in run_notes(config, state, log, scores):
         print(f"note: {note}", file=sys.stderr)
 
 
 def _resumed_config(given: TrainScriptConfig, saved: Config, overrides: list[str]) -> Config:
-    """The saved config with the overrides that do not change the result. Raises UserError naming those that do."""
+    """The saved config with the given overrides. Raises UserError, naming them, if some would change the result."""
     refused = []
     for override in overrides:
         if override.startswith("hydra.run.dir=") and override != f"hydra.run.dir={given.resume}":
             refused.append(f"{override} (it goes on in {given.resume})")
         for name in _names(override):
             if name == override.lstrip("+").partition("=")[0] and name.removeprefix("train.") in BUDGET:
-                continue  # nerf.resume looks at it
+                continue  # checked by nerf.resume
             if not name.startswith(RESUME_FREE) and _lookup(given, name) != _lookup(saved, name):
                 refused.append(f"{override} (of this run: {name}={_lookup(saved, name)})")
             elif name.startswith(("evaluation.", "dataset.", "train.")):
@@ -157,7 +154,7 @@ def _resumed_config(given: TrainScriptConfig, saved: Config, overrides: list[str
 
 
 def _names(override: str) -> list[str]:
-    """The settings that an override sets: one, or those in the file of an experiment."""
+    """The names of the settings that an override sets: one, or those of an experiment's file."""
     name, _, value = own_root(TrainScriptConfig, override.lstrip("+")).partition("=")
     if name != "experiment":
         return [name]
@@ -170,7 +167,7 @@ def _lookup(config: Config, name: str) -> object:
     value: object = config
     for part in name.split("."):
         value = getattr(value, part, None)
-    chosen = {"dataset": "scene", "field": "name", "poses": "mode"}  # what the name of a group's file means
+    chosen = {"dataset": "scene", "field": "name", "poses": "mode"}  # the setting that a group's file is named after
     return getattr(value, chosen[name]) if name in chosen else value
 
 

@@ -13,7 +13,7 @@ import torch
 
 from nerf.cameras.cameras import Cameras
 from nerf.config.schema import Config
-from nerf.errors import UserError
+from nerf.errors import TrainingStopped, UserError
 from nerf.runs import checkpoint
 from nerf.runs.run_folder import RunLock, new_folder
 from nerf.training.loop import Callback, TrainMetrics
@@ -67,6 +67,12 @@ class AutoSave(Callback):
             every = self._config.train.save_every
             later = f"in {every} steps" if every else f"in {self._wait:.0f} seconds"
             self._log(f"{_sentence(failure)} Training goes on; the next save is due {later}.")
+
+    def explain(self, error: TrainingStopped) -> UserError:
+        """The message for a training that cannot continue: the reason, what is saved, and the remedy."""
+        saved = (self._folder / checkpoint.RESUME_FILE).exists()
+        kept = f"the last good checkpoint is kept in {self._folder}" if saved else "no checkpoint was saved yet"
+        return UserError(f"{error}; {kept}. {error.remedy}.")
 
     def finish(self, state: TrainState) -> Path:
         """Saves the current state; returns the folder. It is a different folder if the run's own cannot be written.

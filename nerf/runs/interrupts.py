@@ -8,9 +8,14 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
+from nerf.training.loop import Callback
+from nerf.training.state import TrainState
 
-class StopOnInterrupt:
-    """While active, turns the first of the signals into a request to stop after the current step.
+
+class StopOnInterrupt(Callback):
+    """Ends training after the step in which one of the signals arrives: a context, and a callback of train().
+
+    It handles the signals while the context is active; the context may be entered again.
 
     A second Ctrl-C interrupts at once. Other signals count only once, because schedulers repeat them while the run is
     saved. Signals that the process was started to ignore (nohup) stay ignored. Python handles signals in the main
@@ -39,6 +44,9 @@ class StopOnInterrupt:
             self.signal = number
         if signal.SIGINT in self._previous:
             signal.signal(signal.SIGINT, self._previous[signal.SIGINT])
+
+    def wants_stop(self, state: TrainState) -> bool:
+        return self.asked
 
     def __enter__(self) -> "StopOnInterrupt":
         for number in self._signals:

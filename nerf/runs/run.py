@@ -22,7 +22,7 @@ from nerf.runs.ready import make_ready, ready
 from nerf.runs.run_folder import RunLock
 from nerf.training.grid_schedule import occupancy_updates
 from nerf.training.initial_state import prepare
-from nerf.training.loop import Callback, StopWhen, TrainMetrics, train
+from nerf.training.loop import Callback, TrainMetrics, train
 from nerf.training.losses import Loss
 from nerf.training.memory import MemoryPlan, TooLittleMemory, plan_memory
 from nerf.training.state import TrainState, make_sampler
@@ -64,9 +64,10 @@ class TrainingRun:
 
         Raises nerf.training.TrainingStopped if training cannot continue: values that are not finite, an empty grid.
         """
-        entries = train(self.config, self.state, [StopWhen(lambda: interrupt.asked), *callbacks], losses)
+        interrupt = StopOnInterrupt()
+        entries = train(self.config, self.state, [interrupt, *callbacks], losses)
         while True:
-            with StopOnInterrupt() as interrupt:
+            with interrupt:  # not while the caller has the entry
                 metrics = next(entries, None)
             if interrupt.asked:
                 raise KeyboardInterrupt(f"stopped after step {self.state.clock.step}; train() goes on")

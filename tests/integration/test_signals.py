@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 from script_runs import TIMEOUT, command, start_script
+from tiny_runs import tiny_config, tiny_state
 
 from nerf.runs import checkpoint
 from nerf.runs.interrupts import StopOnInterrupt
+from nerf.training.loop import Callback, train
+from nerf.training.state import TrainState
 
 LONG = ("experiment=smoke", "train.steps=100000", "device=cpu")
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU")
@@ -117,3 +120,17 @@ def test_a_signal_that_nohup_ignores_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_training_ends_after_the_step_in_which_a_signal_came() -> None:
+    """Of a script and of a notebook alike: the interrupt is a callback of the one loop."""
+
+    class Sender(Callback):
+        def on_step(self, state: TrainState) -> None:
+            if state.clock.step == 3:
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+    config, state = tiny_state(tiny_config())
+    with StopOnInterrupt((signal.SIGUSR1,)) as interrupt:
+        entries = list(train(config, state, [interrupt, Sender()]))
+    assert state.clock.step == entries[-1].step == 3 and interrupt.exit_status == 128 + signal.SIGUSR1
