@@ -19,7 +19,7 @@ from nerf.cameras.distortion import Lenses
 from nerf.cameras.rays import Rays
 from nerf.ops import reference
 
-# Where the rays of a pixel pass it, (u, v) from its centre in pixels, by their number: no two in a row or column.
+# Positions of rays within a pixel, (u, v) from its centre in pixels, by rays per pixel; no two in a row or column.
 SUBPIXELS = {
     1: ((0.0, 0.0),),
     2: ((-0.25, -0.25), (0.25, 0.25)),
@@ -65,7 +65,7 @@ class Cameras:
         return f"Cameras({len(self)}, {self.described_size}, {lenses}, on {self.c2w.device})"
 
     def __getitem__(self, index: slice | int | Sequence[int]) -> "Cameras":
-        """Some of the cameras; one size again where theirs is one."""
+        """Some of the cameras. sizes becomes None if they have the same size."""
         rows = slice(index, index + 1) if isinstance(index, int) else index
         lenses = None if self.lenses is None else self.lenses[rows]
         chosen = self.c2w[rows], self.intrinsics[rows]
@@ -82,7 +82,7 @@ class Cameras:
         return (self.width, self.height) if self.sizes is None else tuple(self.sizes[index].tolist())
 
     def first_pixel(self, index: int) -> int:
-        """Number of the first pixel of an image; of the image after the last: how many pixels there are."""
+        """Number of the first pixel of an image; for the index after the last image: the number of all pixels."""
         if self._first_pixels is None:
             return index * self.width * self.height
         return int(self._first_pixels[index])
@@ -118,7 +118,7 @@ class Cameras:
         return image, within % width, within // width
 
     def moved(self, pixel_indices: Tensor, shifts: Tensor) -> Tensor:
-        """The pixels [R] so many columns and rows, shifts [R,2] int64, from others [R]; at most at the edge."""
+        """The pixels [R] shifted by columns and rows, shifts [R,2] int64, clamped at the edges of their images."""
         image, column, row = self.locate(pixel_indices)
         width, height = self.width, self.height
         if self.sizes is not None:
@@ -145,7 +145,8 @@ class Cameras:
         return self.locate(pixel_indices)[0]
 
     def plane_points(self, pixel_indices: Tensor, per_pixel: int = 1) -> tuple[Tensor, Tensor]:
-        """Where rays pass in focal lengths from the principal point, [R,2] x right, y down; and their images, [R].
+        """Points of rays on the image plane, [R,2] in focal lengths from the principal point, x right, y down, and
+        their images, [R].
 
         pixel_indices, per_pixel: see rays_through.
         """
@@ -159,7 +160,7 @@ class Cameras:
         return points.flatten(0, 1), image.repeat_interleave(per_pixel, output_size=per_pixel * len(image))
 
     def directions_through(self, points: Tensor, image: Tensor) -> Tensor:
-        """Directions [R,3] in the axes of their cameras, of any length, through plane_points. Differentiable."""
+        """Ray directions [R,3] in camera axes, not normalized, through points of plane_points. Differentiable."""
         if self.lenses is not None:
             x, y, z = self.lenses.undistort(image, points).unbind(-1)
         else:
@@ -175,7 +176,7 @@ class Cameras:
     def pixel_range_rays(
         self, index: int, first: int, end: int, per_pixel: int = 1, ops: ModuleType = reference
     ) -> Rays:
-        """Rays of one image through its pixels first to end - 1, counted row by row, as far as there are pixels.
+        """Rays of one image through its pixels first to end - 1, counted row by row; end may exceed the image.
 
         per_pixel, ops: see rays_through.
         """
@@ -189,10 +190,9 @@ class Cameras:
     def resized(self, width: int | None = None, height: int | None = None, scale: float | None = None) -> "Cameras":
         """The same cameras with pictures of another size.
 
-        width, height: in pixels; one alone keeps the proportions of each picture, none keeps its size. scale: a factor
-        on both instead. The vertical field of view stays and so does the shape of a pixel: where the proportions
-        change, more or less is seen at the sides, and nothing is stretched. Raises ValueError for sizes below 1, and
-        for scale beside a size.
+        width, height: in pixels; one of them keeps the aspect ratio of each image, none keeps the size. scale: a factor
+        on both instead. The vertical field of view and the shape of pixels are kept; a new aspect ratio crops or
+        extends the sides. Raises ValueError for sizes below 1, and for scale together with a size.
         """
         if scale is not None and (width is not None or height is not None):
             raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone")
@@ -209,7 +209,7 @@ class Cameras:
         return Cameras.of_sizes(self.c2w, intrinsics, after, self.lenses)
 
     def within(self, side: int) -> "Cameras":
-        """The same cameras with pictures so small that none has a side of more than so many pixels."""
+        """The same cameras with images reduced so that no side is longer than `side` pixels."""
         longest = self.image_sizes.max().item()
         return self if longest <= side else self.resized(scale=side / longest)
 
@@ -228,7 +228,7 @@ class Cameras:
     def project_along(self, image: int, rays: Rays, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """project for the points at distances t [N,T] along rays [N]: u, v and camera z, each [N,T].
 
-        A ray is turned once, not each of its points.
+        Each ray is rotated once instead of each of its points.
         """
         rotation, center = self.c2w[image, :, :3], self.c2w[image, :, 3]
         start, step = (rays.origins - center) @ rotation, rays.directions @ rotation
@@ -252,7 +252,7 @@ class Cameras:
 def _resized(
     width: int, height: int, new_width: int | None, new_height: int | None, scale: float | None
 ) -> tuple[int, int]:
-    """The size of one picture that is asked for other ones; see Cameras.resized."""
+    """The new size of one image; see Cameras.resized."""
     if scale is not None:
         return max(1, round(scale * width)), max(1, round(scale * height))
     if new_height is None:
@@ -261,7 +261,7 @@ def _resized(
 
 
 def corner_radii(intrinsics: Tensor, sizes: Tensor) -> list[float]:
-    """How far the farthest corner of each picture is from its principal point, in focal lengths.
+    """Distance of the farthest corner of each image from its principal point, in focal lengths.
 
     intrinsics [I,4] and sizes [I,2] (width, height): as Cameras has them.
     """
@@ -271,7 +271,7 @@ def corner_radii(intrinsics: Tensor, sizes: Tensor) -> list[float]:
 
 @functools.cache
 def subpixels(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """SUBPIXELS as a tensor [per_pixel,2], made once for each device: a step that is recorded copies nothing there."""
+    """SUBPIXELS as a tensor [per_pixel,2], cached per device, because a captured step cannot copy from the host."""
     return torch.tensor(SUBPIXELS[per_pixel], device=device, dtype=dtype)
 
 

@@ -1,7 +1,6 @@
-"""Camera paths for videos: an orbit and a spiral that are read off the training cameras.
+"""Camera paths for videos: an orbit and a spiral, derived from the training cameras.
 
-A scene carries no note of where its middle is or which way is up, but the person or script that took the
-pictures knew both, so the poses tell. All estimates are made in float64 on the CPU.
+Centre and up direction of the scene are estimated from the poses (nerf/cameras/poses.py), in float64 on the CPU.
 """
 
 import math
@@ -19,8 +18,8 @@ MIN_ELEVATION = math.radians(10)
 MAX_ELEVATION = math.radians(60)
 
 
-# The spiral: turns before it closes, half the change of its distance to the scene, and how far it swings at most, both
-# as a share of that distance.
+# The spiral: number of turns; amplitude of the distance to the scene and largest sideways swing, both as fractions of
+# that distance.
 SPIRAL_TURNS = 2
 SPIRAL_BREATH = 0.15
 SPIRAL_SWING = 0.35
@@ -57,9 +56,9 @@ def spiral(cameras: Cameras, views: int) -> Cameras:
 
     The camera swings on an ellipse across the mean viewing direction, as wide as 90 percent of the training cameras
     spread there but not beyond SPIRAL_SWING of the distance, for SPIRAL_TURNS turns, while that distance grows and
-    shrinks once by SPIRAL_BREATH (as the paths of Mildenhall et al. 2019, Local Light Field Fusion). Cameras all around
-    the scene have no mean direction worth the name: then it is that of the one farthest from the up axis, at their
-    median elevation.
+    shrinks once by SPIRAL_BREATH (as the paths of Mildenhall et al. 2019, Local Light Field Fusion). If the cameras
+    surround the scene, their mean direction is not meaningful; then the direction of the camera farthest from the up
+    axis is used, at the median elevation.
 
     views, result and errors: see orbit.
     """
@@ -119,11 +118,10 @@ def _looking_inwards(cameras: Cameras, ring: _Viewpoints, offsets: Tensor) -> Ca
 
 
 def tour(cameras: Cameras, count: int) -> list[int]:
-    """Up to count of the cameras, by their index, for a path around the scene without long ways across it.
+    """Indices of up to count cameras for a path around the scene without long moves across it. count: at least 1.
 
-    They are spread evenly over all cameras in the order of their azimuth around what they look at, and begin after the
-    widest gap. Cameras that look at nothing together, as those of a walk, keep the order of the list.
-    count: at least 1.
+    They are evenly spaced among all cameras sorted by azimuth around the target, starting after the widest gap. Cameras
+    without a common target, as in a walk-through, keep their order.
     """
     order = torch.arange(len(cameras))
     if looks_at_something(cameras):

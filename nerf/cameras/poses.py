@@ -1,4 +1,4 @@
-"""Poses: one that looks at a point, and what many tell of the scene: where its middle is, and which way is up.
+"""Poses: look-at, and estimates of a scene's centre and up direction from the poses of its cameras.
 
 All estimates are made in float64 on the CPU.
 """
@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 # Optical axes that spread by less than about half a degree do not fix the point where they meet.
 MIN_AXIS_SPREAD = math.radians(0.5)
-# Share of the vote of the cameras' up axes against that of their right axes; see estimate_up.
+# Weight of the cameras' up axes relative to their right axes; see estimate_up.
 UP_AXIS_WEIGHT = 1e-3
 
 
@@ -46,8 +46,8 @@ def estimate_target(c2w: Tensor) -> Tensor:
     forward, centers = -c2w[:, :, 2], c2w[:, :, 3]
     across = torch.eye(3, dtype=c2w.dtype) - forward[:, :, None] * forward[:, None, :]
     normal_matrix = across.mean(dim=0)
-    # The least eigenvalue is the mean squared sine of the angle between the axes and their common direction;
-    # where it matters that sine is as good as the angle.
+    # The smallest eigenvalue is the mean squared sine of the angles between the axes and their common direction; for
+    # small angles the sine equals the angle.
     spread = torch.linalg.eigvalsh(normal_matrix)[0].clamp(min=0).sqrt().item()
     if spread < MIN_AXIS_SPREAD:
         raise ValueError(
@@ -72,9 +72,8 @@ def estimate_up(c2w: Tensor) -> Tensor:
     A camera held level has a right axis perpendicular to up, however far it is tilted up or down. So up is
     the direction most nearly perpendicular to all right axes, and cameras on one side of the scene fix it as
     well as a full ring. The mean of the cameras' own up axes would lean towards the scene there. It still
-    chooses the sign and, with a small weight, decides where all right axes are parallel. The result is not
-    snapped to a world axis: Blender scenes come out at z anyway, and the axes of a reconstructed scene mean
-    nothing.
+    chooses the sign and, with a small weight, decides if all right axes are parallel. The result is not snapped to a
+    world axis: for Blender scenes it is z anyway, and the axes of a reconstructed scene are arbitrary.
     """
     right, mean_up = c2w[:, :, 0], c2w[:, :, 1].mean(dim=0)
     votes = right.T @ right / len(right) - UP_AXIS_WEIGHT * torch.outer(mean_up, mean_up)

@@ -12,9 +12,9 @@ from nerf.cameras.cameras import Cameras
 # Speed is measured on this many pieces of the way between two key cameras.
 PIECES = 256
 
-# A turn on the spot takes as long as a walk of this share of the path's mean radius of turning: far less than a camera
-# moves that turns because it goes around something, so that only true turns on the spot are slowed by it.
-TURNING_SHARE = 0.25
+# A rotation counts as a move of this fraction of the path's mean turning radius, times the angle. A camera on an orbit
+# moves far more than that, so only rotations on the spot are slowed down.
+TURNING_FRACTION = 0.25
 
 
 def interpolate(cameras: Cameras, views: int) -> Cameras:
@@ -29,9 +29,9 @@ def interpolate(cameras: Cameras, views: int) -> Cameras:
     cameras = cameras.resized(*cameras.size(0))
     c2w = cameras.c2w.double().cpu()
     u = even_speed(c2w, views)
-    first, share = _segment(u, len(cameras))
+    first, fraction = _segment(u, len(cameras))
     keys = cameras.intrinsics.double().cpu()
-    intrinsics = torch.lerp(keys[first], keys[first + 1], share)
+    intrinsics = torch.lerp(keys[first], keys[first + 1], fraction)
     return Cameras(
         interpolate_poses(c2w, u).to(cameras.c2w), intrinsics.to(cameras.intrinsics), cameras.width, cameras.height
     )
@@ -45,13 +45,13 @@ def even_speed(c2w: Tensor, views: int) -> Tensor:
     moved = poses[:, :, 3].diff(dim=0).norm(dim=1)
     turned = _angle_between(poses[:-1, :, :3], poses[1:, :, :3])
     turning_radius = moved.sum() / turned.sum() if moved.sum() > 0 and turned.sum() > 0 else moved.new_tensor(1.0)
-    length = torch.maximum(moved, TURNING_SHARE * turning_radius * turned)
-    length = length + 1e-9 * length.sum() / len(length) + 1e-30  # cameras that all are the same still have an order
+    length = torch.maximum(moved, TURNING_FRACTION * turning_radius * turned)
+    length = length + 1e-9 * length.sum() / len(length) + 1e-30  # strictly rising, even for identical cameras
     travelled = torch.nn.functional.pad(length.cumsum(0), (1, 0))
-    wanted = torch.linspace(0, 1, views, dtype=torch.float64) * travelled[-1]
-    piece = torch.searchsorted(travelled, wanted, right=True).clamp(1, len(u) - 1) - 1
-    share = (wanted - travelled[piece]) / length[piece]
-    return torch.lerp(u[piece], u[piece + 1], share.clamp(0, 1))
+    targets = torch.linspace(0, 1, views, dtype=torch.float64) * travelled[-1]
+    piece = torch.searchsorted(travelled, targets, right=True).clamp(1, len(u) - 1) - 1
+    fraction = (targets - travelled[piece]) / length[piece]
+    return torch.lerp(u[piece], u[piece + 1], fraction.clamp(0, 1))
 
 
 def interpolate_poses(c2w: Tensor, u: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def interpolate_poses(c2w: Tensor, u: Tensor) -> Tensor:
 
 
 def _segment(u: Tensor, keys: int) -> tuple[Tensor, Tensor]:
-    """Index [N] of the key camera before each parameter, and the share [N,1] of the way to the next."""
+    """Index [N] of the key camera before each parameter, and the fraction [N,1] of the way to the next."""
     first = u.floor().long().clamp(0, keys - 2)
     return first, (u - first)[:, None]
 
@@ -70,8 +70,8 @@ def _segment(u: Tensor, keys: int) -> tuple[Tensor, Tensor]:
 def _catmull_rom(points: Tensor, u: Tensor) -> Tensor:
     """Centripetal Catmull-Rom spline [N,3] through points [K,3] (Catmull and Rom 1974; Yuksel et al. 2011).
 
-    The time between two points is the square root of their distance: no loops and no overshoot where one pair is close
-    and the next far apart. At the ends the neighbour that is missing is the last but one, mirrored.
+    The time between two points is the square root of their distance, which avoids loops and overshoot at unequal
+    distances. At the ends, the missing neighbour is the mirrored last but one.
     """
     points = torch.cat([2 * points[:1] - points[1:2], points, 2 * points[-1:] - points[-2:-1]])
     times = points.diff(dim=0).norm(dim=1).sqrt()
@@ -90,7 +90,7 @@ def _catmull_rom(points: Tensor, u: Tensor) -> Tensor:
 def _squad(keys: Tensor, u: Tensor) -> Tensor:
     """Quaternion spline [N,4] through keys [K,4]: spherical quadrangle interpolation (Shoemake 1987).
 
-    q and -q are one rotation; slerp goes the shorter way whichever is given.
+    q and -q are the same rotation; slerp takes the shorter arc for either.
     """
     conjugate = _conjugate(keys)
     inner = keys.clone()
@@ -103,9 +103,9 @@ def _squad(keys: Tensor, u: Tensor) -> Tensor:
     return slerp(outer_arc, inner_arc, 2 * x * (1 - x))
 
 
-def slerp(start: Tensor, end: Tensor, share: Tensor) -> Tensor:
-    """Quaternion [N,4] at a share [N,1] of the great arc from start to end [N,4] (Shoemake 1985)."""
-    return _multiply(start, _exp(share * _log(_multiply(_conjugate(start), end))))
+def slerp(start: Tensor, end: Tensor, fraction: Tensor) -> Tensor:
+    """Quaternion [N,4] at a fraction [N,1] of the great arc from start to end [N,4] (Shoemake 1985)."""
+    return _multiply(start, _exp(fraction * _log(_multiply(_conjugate(start), end))))
 
 
 def quaternion_from_rotation(rotations: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def quaternion_from_rotation(rotations: Tensor) -> Tensor:
 
 
 def rotation_from_quaternion(quaternions: Tensor) -> Tensor:
-    """Rotation matrices [N,3,3] of quaternions [N,4], which are made unit."""
+    """Rotation matrices [N,3,3] of quaternions [N,4], which are normalized first."""
     w, x, y, z = torch.nn.functional.normalize(quaternions, dim=-1).unbind(-1)
     rows = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],

@@ -1,1 +1,1 @@
-"""The commands, one file each, and what they share. Nothing else imports Hydra."""
+"""The commands, one file each, and their shared code. Only this package imports Hydra."""

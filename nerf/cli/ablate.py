@@ -1,12 +1,12 @@
 """Compare the native operations with PyTorch: time per stage, memory and PSNR, on the GPU and on the CPU.
 
-    python scripts/ablate.py dataset=lego                     every device that is here
+    python scripts/ablate.py dataset=lego                     on every device of this machine
     python scripts/ablate.py dataset=lego device=cpu ablation.equal_steps=0
 
-A short training makes one state. From it every row, a backend on a device, takes the same rays, samples and
-Adam. The run folder gets ablation.json, and ablation.png where matplotlib is installed. The exit status is 1
-if loss or gradients of a row differ from the native ones. Without further settings the grid has 160^3 voxels
-of voxel_sh, and every fifth test view is scored.
+All rows (a backend on a device) start from one state, made by a short training, with the same rays, samples and Adam.
+The run folder gets ablation.json, and ablation.png if matplotlib is installed. The exit status is 1 if loss or
+gradients of a row differ from the native ones. By default the field is voxel_sh with 160^3 voxels, and every fifth test
+view is scored.
 """
 
 import dataclasses
@@ -39,11 +39,11 @@ class AblateScriptConfig(Config):
 
 def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.backend != "auto":
-        raise UserError(f"backend={given.backend} has no meaning here: an ablation measures them all; leave it out.")
+        raise UserError(f"backend={given.backend} has no effect: an ablation measures all backends; leave it out.")
     if given.poses.mode != "fixed" or given.poses.from_run is not None or given.exposure.learn:
         raise UserError(
-            "poses=refine, poses.from_run and exposure.learn=true have no meaning here: rows take steps of a field "
-            "alone."
+            "poses=refine, poses.from_run and exposure.learn=true cannot be used here: the rows train a field only; "
+            "leave them out."
         )
     config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
     settings = given.ablation
@@ -68,7 +68,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         "settings": asdict(start.config) | {"ablation": asdict(settings)},
         **provenance(),
     }
-    path = _write(folder, result)  # what has been measured is safe before the long trainings
+    path = _write(folder, result)  # saved before the long trainings
     equal_steps = (
         {"cuda": 3000, "cpu": 200}[native.device.type] if settings.equal_steps is None else settings.equal_steps
     )

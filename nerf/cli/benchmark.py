@@ -7,16 +7,16 @@
     python scripts/benchmark.py mode=curve                           lego in 2, 5, 15, 60 and 300 seconds, three seeds
     python scripts/benchmark.py mode=curve curve.budgets=[5,15] curve.seeds=[0] evaluation.every=4
 
-mode=ops: error, time from cold and warm caches, floor, and PyTorch beside it. The run folder gets benchmark.json. The
-exit status is 1 if a row does not compute what float64 does; such rows are marked WRONG and count for nothing.
-Meanings, shapes and names of the operations: their files in nerf/ops.
+mode=ops: error, time with cold and warm caches, time over the roofline, and the same for PyTorch. The run folder gets
+benchmark.json. The exit status is 1 if a row differs from float64; such rows are marked WRONG and not compared.
+The operations are documented in their files in nerf/ops.
 
-mode=step: trains to nine tenths of a run and takes its steps apart: milliseconds of each stage, over what its bytes and
-products take at least, and how long the GPU waits. The run folder gets step.json.
+mode=step: trains to nine tenths of a run and profiles its steps: milliseconds of each stage, its roofline, and the
+GPU's idle time. The run folder gets step.json.
 
-mode=curve: trains with the recipe of each budget (nerf/config/recipes.py), scores the test views at the end and some of
-them on the way with the clock stopped. The run folder gets curve.json, curve.png and the models. Settings of training
-hold for every run; without a dataset it is lego, as with mode=step.
+mode=curve: trains with the recipe of each budget (nerf/config/recipes.py); scores the test views at the end, and some
+of them at intermediate times with the clock stopped. The run folder gets curve.json, curve.png and the models. Training
+settings apply to every run. The default dataset is lego, as with mode=step.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from nerf.ops.backend import device_name, select
 
 STARTED = time.perf_counter()
 MODES = ("ops", "step", "curve")
-OF_ALL = ("mode", "device", "hydra.", "-")  # settings that every mode reads; those of training are not for ops
+OF_ALL = ("mode", "device", "hydra.", "-")  # settings of every mode; mode=ops has no training settings
 
 
 @dataclass
@@ -57,7 +57,7 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
     idle = [given for given, mode in modes.items() if mode != config.mode]
     if idle:
         given, other = ", ".join(idle), modes[idle[0]]
-        raise UserError(f"{given} would change nothing with mode={config.mode}; leave it out, or give mode={other}.")
+        raise UserError(f"{given} has no effect with mode={config.mode}; leave it out, or give mode={other}.")
     training = Config(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Config)})
     if config.mode == "curve":
         run_curve(training, config.curve, folder, _log)
@@ -68,7 +68,7 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
 
 
 def mode_that_reads(name: str, mode: str) -> str:
-    """The mode for a setting: the one at hand if it reads it, else one that does."""
+    """A mode that uses the setting: the given one if it does, else another."""
     if name.startswith(OF_ALL):
         return mode
     if name.startswith("benchmark."):

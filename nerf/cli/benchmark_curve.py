@@ -21,7 +21,7 @@ BASELINES = ROOT / "docs" / "results" / "data" / "baselines_h200.json"
 
 
 def run_curve(config: Config, settings: CurveConfig, folder: Path, log: Log) -> None:
-    """All budgets, the shortest first, with all seeds; what has been measured is on the disk after each run."""
+    """Runs all budgets, the shortest first, with all seeds; writes the results after each run."""
     check(settings, config)
     backend = select(config.backend, config.device)
     train, test = load_split(config.dataset, "train"), load_split(config.dataset, config.evaluation.split)
@@ -48,7 +48,7 @@ def run_curve(config: Config, settings: CurveConfig, folder: Path, log: Log) -> 
             except TrainingStopped as error:
                 message = f"the run of {seconds:g} s with seed {seed} stopped: {error}. {error.remedy}."
                 raise UserError(message) from error
-            gc.collect()  # a run's tensors go before the next one plans its memory
+            gc.collect()  # frees the run's tensors before the next one plans its memory
             finished = [*result["budgets"], budget_figures(seconds, runs)]
             _write(folder, result | {"budgets": finished}, baselines)
             last = runs[-1]

@@ -1,4 +1,4 @@
-"""mode=step of benchmark.py: takes a training step apart and writes step.json."""
+"""mode=step of benchmark.py: profiles a training step and writes step.json."""
 
 import json
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from nerf.runs.run import start_on
 
 
 def run_step(config: Config, folder: Path, log: Callable[[str], None]) -> None:
-    """Trains as config says, to nine tenths of the run, and measures its steps."""
+    """Trains to nine tenths of the config's run and profiles its steps."""
     backend = select(config.backend, config.device)
     if backend.name != "native":
-        raise UserError(f"backend={backend.name} has no operations to be told apart; leave it out, or see ablate.py.")
+        raise UserError(f"backend={backend.name} cannot be profiled by operation; leave it out, or use ablate.py.")
     run = start_on(config, load_split(config.dataset, "train"), backend)
     train = run.config.train
     budget = f"{train.steps} steps" if train.steps else f"{train.max_seconds:g} s"

@@ -1,4 +1,4 @@
-"""Says what this machine offers, what `auto` chooses from it and why, and checks every operation.
+"""Prints versions and hardware, what `auto` chooses and why, and checks every operation.
 
 python -m nerf doctor
 """

@@ -1,4 +1,4 @@
-"""Score a trained run again, on any split.
+"""Score a trained run on any split.
 
 python scripts/evaluate.py                      the newest run, its test views
 python scripts/evaluate.py run=outputs/RUN split=train every=10
@@ -67,10 +67,10 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
 
 
 def _training_facts(run_folder: Path) -> dict:
-    """What the run's own metrics.json says of its training; empty for a run that was stopped before its end."""
+    """The entries of the run's metrics.json on its training; empty if the run was stopped before its end."""
     path = run_folder / "metrics.json"
     facts = json.loads(path.read_text()) if path.is_file() else {}
-    return {name: fact for name, fact in facts.items() if name not in SCORES}  # those are of another split
+    return {name: fact for name, fact in facts.items() if name not in SCORES}  # scores may be of another split
 
 
 def command() -> None:

@@ -1,4 +1,4 @@
-"""What the machine refuses, in the words of its user: too little memory, a disk that is full, a folder not to write."""
+"""Messages for failures of the machine: too little memory, a full disk, a folder that cannot be written."""
 
 import errno
 import re
@@ -8,7 +8,7 @@ import torch
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
-# Settings on which memory depends most, with what to do to them; a script names those that it has.
+# The settings with the largest effect on memory, and their remedy; a command names those that it has.
 MEMORY_REMEDIES = {
     "train.rays_per_step": "lower train.rays_per_step",
     "field.num_voxels": "lower field.num_voxels",
@@ -19,7 +19,7 @@ MEMORY_REMEDIES = {
 
 
 def explain(error: Exception, folder: Path | str, settings: list[str]) -> str | None:
-    """The sentence for a failure that is the machine's, None for one that is the program's.
+    """The message for a failure of the machine; None for an error of the program.
 
     folder: of the run. settings: names of the script's settings.
     """
@@ -35,7 +35,7 @@ def explain(error: Exception, folder: Path | str, settings: list[str]) -> str | 
 
 
 def _memory(error: Exception) -> str | None:
-    """Whose memory was out, how much was needed and how much was free."""
+    """Which memory was exhausted, how much was needed and how much was free; None for other errors."""
     message = str(error)
     if isinstance(error, torch.OutOfMemoryError):
         needed = re.search(r"Tried to allocate ([\d.]+ \w+)", message)
@@ -71,7 +71,7 @@ def _disk(error: OSError, folder: Path | str) -> str | None:
 
 
 def forbidden(error: OSError, folder: Path | str) -> str:
-    """The sentence for a folder that cannot be made or written."""
+    """The message for a folder that cannot be created or written."""
     return (
         f"{error.filename or folder} cannot be made or written ({error.strerror}); set hydra.run.dir to a folder that "
         "you may write."

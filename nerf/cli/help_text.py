@@ -1,6 +1,6 @@
-"""What --help prints, and the list of settings that it tells.
+"""The text of --help, and the list of settings.
 
-What a setting comes to that nobody gives is asked of the recipes (nerf/config/recipe_words.py).
+The values of settings that are not given come from the recipes (nerf/config/recipe_words.py).
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ OPEN_SETTINGS = (
 
 
 def leaves(cls: type, field_name: str, prefix: str = "") -> list[tuple[str, dataclasses.Field]]:
-    """Every setting with its dataclass field, by its name on the command line."""
+    """Every setting: its name on the command line and its dataclass field."""
     result = []
     for f in dataclasses.fields(cls):
         node = f.default_factory if f.default is dataclasses.MISSING else None
@@ -43,7 +43,7 @@ def leaves(cls: type, field_name: str, prefix: str = "") -> list[tuple[str, data
 
 
 def setting_names(cls: type, field_name: str) -> list[str]:
-    """Every setting of a script, as it is written on the command line; without a field's name, of its own field."""
+    """The names of all settings of a command. field_name: whose field settings are included; "" for the default."""
     return [name for name, _ in leaves(cls, field_name)]
 
 
@@ -53,7 +53,7 @@ def path_names(cls: type, field_name: str) -> list[str]:
 
 
 def help_text(cls: type, doc: str) -> str:
-    """What --help prints: the script's own words, then every setting with default and meaning."""
+    """The text of --help: the command's docstring, then every setting with default and meaning."""
     lines = [doc.strip(), "", "Settings, given as name=value:"]
     becomes = defaults_in_words() if "dataset.kind" in setting_names(cls, "") else {}
     rows = dict.fromkeys(
@@ -74,7 +74,7 @@ def help_text(cls: type, doc: str) -> str:
 
 
 def _meaning(f: dataclasses.Field, becomes: str | None) -> str:
-    """becomes: what the setting comes to where it is left open."""
+    """The meaning of a setting, with its choices. becomes: its value if it is left open."""
     choices = ", ".join(map(str, f.metadata.get("choices", ())))
     meaning = f"{f.metadata['doc']}: {choices}" if choices else f.metadata["doc"]
     left_open = _default(f)

@@ -1,4 +1,4 @@
-"""From a command line to a checked dataclass: what all commands share.
+"""From a command line to a checked dataclass, for all commands.
 
 Hydra composes configs/ and the overrides; the result is built and checked by nerf/config/schema.py.
 """
@@ -39,8 +39,8 @@ from nerf.errors import UserError
 from nerf.runs.interrupts import leave_dead_terminal
 from nerf.runs.run_folder import new_folder
 
-ROOTS = ("dataset.root", "root")  # where the scene is, of commands that train and of those that open a run
-EXIT_OF_ONE_RUN = (0, 1, 2)  # a sweep goes on after these; others are of a signal, which means the whole
+ROOTS = ("dataset.root", "root")  # folder of the scene, for commands that train and for commands that open a run
+EXIT_OF_ONE_RUN = (0, 1, 2)  # a sweep continues after these; other statuses come from signals and end the sweep
 
 
 def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None], doc: str) -> None:
@@ -113,7 +113,7 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
 
 
 def _problem(cls: type, composed: Any, main: Callable, own: list[str], sweep: bool) -> object | None:
-    """Runs main; in words what ended it before its time, None where nothing did."""
+    """Runs main; returns the message of the error that ended it, None without error."""
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
         main(_build(cls, composed, own), folder, own)
@@ -132,7 +132,7 @@ def _problem(cls: type, composed: Any, main: Callable, own: list[str], sweep: bo
 
 
 def _add_new_folder(setting: str, folder: str, arguments: list[str]) -> None:
-    """Makes a folder that no other run has, and gives it to Hydra, unless the command line names one."""
+    """Creates a new folder and passes it to Hydra, unless the command line names one."""
     if any(a.lstrip("+").startswith(f"{setting}=") for a in arguments):
         return
     try:
@@ -147,7 +147,7 @@ def compose(config_name: str, cls: type, overrides: list[str]) -> Any:
 
 
 def _composed(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, str]:
-    """The same, and the folder that Hydra would take. Raises UserError."""
+    """The settings as compose() returns them, and the folder that Hydra would use. Raises UserError."""
     _check_overrides(cls, overrides)
     _register(config_name, cls)
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
@@ -167,7 +167,7 @@ def _of_hydra(error: HydraException) -> str:
 
 
 def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> None:
-    """Raises UserError where no run of a sweep can be made of its overrides, or a name in them is wrong."""
+    """Raises UserError if a name in the overrides of a sweep is wrong, or none of its runs can be composed."""
     _check_overrides(cls, overrides, sweep=True)
     try:
         runs = runs_of_sweep(overrides)
@@ -185,14 +185,14 @@ def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> None:
 
 
 def as_hydra_reads(cls: type, arguments: list[str]) -> list[str]:
-    """What was typed, in Hydra's grammar: none as --help writes it, paths of any letters."""
+    """The typed arguments in Hydra's grammar: `none` becomes null, and paths are quoted."""
     paths = {*HYDRA_PATHS, *(name for field in settings.FIELDS for name in path_names(cls, field))}
     sweep = is_sweep(arguments)
     return [with_quoted_path(none_as_null(cls, own_root(cls, argument)), paths, sweep) for argument in arguments]
 
 
 def own_root(cls: type, argument: str) -> str:
-    """dataset.root=FOLDER and root=FOLDER by the name that the command has: every command takes both."""
+    """Maps dataset.root=FOLDER and root=FOLDER to the name that the command has: every command accepts both."""
     name, equals, value = argument.partition("=")
     known = setting_names(cls, "")
     if name in ROOTS and name not in known:

@@ -1,6 +1,6 @@
-"""The door of all commands: `nerf NAME`, `python -m nerf NAME` and, in a checkout, `python scripts/NAME.py`.
+"""The entry point of all commands: `nerf NAME`, `python -m nerf NAME` and, in a checkout, `python scripts/NAME.py`.
 
-It imports the standard library alone, so that a signal gets its line while the imports take their seconds.
+It imports only the standard library, so that signals are handled while heavy modules are imported.
 """
 
 import difflib
@@ -9,8 +9,8 @@ import sys
 
 from nerf.cli import signals
 
-# Each is nerf/cli/NAME.py, imported only when it is asked for. Its command() reads sys.argv and returns the exit
-# status, or None for 0.
+# Each is nerf/cli/NAME.py and imported only when it is used. Its command() reads sys.argv and returns the exit status,
+# or None for 0.
 COMMANDS = {
     "train": "trains a radiance field and scores it",
     "render": "renders a trained run along a path of cameras",

@@ -1,4 +1,4 @@
-"""The settings that name a trained run: what render.py and evaluate.py share."""
+"""The settings that choose a trained run, for the commands that open one."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ class PicturesConfig(RunConfig):
 
 
 def open_run(config: RunConfig) -> LoadedRun:
-    """Loads the run that the config names. Raises UserError where there is none or it is damaged."""
+    """Loads the run of the config. Raises UserError if there is none or it is damaged."""
     loaded = load(config.run, config.backend, config.device, getattr(config, "rays_per_pixel", None))
     root = getattr(config, "root", None)
     if root is not None:

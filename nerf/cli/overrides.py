@@ -1,7 +1,7 @@
-"""Words of a command line, name=value, as Hydra's grammar wants them.
+"""Arguments of a command line, name=value, converted to Hydra's override grammar.
 
-Hydra reads a value in a small language of its own, where brackets, commas, quotes and = have a meaning and letters
-beyond ASCII have none. A path is not in that language: it is put into quotes before Hydra sees it.
+In that grammar, brackets, commas, quotes and = have a meaning, and letters beyond ASCII are not allowed. So paths are
+quoted before Hydra parses them.
 """
 
 import itertools
@@ -17,15 +17,15 @@ SWEEP_FLAGS = ("--multirun", "-m")
 
 
 def is_sweep(arguments: list[str]) -> bool:
-    """Whether a command line asks for one run for each of the values that it lists."""
+    """Whether a command line asks for a sweep: one run for each combination of the listed values."""
     return any(argument in SWEEP_FLAGS for argument in arguments)
 
 
 def with_quoted_path(argument: str, paths: Container[str], sweep: bool) -> str:
-    """The argument in Hydra's grammar, where it sets one of the paths; any other is given back as it is.
+    """The argument with a quoted value if it sets one of the paths; other arguments are returned unchanged.
 
-    What Hydra reads as the path that is meant, in quotes of its own too, is left alone. In a sweep, commas separate
-    paths, unless there is a file or folder of that whole name.
+    A value that Hydra already parses as the intended path is not changed. In a sweep, commas separate paths, unless
+    there is a file or folder of the whole name.
     """
     name, equals, value = argument.partition("=")
     if not value or name.lstrip("+~") not in paths or value in ("null", "none"):
@@ -55,7 +55,7 @@ def lists_values(argument: str) -> bool:
 
 
 def listed_values(argument: str) -> list[str]:
-    """The values that a sweep over the argument tries; its one value where it lists none by name."""
+    """The values that a sweep over the argument tries; a single value if it lists none."""
     parsed = _parsed(argument)
     read = None if parsed is None else parsed.value()
     if not isinstance(read, ChoiceSweep):
@@ -64,7 +64,7 @@ def listed_values(argument: str) -> list[str]:
 
 
 def runs_of_sweep(arguments: list[str]) -> list[list[str]]:
-    """The overrides of each run; none where only Hydra's sweeper knows them. Raises HydraException."""
+    """The overrides of each run of a sweep; empty if only Hydra's sweeper can expand them. Raises HydraException."""
     parsed = OverridesParser.create().parse_overrides(arguments)
     choices = []
     for override in parsed:

@@ -1,7 +1,7 @@
-"""Ctrl-C and a scheduler's signals outside of training: one line, and 128 + the signal's number as exit status.
+"""Ctrl-C and a scheduler's signals outside of training: one line of output and exit status 128 + the signal's number.
 
-Training itself turns them into a stop after the step (nerf/runs/interrupts.py). It needs the standard library
-alone, to be there before anything heavy is imported.
+During training they stop the run after the current step (nerf/runs/interrupts.py). This module needs only the standard
+library, so that it works before anything heavy is imported.
 """
 
 import os
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-# What ends a run that is to go on later: Ctrl-C, docker stop and Slurm, a closed terminal, Slurm's --signal=USR1, and
-# a limit on processor time.
+# Signals that stop a run which is resumed later: Ctrl-C, docker stop and Slurm, a closed terminal, Slurm's
+# --signal=USR1, and a limit on processor time.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 
 
 class Stopped(KeyboardInterrupt):
-    """One of these signals, where a KeyboardInterrupt would come for Ctrl-C."""
+    """Raised for one of these signals, as KeyboardInterrupt is for Ctrl-C."""
 
     def __init__(self, number: int, consequence: str = "") -> None:
         super().__init__(f"{words(number)}; {consequence}" if consequence else words(number))
@@ -25,20 +25,20 @@ class Stopped(KeyboardInterrupt):
 
 
 def words(number: int) -> str:
-    """What the line says."""
+    """The line of output."""
     return "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
 
 
 def ended_at_once() -> AbstractContextManager[None]:
-    """Within it a signal ends the process with its line: while modules are imported there is nothing to save.
+    """A context in which a signal ends the process at once with its line, for the time of imports.
 
-    No exception is raised, which modules that are half imported would turn into other errors.
+    It raises no exception, because half-imported modules would turn it into other errors.
     """
     return _handled_by(_end)
 
 
 def raised() -> AbstractContextManager[None]:
-    """Within it a signal raises Stopped, where Python raises KeyboardInterrupt for Ctrl-C."""
+    """A context in which a signal raises Stopped."""
     return _handled_by(_raise)
 
 
@@ -53,7 +53,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 def _listen(handler: Callable[[int, FrameType | None], None]) -> dict[int, object]:
-    """The handlers before; signals that the process was started to ignore (nohup) stay ignored."""
+    """Installs the handler, except for signals that were ignored at the start (nohup); returns the previous ones."""
     before = {number: signal.getsignal(number) for number in STOPPING}
     before = {number: previous for number, previous in before.items() if previous is not signal.SIG_IGN}
     for number in before:

@@ -1,1 +1,1 @@
-"""What is wrong with a machine or a capture: `python -m nerf doctor`, and `dry_run=true` of a training."""
+"""Diagnostics: of the machine (`python -m nerf doctor`) and of a scene before training (`dry_run=true`)."""

@@ -1,4 +1,4 @@
-"""The ways in which pose matrices are written, of which ours is one, and how to read each."""
+"""Conventions of pose matrices, and their conversion to ours."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Convention:
-    """A way to read a pose matrix. convert gives what our cameras expect, [I,3,4], from poses that follow it."""
+    """A convention of pose matrices. convert: poses [I,3,4] in this convention to poses in ours."""
 
     name: str
     remedy: str

@@ -1,4 +1,4 @@
-"""What this machine offers, what `auto` chooses from it and why, and whether every operation is right."""
+"""The doctor: versions and hardware, what `auto` chooses and why, and a check of every operation."""
 
 import importlib
 import importlib.util
@@ -39,11 +39,11 @@ class Finding:
 
     topic: str
     text: str
-    problem: str | None = None  # a sentence where this is broken
+    problem: str | None = None  # a sentence if this is broken
 
 
 def main() -> int:
-    """Prints the report as it comes; returns the exit status: 1 where something is broken, with a sentence each."""
+    """Prints the report line by line; returns the exit status, 1 if something is broken. Problems go to stderr."""
     problems = []
     for finding in examine():
         print(f"{finding.topic:<36} {finding.text}", flush=True)
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def examine() -> Iterator[Finding]:
-    """Everything that the report says, in its order."""
+    """The findings in the order of the report."""
     yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
     yield Finding("torch", f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}")
     yield from _gpus()
@@ -100,7 +100,7 @@ def _tools() -> Iterator[Finding]:
     }
     for name, command in tools.items():
         lines = _lines(*command, "--version")
-        told = [line for line in lines or () if "release" in line] or lines  # nvcc says its own name first
+        told = [line for line in lines or () if "release" in line] or lines  # nvcc prints its version in a later line
         absent = "absent; only building the library needs it"
         if name == "nvcc" and os.environ.get("NERF_CUDA") == "0":
             absent = "not looked for: NERF_CUDA=0 switches CUDA off"
@@ -149,7 +149,7 @@ def _operations() -> Iterator[Finding]:
 
 
 def _lines(*command: str) -> list[str] | None:
-    """What a tool prints; None where it is absent or fails."""
+    """The output of a tool; None if it is absent or fails."""
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):

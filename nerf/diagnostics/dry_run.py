@@ -1,7 +1,7 @@
-"""A look at a scene before any training: does it fit together, and what will the run take?
+"""The dry run: checks a scene before training and estimates memory and time of the run.
 
-Every check says what it found in words, gives a verdict and, unless that is green, a remedy. The checks themselves are
-in dry_run_checks.py, those of poses in pose_checks.py.
+Each check has a verdict, a finding in words and, unless it is green, a remedy. The checks are in dry_run_checks.py,
+those of poses in pose_checks.py.
 """
 
 from collections.abc import Callable
@@ -26,23 +26,23 @@ from nerf.scene.description import SceneDescription
 from nerf.training.initial_state import find_silhouettes, finest_voxels
 from nerf.training.memory import MemoryPlan, plan_memory
 
-MOST_IMAGES = 120  # are looked at one by one
+MOST_IMAGES = 120  # images that are checked individually
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What the page shows."""
+    """The results of a dry run, for its page."""
 
     checks: list[Check]
-    conventions: list[ConventionScore]  # the poses as given first, then chance, then other ways to read them
-    image_scores: dict[int, float]  # of the images that were looked at
-    box: SceneBox | None  # None: there is none, and a check says why
-    points: Tensor  # [P,3] world: those that came with the poses, else where patches agree
+    conventions: list[ConventionScore]  # the poses as given, then chance, then other conventions
+    image_scores: dict[int, float]  # agreement of the checked images with their neighbours
+    box: SceneBox | None  # None: no box was found, and a check says why
+    points: Tensor  # [P,3] world: sparse points of the capture, else points where patches agree
     point_colors: Tensor  # [P,3] in [0,1]
     memory: MemoryPlan | None
-    device: str  # by its name
-    seconds: float | None  # of training; None: nothing can be trained
-    seconds_from: str  # how that is known
+    device: str  # its name
+    seconds: float | None  # estimated training time; None: training is not possible
+    seconds_from: str  # the basis of the estimate
 
 
 def inspect(
@@ -53,9 +53,9 @@ def inspect(
     points: Tensor | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> DryRun:
-    """Looks at the images of a resolved config. described: where their scene is.
+    """Checks the training images. config: resolved. described: the description of their scene.
 
-    points [P,3] float world: sparse points that the poses came with, if any. log: is told what is being done.
+    points [P,3] float, world: sparse points of the capture, if any. log: called with the name of each stage.
     """
     log("comparing images with their neighbours")
     sweep = PlaneSweep(images)
@@ -77,7 +77,7 @@ def inspect(
         box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
         box = box.to("cpu")
     except UserError as error:
-        remedy = "mend the poses first, if they are red, else set dataset.aabb"
+        remedy = "correct the poses first, if they are red, else set dataset.aabb"
         found.append(Check("box", "red", str(error).rstrip("."), remedy))
     if box is not None:
         evidence = shown if sparse or trusted else shown[:0]
@@ -101,7 +101,7 @@ def _time(
     described: SceneDescription,
     log: Callable[[str], None],
 ) -> tuple[float | None, str]:
-    """Seconds of training, and how that is known."""
+    """Estimated seconds of training, and the basis of the estimate."""
     limit = config.train.max_seconds
     if config.train.steps is None:
         return limit, "the schedule stretches to fit train.max_seconds"
@@ -113,11 +113,11 @@ def _time(
     if limit is not None and limit < step * config.train.steps:
         return limit, f"train.max_seconds ends the run before its {config.train.steps} steps are done"
     return step * config.train.steps, (
-        f"{config.train.steps} steps as long as the first ones, {1e3 * step:.1f} ms each: grids grow later, and what "
-        "is empty is left out"
+        f"{config.train.steps} steps as long as the first ones, {1e3 * step:.1f} ms each; later the grids double, and "
+        "empty cells are pruned"
     )
 
 
 def _spread(count: int, most: int) -> list[int]:
-    """At most that many of count numbers, evenly spread."""
+    """At most `most` of the numbers below count, evenly spaced."""
     return torch.linspace(0, count - 1, min(count, most)).round().long().tolist()

@@ -1,4 +1,4 @@
-"""The checks of a dry run: each one's thresholds, words and remedy."""
+"""The checks of a dry run, with their thresholds, messages and remedies."""
 
 import math
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
 from nerf.training.memory import MemoryPlan
 
-SAME = 0.6  # largest mean difference of the copies of one picture at working size, in steps of 8 bits
-ELSEWHERE = 0.05  # of the cameras' distance from their middle: copies of one picture cannot be that far apart
-THUMBNAIL = 16  # pixels at which copies are looked for
-INSIDE, HARDLY_INSIDE = 0.9, 0.1  # shares of the points
-ROOMY = 50  # volumes of what the points fill
-CLIPPED, MUCH_CLIPPED = 0.01, 0.1  # shares of the surface that near or far may cut off; matches by chance reach a few
-MARGIN = 0.05  # of the box's edges, added to what the points fill
-TIGHT, TOO_MUCH = 0.7, 0.95  # shares of the free memory
+SAME = 0.6  # largest mean difference between copies of one image at working size, in 8-bit levels
+ELSEWHERE = 0.05  # camera distance, relative to their mean distance from the centre, from which copies are an error
+THUMBNAIL = 16  # side in pixels at which copies are searched
+INSIDE, HARDLY_INSIDE = 0.9, 0.1  # fractions of the points
+ROOMY = 50  # volume of a box that is too large, relative to the volume of the points
+CLIPPED, MUCH_CLIPPED = 0.01, 0.1  # fractions of the surface that near or far may clip; a few points are mismatches
+MARGIN = 0.05  # of the points' extent, added on each side
+TIGHT, TOO_MUCH = 0.7, 0.95  # fractions of the free memory
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Check:
 
 
 def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
-    """Frames that show the same picture, stored twice or saved again."""
+    """Checks for duplicate images."""
     small = torch.stack([functional.adaptive_avg_pool2d(picture, THUMBNAIL).flatten() for picture in sweep.pictures])
     near = (torch.cdist(small, small, p=1) / small.shape[1] < SAME / 255).triu(1).nonzero().tolist()
     pictures = sweep.pictures
@@ -59,7 +59,7 @@ def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
 
 
 def check_blank(sweep: PlaneSweep, names: Sequence[str]) -> Check:
-    """Images that show nothing."""
+    """Checks for images of a single colour."""
     flat = [index for index, picture in enumerate(sweep.pictures) if _is_flat(picture)]
     if not flat:
         return Check("pictures", "green", "every image shows something")
@@ -69,9 +69,9 @@ def check_blank(sweep: PlaneSweep, names: Sequence[str]) -> Check:
 
 
 def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
-    """Whether the box holds what the images show. points [P,3]: of the surface, none if there are none to trust.
+    """Checks that the box contains the scene. points [P,3]: reliable points of the surface, may be empty.
 
-    Of an unbounded scene, the inner box; forward-facing scenes have none.
+    For an unbounded scene the inner box is checked; forward-facing scenes have no box.
     """
     extent = world_box(box)
     if extent is None:
@@ -105,7 +105,7 @@ def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
 
 
 def check_near_far(config: SamplerConfig, box: SceneBox, cameras: Cameras, distances: Tensor | None) -> Check:
-    """Whether near and far let every ray see the surface. distances [P]: from a camera to a point that it sees."""
+    """Checks that near and far do not clip the surface. distances [P]: from cameras to points they see."""
     extent, near = world_box(box), max(config.near, box.space.near)
     far = math.inf if config.far is None else config.far
     begin, end = seen_range(config, box, cameras)
@@ -141,22 +141,22 @@ def check_near_far(config: SamplerConfig, box: SceneBox, cameras: Cameras, dista
 
 
 def check_memory(plan: MemoryPlan, free: int, device: str) -> Check:
-    """Whether the run fits its device, of which so many bytes are free."""
-    share = plan.total / free
+    """Checks that the run fits into the free bytes of its device."""
+    used = plan.total / free
     found = f"{plan.total / 2**30:.2f} GiB of {free / 2**30:.2f} GiB that are free on {device}"
-    if share < TIGHT:
+    if used < TIGHT:
         return Check("memory", "green", found)
     remedy = (
         "lower field.num_voxels (done by itself on a GPU where it is not given) or train.rays_per_step, raise "
         "dataset.downscale, or set train.images=host on a GPU"
     )
-    return Check("memory", "red" if share > TOO_MUCH else "yellow", found, remedy)
+    return Check("memory", "red" if used > TOO_MUCH else "yellow", found, remedy)
 
 
 def seen_range(config: SamplerConfig, box: SceneBox, cameras: Cameras) -> tuple[float, float]:
-    """Nearest and farthest distance from a camera at which samples lie: of the settings and of the scene's space.
+    """Smallest and largest distance from a camera to a sample, by the settings and by the scene's space.
 
-    far is infinite where an unbounded or forward-facing scene ends nowhere.
+    The largest is infinite for unbounded and forward-facing scenes unless sampler.far is set.
     """
     near, far = max(config.near, box.space.near), math.inf if config.far is None else config.far
     extent = world_box(box)
@@ -171,18 +171,18 @@ def seen_range(config: SamplerConfig, box: SceneBox, cameras: Cameras) -> tuple[
 
 
 def seen_distances(cameras: Cameras, points: Tensor) -> Tensor:
-    """Distances [S] from each camera to the points [P,3] that fall into its image, hidden or not."""
-    seen = []
+    """Distances [S] from each camera to the points [P,3] in its image, occluded or not."""
+    distances = []
     for index in range(len(cameras)):
         pixels, z = cameras.project(index, points)
         size = pixels.new_tensor(cameras.size(index))
         visible = ((pixels >= 0) & (pixels <= size)).all(-1) & (z > 0)
-        seen.append((points[visible] - cameras.centers[index]).norm(dim=-1))
-    return torch.cat(seen)
+        distances.append((points[visible] - cameras.centers[index]).norm(dim=-1))
+    return torch.cat(distances)
 
 
 def world_box(box: SceneBox) -> Tensor | None:
-    """The part of the world [2,3] with the finest cells: a box, or an inner box; None for forward-facing scenes."""
+    """The scene box [2,3] in the world, of an unbounded scene the inner box; None for forward-facing scenes."""
     if isinstance(box.space, NdcSpace):
         return None
     if isinstance(box.space, ContractedSpace):
@@ -191,7 +191,7 @@ def world_box(box: SceneBox) -> Tensor | None:
 
 
 def _check_frustum(space: NdcSpace, points: Tensor) -> Check:
-    """Whether the near plane of a forward-facing scene lies before what the images show."""
+    """Checks that the near plane of a forward-facing scene lies before the surface."""
     described = f"forward-facing: all that lies behind a plane {space.near_plane:.3g} before the cameras' middle"
     if len(points) < FEWEST_POINTS:
         return Check("box", "yellow", f"{described}; nothing is known of the surface", "look at the cameras below")
@@ -210,7 +210,7 @@ def _inside(extent: Tensor, points: Tensor) -> Tensor:
 
 
 def _sees(cameras: Cameras, index: int, extent: Tensor) -> bool:
-    """Whether any point of a lattice in a box [2,3] falls into an image."""
+    """Whether any point of a lattice in a box [2,3] projects into an image."""
     steps = torch.linspace(0, 1, 9)
     lattice = torch.cartesian_prod(steps, steps, steps) * (extent[1] - extent[0]) + extent[0]
     return len(seen_distances(cameras[index], lattice)) > 0
@@ -221,7 +221,7 @@ def _is_flat(picture: Tensor) -> bool:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Up to eight names, and how many more."""
+    """Up to eight names, and the number of the remaining ones."""
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 

@@ -1,4 +1,4 @@
-"""dry_run=true: looks at the scene of a run and writes what it found as one HTML page, which needs nothing else."""
+"""dry_run=true: checks the scene of a run and writes the results as one self-contained HTML page."""
 
 import base64
 import html
@@ -32,7 +32,7 @@ FRUSTUM_SIZE = 0.08  # of the cameras' spread
 RED_STATUS = 1
 
 
-def look_before(config: Config, folder: Path) -> int:
+def write_dry_run(config: Config, folder: Path) -> int:
     """Writes folder/dry_run.html, prints the verdicts, and returns the exit status: not 0 if one is red."""
     points = sparse_points(config.dataset)
     images, backend = load_split(config.dataset, "train"), select(config.backend, config.device)
@@ -86,7 +86,7 @@ def page(config: Config, images: PosedImages, found: DryRun) -> str:
 
 
 def _plan(config: Config, found: DryRun) -> list[tuple[str, str]]:
-    """What the run will take, in rows."""
+    """Memory, exposure and time of the run, in rows."""
     rows = []
     if found.memory is not None:
         rows = [(name, f"{size / 2**30:.3f} GiB") for name, size in asdict(found.memory).items()]
@@ -127,7 +127,7 @@ def _data_uri(images: PosedImages, index: int) -> str:
 
 
 def _scene(cameras: Cameras, images: PosedImages, found: DryRun) -> dict:
-    """What the view of the scene draws: world coordinates, to four digits."""
+    """The data of the 3D view: world coordinates, to four digits."""
     chosen = _spread(len(found.points), MOST_POINTS)
     colors = (255 * found.point_colors[chosen]).round().int().tolist()
     shown, extent = _spread(len(cameras), MOST_FRUSTA), None if found.box is None else world_box(found.box)

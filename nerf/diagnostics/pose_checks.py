@@ -1,9 +1,9 @@
-"""Do the poses belong to the images? The verdicts of a dry run, from two kinds of evidence that fail apart.
+"""Checks of the poses in a dry run: do they belong to the images? Two independent kinds of evidence are used.
 
-The plane sweep looks for a surface that several views show alike. Wrong poses find none beyond chance; neither do
-right ones find much where a surface shines, repeats itself or is thin. Likeness looks for no surface: of any scene,
-views from near places look more alike than others, unless the poses belong to other images. A check is red only where
-both speak against the poses, or where another convention is far better than the one given.
+Plane sweep: searches for a surface on which neighbouring views agree. With wrong poses the agreement is that of chance;
+with correct poses it can be low, too, for shiny, repetitive or thin surfaces. Likeness: in any scene, views from nearby
+places look more alike than others, unless the poses belong to other images. A check is red only if both kinds speak
+against the poses, or if another convention agrees far better than the given one.
 """
 
 from collections.abc import Sequence
@@ -18,30 +18,30 @@ from nerf.datasets.plane_sweep import Agreement, PlaneSweep, neighbors, shuffled
 from nerf.diagnostics.conventions import CONVENTIONS, GIVEN, Convention
 from nerf.diagnostics.dry_run_checks import Check, listed
 
-COMPARED_IMAGES = 20  # for which every other convention is tried; those that come close, for all of the agreement
-# The fraction of the way from chance to perfect agreement. Right poses reach 0.5 and more on renders with gloss and
-# thin parts, 0.75 and more on photos, 0.07 to 0.4 on shiny relief; images in another order 0 +- 0.02; a mistake that
-# leaves some motion as it is, up to 0.4: hence the comparison with every convention.
+COMPARED_IMAGES = 20  # images for which every other convention is tried; close candidates are tried on all images
+# Threshold on the lift, from 0 (chance) to 1 (perfect agreement). Correct poses reach 0.5 and more on renders with
+# gloss and thin parts, 0.75 and more on photos, 0.07 to 0.4 on shiny relief. Images in another order reach 0 +- 0.02.
+# Mistakes that keep part of the motion reach up to 0.4, therefore every convention is compared as well.
 AGREES = 0.35
-SHINY = 0.1  # where less than this is certain, with the error that the images leave, not even a shiny scene is right
-# By how much one reading of the poses beats another: of the score, and in standard errors over the images.
+SHINY = 0.1  # if the lift is certainly below this, the poses are wrong even for a shiny scene
+# By how much one convention must beat another: in score, and in standard errors over the images.
 BETTER, BETTER_ERRORS = 0.06, 3.0
-RELATED, RELATED_ERRORS = 0.02, 3.0  # the same against chance, from where on poses and images belong together
-FEW_PATCHES = 40  # tell nothing
-# Neighbours look more alike than others by so many standard deviations of images in random order. Right poses reach 7
-# (fern, 17 photos) to 30, images in another order 2 at most.
+RELATED, RELATED_ERRORS = 0.02, 3.0  # the same against chance, for poses and images to belong together
+FEW_PATCHES = 40  # with fewer patches there is no verdict
+# Neighbours must look more alike than other images by this many standard deviations over random orders. Correct poses
+# reach 7 (fern, 17 photos) to 30, images in another order 2 at most.
 ALIKE_DEVIATIONS = 4.0
-ORDERS = 20  # random ones that likeness is compared with
-LIKENESS_IMAGES = 120  # that are compared with all others
-THUMBNAIL = 8  # pixels along each side of a picture as likeness sees it: light and shade, no detail
-ODD = 0.1  # an image that comes no further from chance towards the others does not belong to them
-MANY_ODD = 0.1  # fraction of the images from where on they are no exceptions
-ALONE = 1.3  # times the usual distance to its neighbours: of an image that far off, they can tell nothing
+ORDERS = 20  # number of random orders for the likeness by chance
+LIKENESS_IMAGES = 120  # images that are compared with all others
+THUMBNAIL = 8  # side in pixels of the thumbnails for likeness: brightness, no detail
+ODD = 0.1  # lift of a single image, relative to that of all images, below which it does not fit
+MANY_ODD = 0.1  # fraction of such images from which they are no exceptions
+ALONE = 1.3  # an image this many times farther from its neighbours than usual is not judged
 
 
 @dataclass(frozen=True)
 class ConventionScore:
-    """How well the images agree under one way to read the poses."""
+    """The agreement of the images under one convention of the poses."""
 
     name: str
     score: float
@@ -50,26 +50,26 @@ class ConventionScore:
 
 @dataclass(frozen=True)
 class Likeness:
-    """Do neighbours look more alike than images that are none? 0.5: no more than any two; 1: always."""
+    """Probability that a neighbour of an image looks more like it than another image does; 0.5 without relation."""
 
-    by_image: dict[int, float]  # probability that a neighbour looks more like it than another image does
+    by_image: dict[int, float]
     mean: float
     by_chance: float  # mean over random orders of the images
-    deviation: float  # and its standard deviation
+    deviation: float  # standard deviation over random orders
 
     @property
     def certain(self) -> bool:
-        """Whether it is far above what any order of the images gives."""
+        """Whether the mean is far above that of random orders."""
         return self.mean - self.by_chance >= ALIKE_DEVIATIONS * self.deviation > 0
 
 
 def check_poses(
     sweep: PlaneSweep, agreement: Agreement, compared: int = COMPARED_IMAGES
 ) -> tuple[Check, list[ConventionScore], bool]:
-    """Whether the images agree under the given poses, and better than under every other convention.
+    """Checks that the images agree under the given poses, and better than under every other convention.
 
-    agreement: of the given poses. compared: images, of those in it, for which the conventions are tried. Returns the
-    check, the scores (given, chance, others), and whether the images agree so well that more can be read off them.
+    agreement: of the given poses. compared: number of its images for which other conventions are tried. Returns the
+    check, the scores (given, chance, others), and whether the agreement is good enough for further checks.
     """
     count = len(sweep.cameras)
     look = "look at the cameras below: do they stand where the photos were taken?"
@@ -84,7 +84,7 @@ def check_poses(
     chance = sweep.score(everyone, order=order)
     given, by_chance = _of_images(agreement, indices), _of_images(chance, indices)
     scores = [_score("as given", given), _score("chance: the same images in another order", by_chance)]
-    ahead, level = [], []  # conventions that the first images prefer to the given one, or cannot tell from it
+    ahead, level = [], []  # conventions that are better than the given one on these images, or equally good
     for convention in CONVENTIONS:
         other = sweep.score(indices, convention.convert(sweep.cameras.c2w))
         scores.append(_score(convention.name, other))
@@ -138,10 +138,10 @@ def check_poses(
 def check_odd_images(
     agreement: Agreement, scores: Sequence[ConventionScore], sweep: PlaneSweep, names: Sequence[str]
 ) -> Check:
-    """Single images whose poses are wrong, or that show something else.
+    """Checks for single images with a wrong pose or of something else.
 
-    For poses that check_poses trusts; scores: its. Many odd ones are red only if they also look no more like their
-    neighbours than like any image, while the others do.
+    Only for poses that passed check_poses. scores: its second result. Many such images are red only if they also look
+    no more like their neighbours than like other images, while the remaining images do.
     """
     given, chance = scores[0].score, scores[1].score
     limit = chance + ODD * (given - chance)
@@ -167,10 +167,10 @@ def check_odd_images(
 
 
 def likeness_of_neighbors(sweep: PlaneSweep, indices: Sequence[int] | None = None) -> Likeness:
-    """How much more alike neighbours look than other images, for some images or for up to LIKENESS_IMAGES of all.
+    """The likeness of neighbours, for the images `indices`, or for up to LIKENESS_IMAGES of all images.
 
-    The area under the ROC curve (Hanley and McNeil 1982) of the distance between small pictures as a sign of not
-    being neighbours, and what the same images in random orders give.
+    It is the area under the ROC curve (Hanley and McNeil 1982) of the distance between thumbnails as a classifier of
+    neighbours, and the same for random orders of the images.
     """
     small = torch.stack([functional.adaptive_avg_pool2d(p[:3], THUMBNAIL).flatten() for p in sweep.pictures])
     distance, count = torch.cdist(small, small), len(small)
@@ -203,7 +203,7 @@ def likeness_of_neighbors(sweep: PlaneSweep, indices: Sequence[int] | None = Non
 def _other_convention(
     sweep: PlaneSweep, agreement: Agreement, convention: Convention, indices: Sequence[int], order: Tensor
 ) -> Check | None:
-    """The verdict on poses that agree better when read in another convention; None where more images deny it."""
+    """The check for poses that agree better under another convention; None if more images do not confirm it."""
     poses = convention.convert(sweep.cameras.c2w)
     other, chance = sweep.score(indices, poses), sweep.score(indices, poses, order)
     gain, error = _paired_gain(other, agreement)
@@ -221,13 +221,13 @@ def _other_convention(
 
 
 def _is_level(sweep: PlaneSweep, agreement: Agreement, convention: Convention, indices: Sequence[int]) -> bool:
-    """Whether all images together cannot tell a convention from the given one."""
+    """Whether a convention is as good as the given one over all images."""
     gain, error = _paired_gain(sweep.score(indices, convention.convert(sweep.cameras.c2w)), agreement)
     return abs(gain) < BETTER_ERRORS * error
 
 
 def _reach(cameras: Cameras, index: int) -> float:
-    """Mean distance to the images that one is compared with; infinite where there are none."""
+    """Mean distance of a camera to its neighbours; infinite if it has none."""
     beside = neighbors(cameras, index)
     if len(beside) == 0:
         return float("inf")
@@ -246,7 +246,7 @@ def _score(name: str, agreement: Agreement) -> ConventionScore:
 
 
 def _paired_gain(a: Agreement, b: Agreement) -> tuple[float, float]:
-    """By how much a is ahead of b, image by image: mean and standard error."""
+    """Mean difference of the scores of a and b per image, and its standard error."""
     first, second = a.by_image(), b.by_image()
     gains = torch.stack([first[image] - second[image] for image in second])
     return gains.mean().item(), (gains.std() / len(gains) ** 0.5).item() if len(gains) > 1 else float("inf")

@@ -1,7 +1,7 @@
-"""One small check of every operation against the reference, forward and backward: what `python -m nerf doctor` runs.
+"""A small check of every operation against the reference, forward and backward, for `python -m nerf doctor`.
 
-It finds what is broken on this machine: a kernel that does not run, or whose numbers are wrong. How accurate the
-operations are is the tests' matter. The arguments are the example in the file of the operation, nerf/ops/x.py.
+It finds kernels that do not run or give wrong results on this machine. Accuracy is tested in tests/ops. The arguments
+are the example in the operation's file, nerf/ops/x.py.
 """
 
 import time
@@ -14,41 +14,42 @@ from torch import Tensor
 from nerf.ops import reference
 from nerf.ops.registry import BACKWARD, DERIVATIVES, EXAMPLES
 
-TOLERANCE = 1e-4  # of the largest number of an output: far above float32's roundings, far below a mistake
+TOLERANCE = 1e-4  # relative to the largest value of an output: far above float32 rounding, far below a mistake
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a check found."""
+    """The result of a check."""
 
     operation: str
     device: str
-    problem: str | None  # None: right, or not checked
+    problem: str | None  # None: correct, or not checked
     checked: bool
     seconds: float
 
 
 def registered() -> list[str]:
-    """The operations of torch.ops.nerf, sorted, those of the backward passes too."""
+    """The operations of torch.ops.nerf, sorted, including those of backward passes."""
     names = torch._C._dispatch_get_all_op_names()
     return sorted({name.removeprefix("nerf::").split(".")[0] for name in names if name.startswith("nerf::")})
 
 
 def is_checked(operation: str) -> bool:
-    """Whether it has an example; a backward operation is checked by the gradients of its forward one."""
+    """Whether the operation has an example; a backward operation is checked through its forward operation."""
     forward = operation.removesuffix(BACKWARD)
     return forward in EXAMPLES and (bool(_differentiable(forward)) or not operation.endswith(BACKWARD))
 
 
 def _differentiable(operation: str) -> tuple[str, ...]:
-    """Names of the arguments that have a derivative."""
+    """Names of the differentiable arguments."""
     return DERIVATIVES[operation].of if operation in DERIVATIVES else ()
 
 
 def check(operation: str, device: str, ops: ModuleType) -> Result:
-    """Runs ops.<operation>, or for a backward operation its forward one with gradients, on a device.
+    """Runs ops.<operation> on a device and compares it with the reference in float32 on the CPU.
 
-    ops: nerf.ops.native. The reference computes the same in float32 on the CPU. What it raises is its problem.
+    ops: nerf.ops.native. For a backward operation, gradients of its forward operation are compared. An exception of
+    the operation becomes the result's problem.
     """
     if not is_checked(operation):
         return Result(operation, device, None, False, 0.0)
@@ -64,7 +65,7 @@ def check(operation: str, device: str, ops: ModuleType) -> Result:
 
 
 def _outcome(name: str, backward: bool, ops: ModuleType, device: str) -> dict[str, Tensor]:
-    """By name, on the CPU: gradients (backward), or the outputs and the arguments written in place."""
+    """An operation's results by name, on the CPU: gradients (backward), or outputs and arguments written in place."""
     schema = getattr(torch.ops.nerf, name).default._schema
     values = [x.to(device) if isinstance(x, Tensor) else x for x in EXAMPLES[name]()]
     arguments = dict(zip((argument.name for argument in schema.arguments), values, strict=True))
@@ -83,15 +84,15 @@ def _outcome(name: str, backward: bool, ops: ModuleType, device: str) -> dict[st
 
 
 def _difference(name: str, device: str, found: dict[str, Tensor], expected: dict[str, Tensor]) -> str | None:
-    """The first output that is not the reference's, in a sentence."""
-    for key, wanted in expected.items():
-        got = found[key]
-        if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
-            kinds = [f"{x.dtype} {list(x.shape)}" for x in (got, wanted)]
+    """A sentence on the first output that differs from the reference; None if all agree."""
+    for key, target in expected.items():
+        value = found[key]
+        if (value.shape, value.dtype) != (target.shape, target.dtype):
+            kinds = [f"{x.dtype} {list(x.shape)}" for x in (value, target)]
             return f"{name} on {device}: {key} is {kinds[0]}, expected {kinds[1]}"
-        error = (got.double() - wanted.double()).abs().max().item()
-        largest = wanted.double().abs().max().item()
-        if not error <= (TOLERANCE * largest if wanted.is_floating_point() else 0):  # NaN too
-            found_error = f"differs from the reference by {error:.1e}, its numbers reach {largest:.1e}"
+        error = (value.double() - target.double()).abs().max().item()
+        largest = target.double().abs().max().item()
+        if not error <= (TOLERANCE * largest if target.is_floating_point() else 0):  # also for NaN
+            found_error = f"differs from the reference by {error:.1e}, whose largest value is {largest:.1e}"
             return f"{name} on {device}: {key} {found_error}"
     return None

@@ -1,4 +1,4 @@
-"""What a run will take, before it runs: the bytes that are free for it, and the time of a step."""
+"""Estimates for a dry run: free memory, and the time of a training step."""
 
 import re
 import time
@@ -18,7 +18,7 @@ WARM_STEPS, TIMED_STEPS = 2, 5
 
 
 def measure_step(config: Config, images: PosedImages, backend: Backend, described: SceneDescription) -> float:
-    """Seconds of a training step at the start of a resolved run, which is thrown away. Raises UserError as prepare."""
+    """Seconds of a step at the start of training, measured on a temporary state. Raises UserError like prepare."""
     state = prepare(config, images, backend, described)
     run_step = TrainStep(config, state)
     for step in range(WARM_STEPS + TIMED_STEPS):
@@ -38,7 +38,7 @@ def _wait(backend: Backend) -> None:
 
 
 def free_bytes(device: torch.device, images: PosedImages) -> int:
-    """Of the GPU; of the host, where the images are there already, with what they take."""
+    """Free bytes of the GPU; on a CPU, of the host including the memory of the images, which are loaded already."""
     if device.type == "cuda":
         return memory_plan.free_bytes(device)
     available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())

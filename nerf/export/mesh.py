@@ -1,10 +1,9 @@
-"""The surface of a trained scene as coloured triangles: for modelling, for measuring, for the web.
+"""Mesh extraction: the surface of a trained scene as coloured triangles, by fusion of rendered depth (TSDF).
 
-Density makes no sharp surface: where light ends may be a wall of one voxel or fog of five. What rays meet is sharper.
-So the training cameras look at the scene once more, the distances that they see are averaged into a truncated signed
-distance at the vertices of the grid (Curless & Levoy 1996, "A Volumetric Method for Building Complex Models from Range
-Images"), and its zero is the surface (nerf/export/surface_nets.py). What no camera saw has no surface; small parts that
-lie apart are left out.
+A level set of density is no sharp surface: light may end in one voxel or in fog of five. Rendered depth is sharper. So
+depth is rendered for the training cameras and fused into a truncated signed distance at the grid's vertices (Curless &
+Levoy 1996, "A Volumetric Method for Building Complex Models from Range Images"). Its zero level is the surface
+(nerf/export/surface_nets.py). Parts that no camera sees have no surface; small separate parts are removed.
 
 Legend: V vertices, F triangles, N points, X Y Z grid vertices.
 """
@@ -25,17 +24,17 @@ from nerf.rendering.render import render_rays, sample_weights, visible_samples
 from nerf.rendering.sampler import RaySampler
 from nerf.scene.occupancy import cells_to_vertices, with_neighbors
 
-BAND = 3.0  # cells on either side of the surface in which distances count
-FREE_WEIGHT = 0.3  # of a camera that sees far past a point, against one that sees a surface there
-MET = 0.5  # opacity of a pixel that meets the surface
-MAX_VIEWS, MAX_SIDE = 200, 1000  # of the cameras that look, and of their pictures
-STEP_BACK = 3.0  # cells in front of a vertex, from where its colour is looked at
+BAND = 3.0  # truncation distance on either side of the surface, in cells
+FREE_WEIGHT = 0.3  # weight of free-space observations, relative to observations near the surface
+MET = 0.5  # opacity from which a pixel hits the surface
+MAX_VIEWS, MAX_SIDE = 200, 1000  # number of depth images, and their longer side in pixels
+STEP_BACK = 3.0  # distance before a vertex at which the ray for its colour starts, in cells
 RAYS_AT_A_TIME = 1 << 17
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """Triangles in the world, counterclockwise seen from outside."""
+    """Triangles in world coordinates, counterclockwise seen from outside."""
 
     vertices: Tensor  # [V,3] world
     faces: Tensor  # [F,3] int64
@@ -45,9 +44,9 @@ class Mesh:
 def extract_mesh(field: Field, sampler: RaySampler, cameras: Cameras, smallest: float = 0.001) -> Mesh:
     """The surface of a field, in host memory.
 
-    cameras: those that it was trained with. smallest: parts with less than this share of all triangles are left out.
-    Of a scene with a backdrop, what is near enough to have a shape (Space.is_near). Raises UserError where the cameras
-    meet nothing.
+    cameras: the training cameras. smallest: connected parts with less than this fraction of all triangles are removed.
+    In unbounded and forward-facing scenes only the near part has a surface (Space.is_near). Raises UserError if no
+    camera sees a surface.
     """
     cameras = cameras[:: -(-len(cameras) // MAX_VIEWS)].within(MAX_SIDE).to(sampler.backend.device)
     coords, faces = surface_net(signed_distance(field, sampler, cameras))
@@ -56,8 +55,8 @@ def extract_mesh(field: Field, sampler: RaySampler, cameras: Cameras, smallest: 
     coords, faces = _compact(coords, large_parts(faces, len(coords), smallest))
     if len(faces) == 0:
         raise UserError(
-            "the scene has no surface: no training camera meets anything half opaque; train longer, or look at the "
-            "training views with evaluate.py split=train."
+            "the scene has no surface: no training camera sees anything that is half opaque; train longer, or check "
+            "the training views with evaluate.py split=train."
         )
     vertices = _to_world(field, coords)
     if _is_mirror(field, coords):
@@ -68,15 +67,15 @@ def extract_mesh(field: Field, sampler: RaySampler, cameras: Cameras, smallest: 
 
 @torch.no_grad()
 def signed_distance(field: Field, sampler: RaySampler, cameras: Cameras) -> Tensor:
-    """How far each vertex of the grid lies behind the surface that cameras meet, [X,Y,Z] in bands, -1 to 1.
+    """Truncated signed distance of each grid vertex behind the visible surface, [X,Y,Z] in units of BAND, -1 to 1.
 
-    NaN where no camera says so: far from occupied cells, and farther than a band behind what all cameras see.
+    NaN without observation: far from occupied cells, and more than BAND behind the surface for all cameras.
     """
     around = cells_to_vertices(with_neighbors(with_neighbors(sampler.occupancy.occupied)))
     coords = around.nonzero().float()
     points, band = _to_world(field, coords), BAND * _cell_sizes(field, coords)
     total, count = torch.zeros_like(band), torch.zeros_like(band)
-    for index in tqdm(range(len(cameras)), desc="looking", unit="view", leave=False):
+    for index in tqdm(range(len(cameras)), desc="depth fusion", unit="view", leave=False):
         (width, height), (at, z) = cameras.size(index), cameras.project(index, points)
         column, row = at.floor().long().unbind(-1)
         inside = (z > 0) & (column >= 0) & (column < width) & (row >= 0) & (row < height)
@@ -92,9 +91,10 @@ def signed_distance(field: Field, sampler: RaySampler, cameras: Cameras) -> Tens
 
 
 def met_distances(field: Field, sampler: RaySampler, cameras: Cameras, index: int) -> Tensor:
-    """How far away each pixel of a camera meets the scene, [H*W] in world units; infinite where it meets nothing.
+    """Depth of each pixel of a camera, [H*W] distance along the ray in world units; infinite for empty pixels.
 
-    Where half of its light has ended: the median. Light that passes a thin wall would pull the mean into mid-air.
+    It is the median of the weights along the ray: behind a thin wall that lets light through, the mean would lie in
+    empty space.
     """
     width, height = cameras.size(index)
     found = []
@@ -113,7 +113,7 @@ def met_distances(field: Field, sampler: RaySampler, cameras: Cameras, index: in
 
 
 def _compact(vertices: Tensor, faces: Tensor) -> tuple[Tensor, Tensor]:
-    """Without the vertices that no face has."""
+    """The mesh without unused vertices."""
     used, faces = faces.unique(return_inverse=True)
     return vertices[used], faces
 
@@ -123,19 +123,19 @@ def _to_world(field: Field, coords: Tensor) -> Tensor:
 
 
 def _cell_sizes(field: Field, coords: Tensor) -> Tensor:
-    """Length in the world of a cell's edge around points [N,3] in grid units, [N]: the mean along its diagonal."""
+    """World length of a cell's edge at points [N,3] in grid units, [N]: its diagonal divided by sqrt(3)."""
     return (_to_world(field, coords + 0.5) - _to_world(field, coords - 0.5)).norm(dim=-1) / 3**0.5
 
 
 def _is_mirror(field: Field, coords: Tensor) -> bool:
-    """Whether the way from the grid to the world turns left into right, as a frustum straightened does."""
+    """Whether the map from grid to world reverses orientation, as that of NDC does."""
     steps = torch.eye(3, device=coords.device) * 1e-2
     here, ahead = _to_world(field, coords[:1]), _to_world(field, coords[:1] + steps)
     return torch.linalg.det((ahead - here).double()).item() < 0
 
 
 def vertex_normals(vertices: Tensor, faces: Tensor) -> Tensor:
-    """Unit normals [V,3], outwards: the mean of the faces around, each by its area."""
+    """Outward unit normals [V,3]: area-weighted means over the adjacent faces."""
     a, b, c = vertices[faces].unbind(1)
     by_area = torch.linalg.cross(b - a, c - a).repeat_interleave(3, dim=0)
     return functional.normalize(torch.zeros_like(vertices).index_add_(0, faces.flatten(), by_area), dim=-1)
@@ -145,15 +145,15 @@ def vertex_normals(vertices: Tensor, faces: Tensor) -> Tensor:
 def vertex_colors(
     field: Field, sampler: RaySampler, cameras: Cameras, coords: Tensor, vertices: Tensor, faces: Tensor
 ) -> Tensor:
-    """What a ray sees that meets each vertex in the direction of the training camera that looks at it most squarely.
+    """Colours [V,3] in [0,1] of the vertices, rendered from the direction of the training camera that is most frontal.
 
-    Colour depends on the direction, and is right where a photo was taken from. coords in grid units, vertices in the
-    world, both [V,3]; returns [V,3] in [0,1].
+    Colour depends on the direction and is reliable in the directions of the photos. coords [V,3]: vertices in grid
+    units. vertices [V,3]: in the world.
     """
     normals = vertex_normals(vertices, faces)
     centers = cameras.centers.to(vertices)
     cell = _cell_sizes(field, coords)[:, None]
-    space = replace(field.box.space, near=0.0)  # rays begin just before the surface
+    space = replace(field.box.space, near=0.0)  # rays start just before the surface
     sampler = replace(
         sampler, grid_map=replace(sampler.grid_map, space=space), config=replace(sampler.config, near=0.0)
     )
@@ -166,6 +166,6 @@ def vertex_colors(
             directions = torch.where(square > squarest, towards, directions)
             squarest = torch.maximum(squarest, square)
         rays = Rays(vertices[part] - STEP_BACK * cell[part] * directions, directions)
-        seen = render_rays(field, sampler, rays, black)
-        colors.append((seen.rgb / seen.opacity.clamp(min=1e-3)[:, None]).clamp(0, 1))
+        rendering = render_rays(field, sampler, rays, black)
+        colors.append((rendering.rgb / rendering.opacity.clamp(min=1e-3)[:, None]).clamp(0, 1))
     return torch.cat(colors)

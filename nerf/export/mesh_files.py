@@ -1,4 +1,4 @@
-"""Meshes as files: PLY, which modelling programs read, and GLB, which browsers and phones show."""
+"""Mesh files: PLY for modelling programs, GLB (binary glTF) for browsers and phones."""
 
 import json
 import struct
@@ -20,7 +20,7 @@ FLOAT, UNSIGNED_INT, ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER = 5126, 5125, 34962, 349
 def write_ply(path: Path, mesh: Mesh) -> None:
     """Binary PLY: positions in world units as float32, colours as bytes.
 
-    Raises UserError where it cannot be written.
+    Raises UserError if it cannot be written.
     """
     vertex = np.empty(len(mesh.vertices), [("position", "<f4", 3), ("color", "u1", 3)])
     vertex["position"] = mesh.vertices.numpy()
@@ -42,13 +42,13 @@ def write_ply(path: Path, mesh: Mesh) -> None:
 
 
 def write_glb(path: Path, mesh: Mesh, up: Tensor) -> None:
-    """Binary glTF 2.0: upright, where up [3] is the world's, and shown in its own colours, without a light.
+    """Binary glTF 2.0, shown upright and unlit in the vertex colours. up [3]: the world's up direction, unit.
 
-    Vertices keep their world coordinates; the rotation that sets them upright is the node's. Raises UserError where it
-    cannot be written.
+    Vertices keep their world coordinates; the node's rotation makes them upright. Raises UserError if it cannot be
+    written.
     """
     positions = mesh.vertices.float().numpy()
-    # glTF's vertex colours are linear, those of photos are not (IEC 61966-2-1).
+    # glTF's vertex colours are linear; those of photos are sRGB (IEC 61966-2-1).
     colors = torch.where(mesh.colors <= 0.04045, mesh.colors / 12.92, ((mesh.colors + 0.055) / 1.055) ** 2.4)
     parts = [mesh.faces.numpy().astype("<u4"), positions.astype("<f4"), colors.numpy().astype("<f4")]
     starts = np.cumsum([0, *(part.nbytes for part in parts)]).tolist()
@@ -84,7 +84,7 @@ def write_glb(path: Path, mesh: Mesh, up: Tensor) -> None:
 
 
 def _upright(up: list[float]) -> list[float]:
-    """The shortest rotation that turns up, unit, onto glTF's y axis, as a quaternion x, y, z, w."""
+    """The smallest rotation that maps up (unit) to glTF's y axis, as a quaternion x, y, z, w."""
     x, y, z = up
     if y < -0.999999:
         return [1.0, 0.0, 0.0, 0.0]
@@ -92,7 +92,7 @@ def _upright(up: list[float]) -> list[float]:
     return [-z / length, 0.0, x / length, (1 + y) / length]
 
 
-# Each writes a mesh in world coordinates to a path, where up [3] is the world's; by the end of the file's name.
+# Writers by suffix: path, mesh in world coordinates, up [3] of the world.
 FORMATS: Mapping[str, Callable[[Path, Mesh, Tensor], None]] = {
     ".glb": write_glb,
     ".ply": lambda path, mesh, up: write_ply(path, mesh),

@@ -15,9 +15,9 @@ CELLS_AT_A_TIME = 1 << 20
 
 
 def surface_net(volume: Tensor) -> tuple[Tensor, Tensor]:
-    """The surface around the positive values of volume [X,Y,Z]: vertices [V,3] in grid units, faces [F,3].
+    """The surface around the positive values of volume [X,Y,Z]: vertices [V,3] in grid units, faces [F,3] int64.
 
-    Where a value is NaN the surface ends, as it does at the edge of the volume.
+    The surface ends at NaN values and at the edge of the volume.
     """
     device, cells = volume.device, [n - 1 for n in volume.shape]
     inside = volume > 0

@@ -1,4 +1,4 @@
-"""Images: scores of them, masks, false colour, and the files they are written to."""
+"""Images: scores, masks, false colour, and files."""
 
 from nerf.lazy import exports
 

@@ -1,7 +1,7 @@
-"""LPIPS: how different two images look to a network (Zhang et al. 2018), where its package and weights are there.
+"""LPIPS: perceptual distance of two images (Zhang et al. 2018), if its package and weights are installed.
 
-The package `lpips` is optional and takes torchvision's VGG16 weights, which torchvision would download when they are
-missing. An evaluation shall neither wait for a network nor fail without one, so they are looked for first.
+The package `lpips` is optional. It uses torchvision's VGG16 weights, which torchvision downloads if they are missing.
+An evaluation must not depend on a network connection, so the presence of the weights is checked first.
 """
 
 import importlib
@@ -54,5 +54,5 @@ class Lpips:
         check_float("target", target, IMAGE)
         check_float("image", image, target.shape)
         pair = torch.stack([image, target]).to(self._device, torch.float32).clamp(0, 1)
-        seen, expected = (2 * pair - 1).permute(0, 3, 1, 2)[:, None]
-        return self._network(seen, expected).item()
+        pred, rgb_gt = (2 * pair - 1).permute(0, 3, 1, 2)[:, None]
+        return self._network(pred, rgb_gt).item()

@@ -1,8 +1,8 @@
-"""Scores of a rendered view against the photograph and the depth it should reproduce.
+"""Scores of a rendered view against its ground truth: PSNR, SSIM, median depth error.
 
-Images are scored as they are shown: values are clamped to [0, 1] first and the data range is 1. Everything
-is computed in float64. On a GPU, float32 convolutions may run in TF32, whose ten-bit mantissa would show in
-the differences of squares from which SSIM takes its variances.
+Images are clamped to [0, 1] first, as for display; the data range is 1. Everything is computed in float64. On a GPU,
+float32 convolutions may run in TF32, whose ten-bit mantissa is too short for the differences of squares in SSIM's
+variances.
 """
 
 import math
@@ -21,9 +21,9 @@ SSIM_WINDOW = 11  # pixels
 SSIM_SIGMA = 1.5  # pixels
 SSIM_C1 = 0.01**2  # (k1 * data range)^2
 SSIM_C2 = 0.03**2  # (k2 * data range)^2
-SSIM_BAND = 1 << 20  # pixels at a time: some 0.5 GB in float64, however large the image
+SSIM_BAND = 1 << 20  # pixels at a time: about 0.5 GB in float64, however large the image
 
-# Below this opacity a pixel shows nothing, and dividing by it would only amplify rounding.
+# Below this opacity a pixel is empty; dividing by it would only amplify rounding errors.
 MIN_OPACITY = 1e-6
 
 
@@ -47,7 +47,7 @@ def mse_to_psnr(mse: float) -> float:
 def psnr(image: Tensor, target: Tensor, counts: Tensor | None = None) -> float:
     """PSNR in dB of image against target, both float [H,W,3].
 
-    counts: [H,W] bool, the pixels that enter the mean; None: all. NaN where none does.
+    counts: [H,W] bool, the pixels that enter the mean; None: all. NaN if there are none.
     Raises ValueError if the shapes differ or either is not a float image.
     """
     image, target = _as_shown(image, target)
@@ -56,7 +56,7 @@ def psnr(image: Tensor, target: Tensor, counts: Tensor | None = None) -> float:
 
 
 def ssim_window(height: int, width: int) -> int:
-    """Pixels of SSIM's window for images of a size: 11, or in smaller images the largest odd number that fits."""
+    """Side of SSIM's window for an image size, in pixels: 11, or the largest odd number that fits into the image."""
     fits = min(height, width, SSIM_WINDOW)
     return fits if fits % 2 else fits - 1
 
@@ -69,8 +69,8 @@ def ssim(image: Tensor, target: Tensor, counts: Tensor | None = None, window: in
     (2004), per colour channel, with their 11x11 Gaussian window (sigma 1.5), k1 = 0.01 and k2 = 0.03. As
     there, only windows that lie wholly inside the image count, so no padding enters the score.
 
-    counts: [H,W] bool, the pixels that count; None: all. Only windows without any other pixel enter the mean then; NaN
-    where there is no such window. window: its side in pixels, odd; scores of different windows cannot be compared.
+    counts: [H,W] bool, the valid pixels; None: all. Only windows of valid pixels enter the mean; NaN if there are none.
+    window: its side in pixels, odd; scores of different windows are not comparable.
     Raises ValueError if the shapes differ, if either is not a float image, or if the window does not fit.
     """
     check_float("target", target, IMAGE)
@@ -84,14 +84,14 @@ def ssim(image: Tensor, target: Tensor, counts: Tensor | None = None, window: in
         band = slice(first, min(first + at_a_time, windows) + window - 1)
         similarity = _similarity(*_as_shown(image[band], target[band]), window)
         if counts is not None:
-            spoilt = max_pool2d((~counts[band]).to(similarity)[None], window, stride=1)[0] > 0
-            similarity = similarity[:, ~spoilt]
+            invalid = max_pool2d((~counts[band]).to(similarity)[None], window, stride=1)[0] > 0
+            similarity = similarity[:, ~invalid]
         total, count = total + similarity.sum().item(), count + similarity.numel()
     return total / count if count else math.nan
 
 
 def _similarity(image: Tensor, target: Tensor, window: int) -> Tensor:
-    """Of each window of K pixels squared, [3,H-K+1,W-K+1], of float64 [H,W,3] in [0, 1]."""
+    """SSIM of each K x K window, [3,H-K+1,W-K+1], of float64 images [H,W,3] in [0, 1]."""
     x, y = image.permute(2, 0, 1), target.permute(2, 0, 1)
     mean_x, mean_y, mean_xx, mean_yy, mean_xy = _window_means(torch.stack([x, y, x * x, y * y, x * y]), window)
     variance_x = mean_xx - mean_x.square()
@@ -106,8 +106,8 @@ def median_depth_error(depth: Tensor, target: Tensor, opacity: Tensor) -> float:
     """Median over the pixels with target > 0 of |depth / opacity - target|, in world units.
 
     depth is the opacity-weighted distance that volume rendering accumulates, so depth / opacity is the
-    expected distance. A pixel that shows nothing has distance 0: a hole in a surface costs its full distance.
-    An even number of pixels yields the lower of the two middle errors, no pixel with target > 0 yields NaN.
+    expected distance. An empty pixel has distance 0, so a hole in a surface counts with its full distance. For an even
+    number of pixels it is the lower of the two middle errors; NaN if no pixel has target > 0.
 
     depth, target, opacity: float [H,W]; both distances are measured along the ray.
     Raises ValueError if one of them is not float [H,W] or the shapes differ.
@@ -122,7 +122,7 @@ def median_depth_error(depth: Tensor, target: Tensor, opacity: Tensor) -> float:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Mean of one score over views, next to the values themselves.
+    """The mean of a score over views, and the values per view.
 
     The PSNR of a test set is the mean of the PSNRs of its views, not the PSNR of their mean squared error.
     Raises ValueError if there are no values.
@@ -133,9 +133,9 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def check_float(name: str, value: Tensor, expected: Shape) -> None:
-    """Raise ValueError, with what was found and expected, unless value is a float tensor of that shape."""
+    """Raises ValueError, naming found and expected shape, unless value is a float tensor of the expected shape."""
     fits = len(value.shape) == len(expected) and all(
-        wanted is None or wanted == size for size, wanted in zip(value.shape, expected)
+        size is None or size == found for found, size in zip(value.shape, expected)
     )
     if not (fits and value.is_floating_point()):
         sizes = ", ".join("any" if size is None else str(size) for size in expected)
@@ -154,6 +154,6 @@ def _window_means(maps: Tensor, window: int) -> Tensor:
     offset = torch.arange(window, dtype=maps.dtype, device=maps.device) - window // 2
     weights = torch.exp(-0.5 * (offset / SSIM_SIGMA).square())
     channels = maps.shape[1]
-    kernel = (weights / weights.sum()).expand(channels, 1, window)  # the same for every channel
+    kernel = (weights / weights.sum()).expand(channels, 1, window)
     along_columns = conv2d(maps, kernel[:, :, :, None], groups=channels)
     return conv2d(along_columns, kernel[:, :, None, :], groups=channels)

@@ -1,4 +1,4 @@
-"""Pictures of what is no colour: depth, normals and error in false colour, contact sheets.
+"""Visualization: depth, normals and error in false colour, contact sheets.
 
 An image is a float tensor [H,W,3] with values in [0, 1], on any device.
 """
@@ -49,7 +49,7 @@ def color_depth(depth: Tensor, opacity: Tensor, near: float, far: float) -> Tens
 
 
 def color_normals(normals: Tensor, opacity: Tensor) -> Tensor:
-    """Normals as a picture, float [H,W,3]: (n + 1) / 2, so red is world x, green y and blue z; empty space is white.
+    """Normals as colours, float [H,W,3]: (n + 1) / 2, so red is world x, green y and blue z; empty space is white.
 
     normals: float [H,W,3], unit or zero; opacity: float [H,W]. Raises ValueError for other shapes or dtypes.
     """
@@ -104,9 +104,9 @@ def contact_sheet(
 
 
 def shrunk(image: Tensor, side: int) -> Tensor:
-    """An image, float [H,W,3], by a whole factor so small that neither side is longer than so many pixels.
+    """An image, float [H,W,3], reduced by an integer factor so that no side is longer than `side` pixels.
 
-    Pixels are means over what they cover; an image that is small enough stays as it is.
+    Pixels are area means. An image that is small enough is returned unchanged.
     """
     factor = -(-max(image.shape[:2]) // side)
     if factor == 1:
@@ -116,14 +116,14 @@ def shrunk(image: Tensor, side: int) -> Tensor:
 
 
 def framed(image: Tensor, width: int, height: int) -> Tensor:
-    """An image, float [H,W,3], in the middle of a white one [height,width,3] at least as large."""
+    """An image, float [H,W,3], centred on a white image [height,width,3] that is at least as large."""
     left, top = (width - image.shape[1]) // 2, (height - image.shape[0]) // 2
     margins = (0, 0, left, width - image.shape[1] - left, top, height - image.shape[0] - top)
     return torch.nn.functional.pad(image, margins, value=1.0)
 
 
 def _apply_ramp(values: Tensor) -> Tensor:
-    """RAMP at values [H,W], clamped to [0, 1], as [H,W,3]. NaN takes the yellow end, where it is seen."""
+    """RAMP at values [H,W], clamped to [0, 1], as [H,W,3]. NaN becomes yellow, so that it is visible."""
     table = values.new_tensor(RAMP)
     position = values.nan_to_num(nan=1.0).clamp(0, 1) * (len(RAMP) - 1)
     lower = position.long().clamp(max=len(RAMP) - 2)
@@ -139,7 +139,7 @@ def _join(images: Sequence[Tensor], dim: int) -> Tensor:
 
 
 def _draw_caption(text: str, width: int) -> Tensor:
-    """Black text on a white strip [16,width,3]; text that is too long is cut off."""
+    """Black text on a white strip [16,width,3]; long text is cut off."""
     strip = Image.new("RGB", (width, CAPTION_HEIGHT), "white")
     ImageDraw.Draw(strip).text((CAPTION_INSET, CAPTION_INSET), text, fill="black")
     return torch.from_numpy(np.array(strip)).float() / 255

@@ -1,8 +1,8 @@
-"""Pictures of results as files: PNG, NPY, and videos.
+"""Image files: PNG, NPY and videos.
 
-An image is a float tensor [H,W,3] with values in [0, 1], on any device; it is rounded to 8 bits only when it
-is written. Files appear whole or not at all: they are written under a temporary name and then renamed, so a
-reader never meets half a file and an interrupted run leaves the older one in place.
+An image is a float tensor [H,W,3] with values in [0, 1], on any device; it is rounded to 8 bits only when it is
+written. Files are written under a temporary name and then renamed: a reader never sees a partial file, and an
+interrupted write leaves the previous file.
 """
 
 import errno
@@ -40,7 +40,7 @@ def save_floats(path: str | Path, values: Tensor) -> None:
     Raises ValueError for another dtype and UserError where path cannot be written.
     """
     check_float("values", values, (None,) * values.dim())
-    content = io.BytesIO()  # given a file, NumPy would write it past Python and not say what went wrong
+    content = io.BytesIO()  # writing to a file directly, NumPy would hide the reason of an error
     np.save(content, values.detach().float().cpu().numpy())
     with replacing(Path(path)) as partial:
         partial.write_bytes(content.getbuffer())
@@ -49,9 +49,9 @@ def save_floats(path: str | Path, values: Tensor) -> None:
 def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> None:
     """Write frames, float [H,W,3] of one size, as H.264 video (MP4 for a path that ends in .mp4).
 
-    Frames are taken one by one, so a generator may render them on the way. Where H or W is odd, the last row
-    or column is repeated: yuv420p, the one pixel format that every player reads, stores colour at half the
-    resolution. Missing folders are created.
+    Frames are consumed one by one, so a generator may render them. If H or W is odd, the last row or column is
+    repeated, because yuv420p, the pixel format that every player supports, stores colour at half the resolution.
+    Missing folders are created.
 
     Raises RuntimeError if imageio-ffmpeg is missing, ValueError if there are no frames, one is not a float
     image, or sizes differ, and UserError where path cannot be written.
@@ -70,7 +70,7 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
     encoding = dict(codec="libx264", pixelformat="yuv420p", quality=VIDEO_QUALITY, macro_block_size=1)
     with replacing(Path(path)) as partial:
         count = 1
-        video = partial.absolute()  # ffmpeg takes what stands before a colon for a protocol
+        video = partial.absolute()  # in a relative path, ffmpeg takes text before a colon for a protocol
         # closing() because an imageio writer's own context leaves ffmpeg running after an exception.
         with closing(imageio.get_writer(video, format="FFMPEG", mode="I", fps=fps, **encoding)) as writer:
             writer.append_data(_pad_to_even(_to_bytes(first)))
@@ -81,7 +81,7 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
 
 
 def _check_video(path: Path, frames: int) -> None:
-    """Raises OSError unless the video holds so many frames: imageio does not hear when ffmpeg fails at its end."""
+    """Raises OSError unless the video has this many frames: imageio does not notice if ffmpeg fails at the end."""
     import imageio_ffmpeg
 
     try:

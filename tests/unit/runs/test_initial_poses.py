@@ -162,5 +162,5 @@ def test_a_dry_run_looks_at_these_poses(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(dry_run_page, "inspect", look)
     config = nerf.settings({"dataset.root": str(tmp_path), "poses.from_run": str(tmp_path / "other"), "device": "cpu"})
     with pytest.raises(KeyboardInterrupt):
-        dry_run_page.look_before(config, tmp_path)
+        dry_run_page.write_dry_run(config, tmp_path)
     assert torch.equal(seen[0].c2w, begin_with(tmp_path / "other").c2w)
