@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nerf.benchmarks.figures import STAGES, Figures
-from nerf.benchmarks.gpu_idle import idle_share
+from nerf.benchmarks.gpu_idle import idle_fraction
 from nerf.benchmarks.stage_clock import GraphClock, StageClock, timed_ops
 from nerf.cameras.rays import Rays
 from nerf.config.schema import Config
@@ -244,7 +244,7 @@ def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
         "operations_ms": _summary([sum(step[s] for s in OPERATIONS) for step in steps]) if whole else None,
         "step_ms": _summary(wholes),
         "peak_memory_bytes": peak,
-        "idle_share": idle_share(lambda: row.run(IDLE_STEPS), row.device) if on_gpu else None,
+        "idle_share": idle_fraction(lambda: row.run(IDLE_STEPS), row.device) if on_gpu else None,
     }
 
 

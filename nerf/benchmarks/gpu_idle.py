@@ -7,7 +7,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 
-def idle_share(work: Callable[[], object], device: torch.device) -> float | None:
+def idle_fraction(work: Callable[[], object], device: torch.device) -> float | None:
     """Fraction of the time between the start of the first and the end of the last kernel of `work` without a kernel.
 
     Copies and fills count as kernels. Measured with PyTorch's profiler, which adds a little time between kernels.

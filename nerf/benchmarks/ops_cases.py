@@ -1,6 +1,6 @@
 """The cases of scripts/benchmark.py: for each operation inputs at the sizes of the recipes, and their bytes.
 
-A floor counts every byte that has to cross memory once: inputs that are read, vertices that are touched, outputs.
+A roofline counts every byte that has to cross memory once: inputs that are read, vertices that are touched, outputs.
 What a kernel reads again is its own affair. Legend: R rays, M samples, N points, C channels, X Y Z grid vertices.
 """
 
@@ -17,7 +17,7 @@ from nerf.ops import reference
 
 FLOAT, LONG = 4, 8  # bytes
 RAYS_PER_PIXEL = 4  # the most that nerf.cameras.SUBPIXELS has
-TOUCHED = 0.05  # share of the vertices that a batch of lego meets
+TOUCHED = 0.05  # fraction of the vertices that a batch of lego touches
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,8 @@ def march(size: Size, device: torch.device) -> Problem:
     arguments, rays = rays_at_a_shell(size, size.pixels, device), size.pixels
     samples = len(reference.march_rays(**arguments)[1])
     cells = arguments["occupied"].numel()
-    floor = Roofline(9 * FLOAT * rays + cells + LONG * (rays + 1) + samples * (LONG + 2 * FLOAT))
-    return Problem(arguments | {"capacity": samples}, {"forward": floor}, always_same=True)
+    roofline = Roofline(9 * FLOAT * rays + cells + LONG * (rays + 1) + samples * (LONG + 2 * FLOAT))
+    return Problem(arguments | {"capacity": samples}, {"forward": roofline}, always_same=True)
 
 
 def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Roofline]:
@@ -209,22 +209,22 @@ def seen_march(size: Size, device: torch.device) -> tuple[dict, Tensor, Roofline
     for name in ("origins", "directions", "jitter", "near", "far"):
         arguments[name] = arguments[name][decided].contiguous()
     coords = reference.march_visible(**arguments)[4]
-    looked_at = FLOAT * touched_vertices(coords, (size.vertices,) * 3)  # at least
-    return arguments, coords, Roofline(9 * FLOAT * rays + arguments["occupied"].numel() + looked_at)
+    read = FLOAT * touched_vertices(coords, (size.vertices,) * 3)  # at least
+    return arguments, coords, Roofline(9 * FLOAT * rays + arguments["occupied"].numel() + read)
 
 
 def march_visible(size: Size, device: torch.device) -> Problem:
-    arguments, coords, looking = seen_march(size, device)
-    floor = Roofline(looking.num_bytes + LONG * (size.pixels + 1) + len(coords) * (LONG + 5 * FLOAT))
-    return Problem(arguments | {"capacity": len(coords)}, {"forward": floor}, always_same=True)
+    arguments, coords, march_roofline = seen_march(size, device)
+    roofline = Roofline(march_roofline.num_bytes + LONG * (size.pixels + 1) + len(coords) * (LONG + 5 * FLOAT))
+    return Problem(arguments | {"capacity": len(coords)}, {"forward": roofline}, always_same=True)
 
 
 def render_rays(size: Size, channels: int, device: torch.device) -> Problem:
-    arguments, coords, looking = seen_march(size, device)
+    arguments, coords, march_roofline = seen_march(size, device)
     values = random_numbers(device, *[size.vertices] * 3, channels, low=-1)
     read = FLOAT * channels * touched_vertices(coords, (size.vertices,) * 3)
-    floor = Roofline(looking.num_bytes + read + FLOAT * size.pixels * (channels + 2))
-    return Problem(arguments | {"values_grid": values}, {"forward": floor})
+    roofline = Roofline(march_roofline.num_bytes + read + FLOAT * size.pixels * (channels + 2))
+    return Problem(arguments | {"values_grid": values}, {"forward": roofline})
 
 
 def random_pixels(size: Size, device: torch.device) -> Tensor:
@@ -261,12 +261,12 @@ def variation(size: Size, channels: int, device: torch.device) -> Problem:
     return Problem(arguments, {"forward": Roofline(3 * FLOAT * grid.numel())}, written=("grad",))
 
 
-def near_a_surface(vertices: int, share: float, device: torch.device) -> Tensor:
-    """A share of a grid's vertices, [X,Y,Z,1] bool: those in a shell, as samples on a surface leave them."""
+def near_a_surface(vertices: int, fraction: float, device: torch.device) -> Tensor:
+    """A fraction of a grid's vertices, [X,Y,Z,1] bool: those in a spherical shell, like vertices near a surface."""
     axis = torch.arange(vertices, device=device) - (vertices - 1) / 2
     radius = (axis[:, None, None] ** 2 + axis[:, None] ** 2 + axis**2).sqrt() / vertices
     middle = 0.4  # the shell has the volume 4 pi middle^2 thickness
-    return ((radius - middle).abs() < share / (8 * math.pi * middle**2))[..., None]
+    return ((radius - middle).abs() < fraction / (8 * math.pi * middle**2))[..., None]
 
 
 def adam(size: Size, channels: int, touched: bool, visit: bool, device: torch.device) -> Problem:
@@ -290,9 +290,11 @@ def adam(size: Size, channels: int, touched: bool, visit: bool, device: torch.de
         "eps": 1e-8,
     }
     updated = int(chosen.sum()) * channels
-    looked_at = updated + LONG * int(chosen.sum()) // FLOAT if visit else param.numel()
-    floor = Roofline(FLOAT * (looked_at + 7 * updated))  # 3 more are read, 4 written
-    return Problem(arguments, {"forward": floor}, written=("param", "exp_avg", "exp_avg_sq", "grad"), cleared=("grad",))
+    read = updated + LONG * int(chosen.sum()) // FLOAT if visit else param.numel()
+    roofline = Roofline(FLOAT * (read + 7 * updated))  # 3 more are read, 4 written
+    return Problem(
+        arguments, {"forward": roofline}, written=("param", "exp_avg", "exp_avg_sq", "grad"), cleared=("grad",)
+    )
 
 
 def basis(size: Size, channels: int, device: torch.device) -> Problem:
@@ -305,11 +307,11 @@ def basis(size: Size, channels: int, device: torch.device) -> Problem:
         "ray_indices": ray,
     }
     shared = LONG * samples + FLOAT * rays * functions
-    floors = {
+    rooflines = {
         "forward": Roofline(shared + FLOAT * samples * (3 * functions + 3)),
         "backward": Roofline(shared + FLOAT * samples * (3 + channels)),
     }
-    return Problem(arguments, floors, leaves=("values",))
+    return Problem(arguments, rooflines, leaves=("values",))
 
 
 def distortion(size: Size, device: torch.device) -> Problem:
@@ -322,8 +324,8 @@ def distortion(size: Size, device: torch.device) -> Problem:
         "ray_offsets": offsets,
     }
     forward = FLOAT * (3 * samples + rays) + LONG * (rays + 1)
-    floors = {"forward": Roofline(forward), "backward": Roofline(forward + FLOAT * samples)}
-    return Problem(arguments, floors, leaves=("weights",))
+    rooflines = {"forward": Roofline(forward), "backward": Roofline(forward + FLOAT * samples)}
+    return Problem(arguments, rooflines, leaves=("weights",))
 
 
 def cells(size: Size, with_points: bool, device: torch.device) -> Problem:
@@ -347,8 +349,8 @@ def index_add(shape: tuple[int, ...], rows: int, device: torch.device) -> Proble
     src = random_numbers(device, rows, *shape[1:])
     arguments = {"dst": torch.zeros(shape, device=device), "dim": 0, "index": index, "src": src, "alpha": 1.0}
     targets, slice_size = len(index.unique()), src[0].numel()
-    floor = Roofline(LONG * rows + FLOAT * slice_size * (rows + 2 * targets), rows * slice_size)
-    return Problem(arguments, {"forward": floor}, written=("dst",))
+    roofline = Roofline(LONG * rows + FLOAT * slice_size * (rows + 2 * targets), rows * slice_size)
+    return Problem(arguments, {"forward": roofline}, written=("dst",))
 
 
 def all_cases(size: Size) -> Iterator[Case]:

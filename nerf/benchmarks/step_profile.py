@@ -18,7 +18,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from nerf.benchmarks.figures import Figures
-from nerf.benchmarks.gpu_idle import idle_share
+from nerf.benchmarks.gpu_idle import idle_fraction
 from nerf.benchmarks.ops_cases import FLOAT, LONG, SIZES, touched_vertices
 from nerf.benchmarks.timing import Stopwatch, matmul_rate, measure_ceilings
 from nerf.rendering.render import visible_samples
@@ -96,7 +96,7 @@ def measure_step(run: TrainingRun) -> Figures:
 
     steps(WARM_UP_STEPS + 2)
     step_ms = _wall_ms(lambda: steps(count), device) / count
-    idle = idle_share(lambda: steps(count), device) if on_gpu else None
+    idle = idle_fraction(lambda: steps(count), device) if on_gpu else None
     watch = Stopwatch(device, repeats=10, seconds=0.5)
     copy_bytes = measure_ceilings(watch, SIZES["full" if on_gpu else "small"].ceiling_bytes).copy_bytes["median"]
     products = matmul_rate(watch)["median"]

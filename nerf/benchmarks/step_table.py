@@ -19,8 +19,8 @@ def step_table(result: dict) -> str:
                 f"{stage['floor_ms']:.3f}",
                 f"{ms / stage['floor_ms']:.1f}",
             ]
-        share = f"{100 * ms / whole:.0f}%"
-        lines.append([stage["stage"], f"{stage['launches']:.0f}", f"{ms:.3f}", share, *needs])
+        fraction = f"{100 * ms / whole:.0f}%"
+        lines.append([stage["stage"], f"{stage['launches']:.0f}", f"{ms:.3f}", fraction, *needs])
     total = sum(stage["floor_ms"] or 0.0 for stage in result["stages"])
     lines.append(["all", "-", f"{whole:.3f}", "100%", "-", "-", "-", f"{total:.3f}", f"{whole / total:.1f}"])
     resolution = " x ".join(str(n) for n in result["resolution"])

@@ -156,8 +156,8 @@ def _end(radial: np.ndarray, tangential: float, farthest: float) -> tuple[float,
 def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
     """Iterations after which another one changes no direction in the pictures by more than CONVERGED."""
     angle = torch.arange(8, dtype=torch.float64) * (math.pi / 4)
-    share = torch.linspace(0.1, 1, 10, dtype=torch.float64)
-    spokes = torch.stack([torch.outer(share, angle.cos()), torch.outer(share, angle.sin())], dim=-1).view(-1, 2)
+    fraction = torch.linspace(0.1, 1, 10, dtype=torch.float64)
+    spokes = torch.stack([torch.outer(fraction, angle.cos()), torch.outer(fraction, angle.sin())], dim=-1).view(-1, 2)
     points = (torch.tensor(radii, dtype=torch.float64)[:, None, None] * spokes).view(-1, 2)
     image = torch.arange(len(radii)).repeat_interleave(len(spokes))
     exact = replace(lenses, iterations=2 * MAX_ITERATIONS).undistort(image, points)

@@ -23,7 +23,7 @@ from nerf.config.commands import program
 from nerf.errors import UserError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-FEW = 0.8  # share of the photos; with fewer registered, the summary says what to do
+FEW = 0.8  # fraction of the photos; with fewer registered, the summary adds advice
 TOO_FEW = 0.25  # with fewer, there is no scene
 MIN_PHOTOS = 3  # structure from motion needs two to begin with and one to check them
 MAX_EXHAUSTIVE = 300  # photos; pairs grow with their square: 44,850 here, about an hour on 16 cores

@@ -46,8 +46,8 @@ def _cell_vertices(volume: Tensor, crossed: Tensor, cells: list[int]) -> Tensor:
     values = volume[x, y, z]  # [K,8]
     before, after = values[:, start], values[:, end]
     cut = (before > 0) != (after > 0)
-    share = torch.where(cut, before / torch.where(cut, before - after, 1.0), 0.0)
-    points = corners[start] + share[..., None] * (corners[end] - corners[start])
+    fraction = torch.where(cut, before / torch.where(cut, before - after, 1.0), 0.0)
+    points = corners[start] + fraction[..., None] * (corners[end] - corners[start])
     return first + (points * cut[..., None]).sum(1) / cut.sum(1, keepdim=True)
 
 
@@ -67,7 +67,7 @@ def _quads_across(inside: Tensor, axis: int, crossed: Tensor, cells: list[int]) 
 
 
 def large_parts(faces: Tensor, num_vertices: int, smallest: float) -> Tensor:
-    """The faces [.,3] of connected parts that have at least this share of all of them."""
+    """The faces [.,3] of connected parts that have at least this fraction of all faces."""
     parent = torch.arange(num_vertices, device=faces.device)
     while True:
         labels = parent[faces]

@@ -1,4 +1,4 @@
-"""scripts/benchmark.py: floors against counting by hand, the stopwatch, wrong rows, the script."""
+"""scripts/benchmark.py: rooflines against counting by hand, the stopwatch, wrong rows, the script."""
 
 import json
 import statistics
@@ -56,7 +56,7 @@ def bytes_of(*tensors: Tensor) -> int:
 # Floors
 
 
-def test_floor_of_interpolation_by_hand():
+def test_roofline_of_interpolation_by_hand():
     """Two points in one cell of a grid of 3^3 vertices with 5 channels touch eight vertices."""
     coords = torch.tensor([[0.5, 0.5, 0.5], [0.25, 0.0, 0.75]])
     assert touched_vertices(coords, (3, 3, 3)) == 8
@@ -71,8 +71,8 @@ def test_floor_of_interpolation_by_hand():
     assert problem.rooflines["backward"].reductions == 2 * 8 * 12
 
 
-def test_floors_are_the_bytes_of_inputs_and_outputs():
-    """Where every input is read and every output written once, the floor is the sum of their sizes."""
+def test_rooflines_are_the_bytes_of_inputs_and_outputs():
+    """Where every input is read and every output written once, the roofline counts the sum of their sizes."""
     for problem in problems("composite_rays").values():
         a = dict(problem.arguments)
         tensors = [x for x in a.values() if isinstance(x, Tensor)]
@@ -97,15 +97,15 @@ def test_floors_are_the_bytes_of_inputs_and_outputs():
         assert problem.rooflines["forward"].num_bytes == 3 * bytes_of(problem.arguments["grid"])
 
 
-def test_floor_of_adam_counts_what_is_touched():
+def test_roofline_of_adam_counts_what_is_touched():
     dense, touched, visited = problems("adam_step").values()
     whole = bytes_of(dense.arguments["param"])
-    assert dense.floors["forward"].num_bytes == 8 * whole
+    assert dense.rooflines["forward"].num_bytes == 8 * whole
     updated = 4 * int((touched.arguments["grad"] != 0).sum())
     assert 0 < updated < 0.2 * whole
-    assert touched.floors["forward"].num_bytes == whole + 7 * updated
+    assert touched.rooflines["forward"].num_bytes == whole + 7 * updated
     rows = bytes_of(visited.arguments["rows"])
-    assert visited.floors["forward"].num_bytes == rows + 8 * updated
+    assert visited.rooflines["forward"].num_bytes == rows + 8 * updated
 
 
 def test_vertices_near_a_surface_are_that_share_and_have_neighbours():
@@ -114,7 +114,7 @@ def test_vertices_near_a_surface_are_that_share_and_have_neighbours():
     assert (near[:, :, :-1] & near[:, :, 1:]).sum() > near.sum() / 3  # scattered ones: a twentieth
 
 
-def test_floor_of_index_add_counts_each_target_once():
+def test_roofline_of_index_add_counts_each_target_once():
     problem = next(p for name, p in problems("index_add").items() if name.startswith("[32, 16, 16], 16"))
     index, src = problem.arguments["index"], problem.arguments["src"]
     targets = len(set(index.tolist()))

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from nerf.benchmarks.gpu_idle import covered, idle_share
+from nerf.benchmarks.gpu_idle import covered, idle_fraction
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ def test_a_host_that_sleeps_leaves_the_gpu_idle(cuda: str) -> None:
             time.sleep(pause)
 
     busy(0.0)
-    assert idle_share(lambda: busy(0.05), torch.device(cuda)) > 0.5
+    assert idle_fraction(lambda: busy(0.05), torch.device(cuda)) > 0.5
     # Other tests may use the same GPU at the same time, which tears holes into this one's share of it.
-    queued = (idle_share(lambda: [torch.mm(x, x) for _ in range(20)], torch.device(cuda)) for _ in range(10))
+    queued = (idle_fraction(lambda: [torch.mm(x, x) for _ in range(20)], torch.device(cuda)) for _ in range(10))
     assert any(share < 0.2 for share in queued)
 
 
 def test_nothing_done_has_no_share(cuda: str) -> None:
-    assert idle_share(lambda: None, torch.device(cuda)) is None
+    assert idle_fraction(lambda: None, torch.device(cuda)) is None

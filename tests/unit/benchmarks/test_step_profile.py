@@ -173,9 +173,9 @@ def test_the_script_writes_what_the_table_of_readme_is_made_of(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("backend=torch",), "backend=torch has no operations to be told apart; leave it out"),
-        (("curve.looks=2",), "curve.looks=2 would change nothing with mode=step; leave it out, or give mode=curve."),
-        (("benchmark.size=tiny",), "benchmark.size=tiny would change nothing with mode=step; leave it out, or give"),
+        (("backend=torch",), "backend=torch cannot be profiled"),
+        (("curve.looks=2",), "curve.looks=2 has no effect with mode=step; leave it out, or give mode=curve."),
+        (("benchmark.size=tiny",), "benchmark.size=tiny has no effect with mode=step"),
     ],
 )
 def test_settings_that_fit_no_step_are_answered(
