@@ -1,18 +1,18 @@
-"""Lens distortion: where a ray falls on a real lens's picture, and back. OpenCV's two models.
+"""Lens distortion and its inverse: OpenCV's perspective and fisheye models.
 
 Points are on the plane one unit in front of the camera: x right, y down, z forward (OpenCV's axes, the only place that
 uses them); a distorted point times the focal length, plus the principal point, is a pixel.
 
-perspective: k1, k2, p1, p2, k3, k4. (x, y) falls at radial (x, y) + (2 p1 x y + p2 (r^2 + 2 x^2),
+perspective: k1, k2, p1, p2, k3, k4. (x, y) is distorted to radial (x, y) + (2 p1 x y + p2 (r^2 + 2 x^2),
     p1 (r^2 + 2 y^2) + 2 p2 x y), with radial = 1 + k1 r^2 + k2 r^4 + k3 r^6 + k4 r^8: OpenCV's model without its
     denominator; k4 as nerfstudio has it.
-fisheye: k1 to k4. A ray at the angle theta to the axis falls at theta (1 + k1 theta^2 + k2 theta^4 + ...) from the
-    middle (Kannala and Brandt 2006).
+fisheye: k1 to k4. A ray at the angle theta to the axis has the image radius theta (1 + k1 theta^2 + k2 theta^4 + ...)
+    (Kannala and Brandt 2006).
 
-A polynomial fitted to a lens turns back somewhere outside of the picture it was fitted to. Before it does, where a step
-of the ray moves its image by less than MIN_SLOPE of a step, it goes on as a straight line (its reach ends; where that
-falls is the rim): so every pixel has one ray, undistortion always converges, and what lies far to the side never
-appears in the picture.
+A polynomial that was fitted to a lens is not monotone outside of the images it was fitted to. So it is continued
+linearly from the radius where its slope falls below MIN_SLOPE. This undistorted radius (or angle) is the lens's reach,
+its distorted radius is the rim. Thus every pixel has exactly one ray, undistortion always converges, and points far to
+the side do not appear in the image.
 """
 
 import math
@@ -27,12 +27,12 @@ PERSPECTIVE = ("k1", "k2", "p1", "p2", "k3", "k4")
 FISHEYE = ("k1", "k2", "k3", "k4")
 COEFFICIENTS = {"perspective": PERSPECTIVE, "fisheye": FISHEYE}
 MIN_SLOPE = 0.1
-FARTHEST = 1e4  # tangent of the angle to the axis: where a perspective polynomial that never turns back ends
+FARTHEST = 1e4  # reach of a perspective polynomial that is monotone, as the tangent of the angle to the axis
 # Newton's method doubles the digits with each iteration: two to four are enough for most lenses, this many where the
 # polynomial is about to turn back.
 MAX_ITERATIONS = 10
 CONVERGED = 1e-8  # of a focal length; float32 resolves 6e-8
-SMALLEST = 1e-12  # keeps quotients and their derivatives finite in the middle of the picture
+SMALLEST = 1e-12  # keeps quotients and their derivatives finite at the image centre
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Lenses:
     """The lenses of I images; at least one of them distorts."""
 
     coefficients: Tensor  # [I,6] as PERSPECTIVE lists them; fisheye: k1 to k4, 0, 0
-    reach: Tensor  # [I] up to where the polynomial is used: radius (perspective) or angle in radians (fisheye)
-    rim: Tensor  # [I] radius at which reach falls
+    reach: Tensor  # [I] end of the polynomial: undistorted radius (perspective) or angle in radians (fisheye)
+    rim: Tensor  # [I] distorted radius at the reach
     fisheye: Tensor  # [I] bool
-    kinds: tuple[str, ...]  # the models among them; it and iterations are known on the host: no step asks the device
+    kinds: tuple[str, ...]  # the models that occur; on the host, like iterations, so no step reads from the device
     iterations: int = MAX_ITERATIONS
 
     @staticmethod
@@ -154,7 +154,7 @@ def _end(radial: np.ndarray, tangential: float, farthest: float) -> tuple[float,
 
 
 def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
-    """Iterations after which another one changes no direction in the pictures by more than CONVERGED."""
+    """The number of Newton iterations after which directions change by no more than CONVERGED."""
     angle = torch.arange(8, dtype=torch.float64) * (math.pi / 4)
     fraction = torch.linspace(0.1, 1, 10, dtype=torch.float64)
     spokes = torch.stack([torch.outer(fraction, angle.cos()), torch.outer(fraction, angle.sin())], dim=-1).view(-1, 2)
@@ -169,7 +169,7 @@ def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
 
 
 def _perspective(k: tuple[Tensor, ...], x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """Distorted x and y, and what their derivatives share: 1 + radial + tangential part, and r^2."""
+    """Distorted x and y, and common terms of their derivatives: 1 + radial + tangential part, and r^2."""
     k1, k2, p1, p2, k3, k4 = k
     r2 = torch.addcmul(x * x, y, y)
     radial = 1 + r2 * torch.addcmul(k1, r2, torch.addcmul(k2, r2, torch.addcmul(k3, r2, k4)))
@@ -207,7 +207,7 @@ def _fisheye(k: tuple[Tensor, ...], theta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _solve_fisheye(k: tuple[Tensor, ...], radius: Tensor, iterations: int) -> Tensor:
-    """The angle that falls at radius, by Newton's method."""
+    """The angle whose image radius is `radius`, by Newton's method."""
     theta = radius.detach()
     for iteration in range(iterations):
         with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):

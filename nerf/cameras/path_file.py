@@ -1,11 +1,11 @@
-"""Camera paths as JSON files in nerfstudio's format: written, and read with every mistake answered.
+"""Camera paths as JSON files in nerfstudio's format; reading reports every mistake with its remedy.
 
     {"camera_type": "perspective", "render_width": 800, "render_height": 600, "fps": 30, "seconds": 2,
      "camera_path": [{"camera_to_world": [16 numbers, row by row], "fov": 50, "aspect": 1.333}, ...]}
 
-camera_to_world has OpenGL axes (x right, y up, looking along -z), as ours do. Its world is taken to be the data set's:
-nerfstudio moves and scales a scene before it trains, so a path made in its viewer fits only where that was switched
-off. fov is the vertical angle of view in degrees, pixels are square, the principal point is the middle.
+camera_to_world has OpenGL axes (x right, y up, looking along -z), like ours, in the world of the dataset. nerfstudio
+moves and scales a scene before training, so a path from its viewer fits only if that was switched off. fov is the
+vertical angle of view in degrees; pixels are square and the principal point is the image centre.
 """
 
 import json
@@ -27,7 +27,7 @@ ASPECT_TOLERANCE = 0.02  # rounding to whole pixels and to a few digits
 
 @dataclass(frozen=True)
 class CameraPath:
-    """The cameras of a path file and its frames per second, None where it names none."""
+    """The cameras of a path file and its frames per second, None if it has none."""
 
     cameras: Cameras
     fps: float | None
@@ -36,8 +36,8 @@ class CameraPath:
 def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
     """Writes cameras as a path file; missing folders are created.
 
-    Of the intrinsics, the format holds the vertical angle of view alone: where pixels are not square or the principal
-    point is not the middle, fx, cx and cy are lost. fps: frames per second. Raises UserError where path cannot be
+    The only intrinsic in the format is the vertical angle of view: fx, cx and cy are lost if pixels are not square or
+    the principal point is not the image centre. fps: frames per second. Raises UserError if path cannot be
     written.
     """
     last_row = [0.0, 0.0, 0.0, 1.0]
@@ -64,9 +64,9 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
 def read_camera_path(path: Path) -> CameraPath:
     """Reads a path file: float32 cameras on the CPU, and the frame rate.
 
-    The frame rate is fps, or else the number of frames by seconds. A scale in camera_to_world is taken out. Raises
-    UserError, naming file and entry, for a file that is missing or not JSON, for missing keys, wrong counts, numbers
-    that are not finite, matrices that are no poses, angles out of range, and cameras other than perspective ones.
+    The frame rate is fps, or else the number of frames divided by seconds. A scale in camera_to_world is removed.
+    Raises UserError, naming file and entry, for a file that is missing or not JSON, for missing keys, wrong counts,
+    numbers that are not finite, matrices that are not poses, angles out of range, and non-perspective cameras.
     """
     content = _read_object(path)
     kind = content.get("camera_type", "perspective")
@@ -134,7 +134,7 @@ def _frame_rate(path: Path, content: dict[str, Any], frames: int) -> float | Non
 
 
 def _check_aspect(where: str, entry: dict[str, Any], width: int, height: int) -> None:
-    """aspect says again what the picture's size says; 1 beside another size is how several programs leave it out."""
+    """Checks that aspect agrees with the image size. Several programs write 1 for any size, which is ignored."""
     if entry.get("aspect") is None:
         return
     aspect = _number(where, entry, "aspect", 0, math.inf, "width by height")

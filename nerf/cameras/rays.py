@@ -1,4 +1,4 @@
-"""Rays: the record that every later stage reads.
+"""Rays: the record that sampling and rendering take.
 
 Legend for the whole package: R rays, P pixels, M samples, N points, C channels, X Y Z grid vertices, I images.
 """
@@ -25,7 +25,7 @@ class Rays:
         return self.origins.shape[0]
 
     def __getitem__(self, chunk: slice) -> "Rays":
-        """Some of the rays; where a pixel has several, whole pixels."""
+        """A slice of the rays; it must contain whole pixels."""
         return Rays(self.origins[chunk], self.directions[chunk], self.per_pixel)
 
     def pixel_means(self, values: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class Rays:
         return values.unflatten(0, (len(values) // self.per_pixel, self.per_pixel)).mean(1)
 
     def pixel_directions(self) -> Tensor:
-        """The direction in which each pixel is seen, [P,3] unit."""
+        """The mean ray direction of each pixel, [P,3] unit."""
         if self.per_pixel == 1:
             return self.directions
         opposite = self.directions[self.per_pixel // 2 :: self.per_pixel]

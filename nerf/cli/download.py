@@ -1,4 +1,4 @@
-"""Fetch scenes of Synthetic-NeRF: downloaded, checked, and unpacked to where the trainer finds them.
+"""Fetch scenes of Synthetic-NeRF: download, verify, and unpack them where the trainer finds them.
 
     python data/download.py lego             into data/nerf_synthetic, or into $NERF_DATA where it is set
     python data/download.py chair ship       several
@@ -6,7 +6,7 @@
     python data/download.py lego --source nerf_synthetic.zip        from an archive that is here already
     python data/download.py lego --source URL --sha256 HASH         from elsewhere; {scene} in URL becomes the name
 
-A download that broke off goes on when the command is run again. docs/data.md tells the licences. Needs tqdm alone.
+An interrupted download is resumed when the command is run again. Licences: docs/data.md. Needs only tqdm.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def _complain(message: str) -> int:
 
 
 def download(scenes: tuple[str, ...], root: Path, source: str = SOURCE, sha256: str | None = None) -> None:
-    """Brings scenes to root/SCENE, each whole or not at all; those that are there are left alone. Raises Failure."""
+    """Downloads scenes to root/SCENE, each completely or not at all; existing ones are kept. Raises Failure."""
     missing = [scene for scene in dict.fromkeys(scenes) if not _is_there(root / scene)]
     parts = {scene: part(root, _address(source, scene)) for scene in missing}
     for number, scene in enumerate(missing):
@@ -83,7 +83,7 @@ def download(scenes: tuple[str, ...], root: Path, source: str = SOURCE, sha256: 
 
 
 def part(root: Path, address: str) -> Path:
-    """Where the archive of that address is collected."""
+    """The path of the partial download of an address."""
     name = PurePosixPath(urllib.parse.urlsplit(address).path).name or "archive"
     return root / f"{name}.part"
 
@@ -104,10 +104,10 @@ def _is_there(folder: Path) -> bool:
 
 
 def unpack(archive: Path, scene: str, root: Path) -> None:
-    """Unpacks one scene of an archive to root/scene, all of it at once.
+    """Unpacks one scene of an archive to root/scene, atomically.
 
-    Raises Failure, and removes the archive, where it is damaged, lacks the scene or a view of it, or would write
-    anywhere else.
+    Raises Failure, and removes the archive, if it is damaged, lacks the scene or a view, or has files that point out
+    of the folder.
     """
     for left_over in root.glob(f".{scene}.*"):  # of a process that was killed
         shutil.rmtree(left_over)
@@ -165,7 +165,7 @@ def _check_space(needed: int, root: Path) -> None:
 
 
 def _incomplete(folder: Path) -> str | None:
-    """What a scene's folder lacks of the views that the authors published, None where nothing is missing."""
+    """What is missing in a scene's folder compared with the published views; None if it is complete."""
     for split, count in VIEWS.items():
         path = folder / f"transforms_{split}.json"
         try:

@@ -1,4 +1,4 @@
-"""One file over HTTP, whole or not at all: goes on where it broke off, and its checksum is known before it is used."""
+"""Download of one file over HTTP: it resumes after interruptions, and the checksum is verified before use."""
 
 import contextlib
 import errno
@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from tqdm import tqdm
 
 TIMEOUT = 30  # seconds without a byte
-ATTEMPTS = 5  # in a row that bring nothing new
-PAUSE = 1.0  # seconds before the second of them, and as many more before each next one
+ATTEMPTS = 5  # consecutive attempts without progress
+PAUSE = 1.0  # seconds before the second attempt, and as many more before each next one
 PIECE = 1 << 20  # bytes
 BROKEN = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -35,7 +35,7 @@ class Failure(RuntimeError):
 
 @dataclass
 class Origin:
-    """What is known of a file that is being downloaded; kept beside it, so that only its own bytes are ever added."""
+    """The origin of a partial download, stored beside it, so that it is continued only with bytes of the same file."""
 
     url: str
     etag: str | None = None  # the server's name for this version of the file
@@ -90,7 +90,7 @@ def fetch(url: str, part: Path, sha256: str | None = None) -> tuple[str, str | N
 
 
 def discard(part: Path) -> None:
-    """Removes a download and what was noted of it."""
+    """Removes a download and its note."""
     part.unlink(missing_ok=True)
     _note(part).unlink(missing_ok=True)
 
@@ -100,7 +100,7 @@ def _note(part: Path) -> Path:
 
 
 def _read_origin(part: Path, url: str) -> Origin:
-    """What was noted of the bytes in part; bytes of another address or without a note are dropped."""
+    """The origin of the bytes in part; bytes of another address or without a note are dropped."""
     try:
         origin = Origin(**json.loads(_note(part).read_text()))
     except (OSError, ValueError, TypeError):
@@ -133,7 +133,7 @@ def _download(origin: Origin, part: Path) -> None:
         if size and size == origin.size:
             return
         if origin.size is None and size and problem == "the server closed the connection":
-            return  # the server did not say how long it is: this is all of it, and the archive's own checks decide
+            return  # the server gave no length; the archive's own checks show whether it is complete
         failures = 0 if size > before else failures + 1
         if failures == ATTEMPTS:
             host = urlsplit(origin.url).netloc or origin.url
@@ -146,7 +146,7 @@ def _download(origin: Origin, part: Path) -> None:
 
 
 def _receive(origin: Origin, part: Path) -> None:
-    """One connection: adds what the server sends, from where part ends, or from the start if it knows no ranges."""
+    """One connection: appends the server's data to part, or starts again if the server does not support ranges."""
     have = part.stat().st_size
     request = urllib.request.Request(origin.url, headers={"User-Agent": "nerf-voxel", "Accept-Encoding": "identity"})
     if have:

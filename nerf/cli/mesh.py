@@ -2,11 +2,11 @@
 
     python scripts/mesh.py                                   mesh.glb of the newest run, for a browser
     python scripts/mesh.py run=outputs/RUN file=scene.ply    for modelling programs
-    python scripts/mesh.py smallest=0.01                     large parts alone
+    python scripts/mesh.py smallest=0.01                     large parts only
 
 The last line printed is the file. GLB (glTF 2.0) stands upright and has the scene's colours: any glTF viewer shows it,
-in a browser, on a phone or inside of another program. PLY has the same triangles in world coordinates. Of a scene with
-surroundings the mesh has what is inside of the inner box, of a forward-facing one what is not far away.
+in a browser, on a phone or inside of another program. PLY has the same triangles in world coordinates. The mesh of an
+unbounded scene is limited to the inner box, that of a forward-facing scene to what is not far away.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class MeshConfig(RunConfig):
     file: str = setting(
         "mesh.glb", f"name of the file, in the folder of the result; ends with {' or '.join(FORMATS)}", path=True
     )
-    smallest: float = setting(0.001, "parts with a smaller share of all triangles are left out", low=0, high=1)
+    smallest: float = setting(0.001, "parts with a smaller fraction of all triangles are removed", low=0, high=1)
 
 
 def main(config: MeshConfig, folder: Path, overrides: list[str]) -> None:

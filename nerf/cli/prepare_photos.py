@@ -1,6 +1,6 @@
-"""Photos and videos as they come to images as the trainer and COLMAP read them: upright JPEG and PNG in one folder.
+"""Converts photos and videos to images that the trainer and COLMAP read: upright JPEG and PNG in one folder.
 
-A file that both read as it is gets copied byte by byte. Nothing is stored under its name before it is whole.
+Files that both can read are copied unchanged. A file gets its name only when it is complete.
 """
 
 import shutil
@@ -192,6 +192,6 @@ def _save_frame(frame: np.ndarray, folder: Path, index: int, size: int | None) -
 
 
 def _last_line(error: Exception) -> str:
-    """What ffmpeg said last, which is why."""
+    """The last line of ffmpeg's output, which has the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "===" not in line]
     return lines[-1] if lines else type(error).__name__

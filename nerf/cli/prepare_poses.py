@@ -1,7 +1,7 @@
-"""Structure from motion with pycolmap: features, matches, poses, in stages that go on where they broke off.
+"""Structure from motion with pycolmap: features, matches, poses, in stages that resume where they were stopped.
 
-The stages run in a thread, so that Ctrl-C is heard: it cancels them between two photos, and what is in the database by
-then is not computed again.
+The stages run in a thread, so that Ctrl-C can cancel them between two photos. Results in the database are not computed
+again.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from nerf.errors import UserError
 
-POLL = 0.25  # seconds between two looks at how far a stage is
+POLL = 0.25  # seconds between updates of the progress bar
 SEQUENTIAL_OVERLAP = 12  # neighbours in time on each side; further ones at distances 2, 4, 8, ... too
 FEW_PHOTOS = 10  # that share a camera: with fewer, its lens gets one coefficient of distortion, else OPENCV's four
 CENTRED_PHOTOS = 20  # with as many for each camera, the principal point is estimated too: a phone's is a percent off
@@ -40,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True)
 class TooFew:
-    """Not enough photos fit together."""
+    """Too few photos could be registered."""
 
     registered: list[str]
     missing: list[str]
@@ -110,7 +110,7 @@ class Run:
         self._stage("features", len(self.names), done, work)
 
     def match(self, how: str) -> None:
-        """Compares pairs of images, exhaustive or sequential; pairs that were compared before are not again."""
+        """Matches pairs of images, exhaustive or sequential; pairs in the database are not matched again."""
         pycolmap, count = self.pycolmap, len(self.names)
         options = pycolmap.FeatureMatchingOptions(num_threads=self.threads)
         if how == "exhaustive":

@@ -1,4 +1,4 @@
-"""The folder that prepare.py makes: whose it is, what it was made of, and what of it is finished."""
+"""The output folder of prepare.py: its lock, the inputs it was made from, and the finished results."""
 
 import fcntl
 import json
@@ -16,9 +16,9 @@ MADE = ("images", "images.part", "sparse", "sparse.part")  # beside colmap: what
 
 
 class Prepared:
-    """OUT, held by one process at a time. Its note says what was asked for; another question is refused.
+    """The folder OUT, locked by one process at a time. A note in it records the inputs; different inputs are refused.
 
-    Raises UserError where OUT holds something else, was made of other photos, or is being made by another process.
+    Raises UserError if OUT contains something else, was made from other photos, or is used by another process.
     """
 
     def __init__(self, out: Path, asked: dict, again: bool) -> None:
@@ -52,12 +52,12 @@ class Prepared:
         self._lock.close()
 
     def result(self, how: str) -> Found | None:
-        """What an earlier call found by matching that way, None where it did not come to its end."""
+        """The result of an earlier call with this way of matching; None if it did not finish."""
         found = self._read()["results"].get(how)
         return Found(**found) if found and (self.out / "sparse" / "0").is_dir() else None
 
     def finish(self, how: str, found: Found) -> None:
-        """Notes a finished scene; it replaces one by the other way of matching."""
+        """Records a finished scene; it replaces a result by the other way of matching."""
         self._write({"asked": self.asked, "results": {how: asdict(found)}})
 
     def _discard(self) -> None:

@@ -16,12 +16,12 @@ normals/, the video PATH.mp4, and camera_path.json: the path itself, to edit and
 
 floats=true adds the numbers themselves beside the pictures, as NumPy files, float32, rows from top to bottom:
 
-  depth/0000.npy    [height,width] distance along the ray through the pixel in world units, 0 where nothing is met
+  depth/0000.npy    [height,width] distance along the ray through the pixel in world units, 0 for empty pixels
   opacity/0000.npy  [height,width] from 0 to 1
-  normals/0000.npy  [height,width,3] unit, or zero where nothing is met; world axes, on the camera's side
+  normals/0000.npy  [height,width,3] unit, or zero for empty pixels; world axes, facing the camera
 
-In a path file, camera_to_world means the world of the data set, axes as in OpenGL (x right, y up, looking along -z).
-nerfstudio moves and scales a scene before it trains: a path from its viewer fits only if that was switched off.
+In a path file, camera_to_world is in the world of the dataset, axes as in OpenGL (x right, y up, looking along -z).
+nerfstudio moves and scales a scene before training: a path from its viewer fits only if that was switched off.
 """
 
 import difflib
@@ -92,18 +92,18 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     def frames():
         for index in tqdm(range(len(cameras)), desc="rendering", unit="frame"):
             rendering = render_image(loaded.field, loaded.sampler, cameras, index, color, with_normals=True)
-            shown = {
+            images = {
                 "rgb": rendering.rgb,
                 "depth": visualize.color_depth(rendering.depth, rendering.opacity, near, far),
                 "opacity": rendering.opacity,
                 "normals": visualize.color_normals(rendering.normals, rendering.opacity),
             }
             exact = {"depth": rendering.distance(), "opacity": rendering.opacity, "normals": rendering.normals}
-            for kind, picture in shown.items():
+            for kind, picture in images.items():
                 pictures.save_png(folder / kind / f"{index:0{digits}d}.png", picture.cpu())
             for kind, values in exact.items() if config.floats else ():
                 pictures.save_floats(folder / kind / f"{index:0{digits}d}.npy", values)
-            side_by_side = [_in_color(shown[kind]).cpu() for kind in config.video]
+            side_by_side = [_in_color(images[kind]).cpu() for kind in config.video]
             yield torch.cat([visualize.framed(p, cameras.width, cameras.height) for p in side_by_side], dim=1)
 
     write_camera_path(folder / "camera_path.json", cameras, fps)
@@ -115,12 +115,12 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
 
 
 def _in_color(picture: Tensor) -> Tensor:
-    """A picture for the video, [H,W,3]; grey ones are [H,W]."""
+    """An image for the video, [H,W,3], from a colour image or a grey one [H,W]."""
     return picture if picture.dim() == 3 else picture[:, :, None].expand(-1, -1, 3)
 
 
 def _check(config: RenderConfig) -> None:
-    """What settings mean together. Raises UserError before anything is loaded."""
+    """Checks settings that depend on each other, before anything is loaded. Raises UserError."""
     if config.path not in ("auto", *PATHS) and not config.path.endswith(".json"):
         near = difflib.get_close_matches(config.path, PATHS, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""

@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/ anew from docs/results/data.
+"""Update the tables of README.md and docs/ from docs/results/data.
 
     python scripts/tables.py             every page that has a table
     python scripts/tables.py FILE ...    these alone
@@ -41,7 +41,7 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "summary": summary_table,
     "settings": settings_table,
 }
-# Whose results a table is made of; else those of its own name.
+# The kinds of result files of a table; by default those with its name.
 FILES = {
     "curve": ("baselines", "curve"),
     "captures": ("capture",),
@@ -52,13 +52,13 @@ FILES = {
 
 
 def curves_and_baselines(results: list[dict]) -> tuple[list[dict], dict | None]:
-    """The curves among results and the baselines, which come first in FILES."""
+    """Splits results into the curves and the baselines."""
     curves = [result for result in results if "budgets" in result]
     return curves, next((result for result in results if "systems" in result), None)
 
 
 def pages() -> list[Path]:
-    """README.md and every page of docs/ that has a table's mark."""
+    """README.md and the pages of docs/ that contain a generated table."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [path for path in found if MARK.search(path.read_text())]
 
@@ -90,7 +90,7 @@ def with_tables(page: str, results: Path) -> str:
 
 
 def draw_curve(results: Path, picture: Path) -> None:
-    """Draws the curve where a curve has been measured that the baselines can stand beside."""
+    """Draws curve.png from the curves that are comparable with the baselines."""
     paths = [path for kind in FILES["curve"] for path in sorted(results.glob(f"{kind}_*.json"))]
     curves, baselines = curves_and_baselines([json.loads(path.read_text()) for path in paths])
     if baselines is not None:
