@@ -116,7 +116,7 @@ def test_a_stopped_run_is_gone_on_with_by_the_command_that_it_printed(tmp_path: 
     output, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, errors
     stopped = checkpoint.load_resume(tmp_path / "it's a=b")["step"]
-    (printed,) = (line.partition(": ")[2] for line in output.splitlines() if "train.py resume=" in line)
+    (printed,) = (line.partition(": ")[2] for line in output.splitlines() if "scripts/train.py" in line)
     python, *words = words_of(printed)
     process = subprocess.Popen(
         [sys.executable, *words, "train.log_every=1"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
