@@ -26,7 +26,7 @@ from nerf.export.mesh_files import write_glb
 from nerf.export.points import write_points
 from nerf.export.volume import write_volume
 from nerf.export.web.export import export_web
-from nerf.runs.open_run import OpenRun
+from nerf.runs.open_run import LoadedRun
 
 
 @dataclass
@@ -42,7 +42,7 @@ class ExportConfig(PicturesConfig):
     )
 
 
-def _web(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+def _web(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     scene, background = opened.config.dataset.scene, opened.background
     page = export_web(
         path, opened.field, opened.sampler, opened.cameras, background, scene,
@@ -51,34 +51,34 @@ def _web(opened: OpenRun, path: Path, config: ExportConfig) -> str:
     return f"{page.num_bytes / 1e6:.1f} MB, {page.distilled_psnr:.1f} dB beside the run's own network"
 
 
-def _points(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+def _points(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     mesh = extract_mesh(opened.field, opened.sampler, opened.cameras)
     write_points(path, mesh)
     return f"{len(mesh.vertices)} points"
 
 
-def _mesh(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+def _mesh(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     mesh = extract_mesh(opened.field, opened.sampler, opened.cameras)
     write_glb(path, mesh, estimate_up(opened.cameras.c2w.double().cpu()))
     return f"{len(mesh.faces)} triangles"
 
 
-def _volume(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+def _volume(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     write_volume(path, opened.field, opened.sampler)
     return "density of {} x {} x {} vertices".format(*opened.field.resolution)
 
 
-def _cameras(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+def _cameras(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     write_transforms(path, opened.cameras, _names(opened))
     return f"{len(opened.cameras)} cameras"
 
 
-def _colmap(opened: OpenRun, path: Path, config: ExportConfig) -> str:
+def _colmap(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     write_colmap(path, opened.cameras, _names(opened))
     return f"{len(opened.cameras)} cameras"
 
 
-def _names(opened: OpenRun) -> Sequence[str]:
+def _names(opened: LoadedRun) -> Sequence[str]:
     """The names of the training images; numbers where the images are not to be found any more."""
     try:
         return opened.given_views("train").names
@@ -88,7 +88,7 @@ def _names(opened: OpenRun) -> Sequence[str]:
 
 
 # By the setting: the name of the file or folder, and what writes it and tells its size.
-FORMATS: dict[str, tuple[str, Callable[[OpenRun, Path, ExportConfig], str]]] = {
+FORMATS: dict[str, tuple[str, Callable[[LoadedRun, Path, ExportConfig], str]]] = {
     "web": ("scene.html", _web),
     "points": ("points.ply", _points),
     "mesh": ("mesh.glb", _mesh),

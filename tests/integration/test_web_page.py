@@ -15,7 +15,7 @@ from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import look_at
 from nerf.export.web.export import export_web
 from nerf.images.metrics import psnr
-from nerf.runs.open_run import OpenRun
+from nerf.runs.open_run import LoadedRun
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
 from nerf.training.state import make_sampler
@@ -29,21 +29,21 @@ return btoa(text);
 
 
 @pytest.fixture(scope="module")
-def trained() -> OpenRun:
+def trained() -> LoadedRun:
     config, state = tiny_state(tiny_config("voxel_deferred"))
     run_to(config, state, STEPS)
     cameras = tiny_images().cameras
-    return OpenRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
+    return LoadedRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
 
 
-def written(run: OpenRun, folder: Path) -> Path:
+def written(run: LoadedRun, folder: Path) -> Path:
     path = folder / "scene.html"
     export_web(path, run.field, run.sampler, run.cameras, torch.ones(3), "a <scene>", steps=400)
     return path
 
 
 @pytest.fixture(scope="module")
-def page(trained: OpenRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def page(trained: LoadedRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with browser() as driver:
         opened(driver, written(trained, tmp_path_factory.mktemp("page")))
         yield driver
@@ -65,14 +65,14 @@ def drawn(driver: Any, cameras: Cameras, index: int, rays: int) -> Tensor:
     return picture(driver.execute_script(READ, camera, width, height, rays), width, height)
 
 
-def worst_psnr(driver: Any, run: OpenRun, cameras: Cameras) -> float:
+def worst_psnr(driver: Any, run: LoadedRun, cameras: Cameras) -> float:
     """The least PSNR in dB of pictures in the browser beside our own, over a white background."""
     rays = run.sampler.rays_per_pixel
     pairs = [(drawn(driver, cameras, i, rays), run.render(cameras, i).rgb.clamp(0, 1)) for i in range(len(cameras))]
     return min(psnr(found, expected) for found, expected in pairs)
 
 
-def test_the_browser_draws_what_we_draw(page: Any, trained: OpenRun) -> None:
+def test_the_browser_draws_what_we_draw(page: Any, trained: LoadedRun) -> None:
     assert worst_psnr(page, trained, trained.cameras[:3].resized(width=80)) >= 43
 
 
@@ -114,7 +114,7 @@ def test_the_canvas_follows_the_window(page: Any) -> None:
     page.set_window_size(320, 240)
 
 
-def test_a_browser_without_webgl_is_told_so(trained: OpenRun, tmp_path: Path) -> None:
+def test_a_browser_without_webgl_is_told_so(trained: LoadedRun, tmp_path: Path) -> None:
     path = written(trained, tmp_path)
     text = path.read_text().replace('getContext("webgl2"', 'getContext("none"')
     path.write_text(text)
@@ -123,7 +123,7 @@ def test_a_browser_without_webgl_is_told_so(trained: OpenRun, tmp_path: Path) ->
         wait_for(lambda: "WebGL 2" in driver.find_element("id", "message").text)
 
 
-def warped(run: OpenRun, space: NdcSpace | ContractedSpace) -> OpenRun:
+def warped(run: LoadedRun, space: NdcSpace | ContractedSpace) -> LoadedRun:
     """The same values at the vertices, in another space: what was learned in a box is a scene there too."""
     box = replace(run.field.box, space=space)
     if isinstance(space, NdcSpace):
@@ -141,7 +141,7 @@ def test_warped_scenes_are_drawn_alike(kind: str, tmp_path: Path) -> None:
     config, state = tiny_state(tiny_config("voxel_deferred"))
     run_to(config, state, STEPS)
     cameras = tiny_images().cameras
-    run = OpenRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
+    run = LoadedRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
     center = torch.tensor([0.0, 0.0, 4.0])
     pose = look_at(center, torch.zeros(3), torch.tensor([0.0, 1.0, 0.0]))
     if kind == "forward_facing":
