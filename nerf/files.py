@@ -15,9 +15,8 @@ from nerf.errors import UserError
 _CHECKOUT = Path(__file__).resolve().parents[1]
 # Where scenes lie that are looked for by their names: in the checkout, or for an installed package where one is.
 DATA = _CHECKOUT / "data" if (_CHECKOUT / "configs").is_dir() else Path("data")
-PACKED_SCENES = (
-    Path(__file__).resolve().parent / "scenes"
-)  # of an installed package; setup.py puts the bundled one there
+# Of an installed package: setup.py puts the bundled scene there.
+PACKED_SCENES = Path(__file__).resolve().parent / "scenes"
 
 
 @contextmanager

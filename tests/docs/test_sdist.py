@@ -13,6 +13,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+FOLDERS = ("nerf", "cuda_ext", "configs", "data/bricks")
+
+
+def copy_of_the_tree(tree: Path, *ignored: str) -> Path:
+    """What setup.py reads, without what a pattern of `ignored` names."""
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__", *ignored))
+    for name in FILES:
+        shutil.copyfile(ROOT / name, tree / name)
+    return tree
 
 
 def builder(tree: Path) -> ModuleType:
@@ -26,11 +36,7 @@ def builder(tree: Path) -> ModuleType:
 def test_a_build_from_the_archive_compiles_the_same_sources(tmp_path: Path) -> None:
     """The archive of a tree with a library in it: every source, by the hash that decides what is built; no library."""
     setuptools = pytest.importorskip("setuptools", minversion="77")
-    tree = tmp_path / "tree"
-    for folder in ("nerf", "cuda_ext", "configs"):
-        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in FILES:
-        shutil.copyfile(ROOT / name, tree / name)
+    tree = copy_of_the_tree(tmp_path / "tree", "*.so")
     (tree / "nerf" / "ops" / "libnerf.so").write_bytes(b"machine code")
     (tree / "cuda_ext" / "__pycache__").mkdir()
     (tree / "cuda_ext" / "__pycache__" / "build.cpython-311.pyc").write_bytes(b"byte code")
@@ -43,7 +49,7 @@ def test_a_build_from_the_archive_compiles_the_same_sources(tmp_path: Path) -> N
         content.extractall(tmp_path / "unpacked", filter="data")
     assert not [name for name in names if name.suffix in (".so", ".pyc")]
     assert {Path(name) for name in FILES} <= set(names)
-    packed = [*tree.glob("nerf/**/*.py"), *tree.glob("configs/**/*.yaml")]
+    packed = [*tree.glob("nerf/**/*.py"), *tree.glob("configs/**/*.yaml"), *tree.glob("data/bricks/**/*.json")]
     assert {path.relative_to(tree) for path in packed} <= set(names)
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     assert builder(unpacked).source_hash() == builder(ROOT).source_hash()
@@ -52,11 +58,7 @@ def test_a_build_from_the_archive_compiles_the_same_sources(tmp_path: Path) -> N
 def test_an_installed_package_runs_the_commands_with_their_configs(tmp_path: Path) -> None:
     """As a wheel packs it: without the checkout, in any folder."""
     pytest.importorskip("setuptools", minversion="77")
-    tree, site = tmp_path / "tree", tmp_path / "site"
-    for folder in ("nerf", "cuda_ext", "configs"):
-        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in FILES:
-        shutil.copyfile(ROOT / name, tree / name)
+    tree, site = copy_of_the_tree(tmp_path / "tree"), tmp_path / "site"
     if builder(tree).is_stale():
         pytest.skip("the native library is not built from these sources")
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(site)]
@@ -75,6 +77,7 @@ def test_an_installed_package_runs_the_commands_with_their_configs(tmp_path: Pat
             check=False,
         )
 
+    assert (site / "nerf" / "scenes" / "bricks" / "transforms_train.json").is_file()
     for name in ("train", "mesh"):
         found = nerf(name, "--help")
         assert found.returncode == 0 and "Settings, given as name=value:" in found.stdout, found.stderr
