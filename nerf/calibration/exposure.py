@@ -71,31 +71,31 @@ def fit(rgb: Tensor, target: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     return (1 + change).float(), bias.float()
 
 
-def fit_left_score_right(rgb: Tensor, target: Tensor, alpha: Tensor, counts: Tensor | None = None) -> Tensor:
+def fit_left_score_right(rgb: Tensor, target: Tensor, alpha: Tensor, valid: Tensor | None = None) -> Tensor:
     """A rendering rgb [H,W,3] with the exposure that is fitted on its left half, so that the right half can be scored.
 
-    counts [H,W] bool: the pixels that enter the fit; None: all.
+    valid [H,W] bool: the pixels that enter the fit; None: all.
     """
     half = rgb.shape[1] // 2
-    left = [x[:, :half] if counts is None else x[:, :half][counts[:, :half]] for x in (rgb, target, alpha)]
+    left = [x[:, :half] if valid is None else x[:, :half][valid[:, :half]] for x in (rgb, target, alpha)]
     gain, bias = fit(*left)
     return exposed(rgb, alpha, gain, bias)
 
 
-def fitting_gain(rgb: Tensor, target: Tensor, alpha: Tensor, counts: Tensor | None = None) -> float:
+def fitting_gain(rgb: Tensor, target: Tensor, alpha: Tensor, valid: Tensor | None = None) -> float:
     """The exposure gain: increase in PSNR, in dB, of the right half of a rendering rgb [H,W,3] when its exposure is
     fitted on the left half.
 
-    About 0 if the photo has the exposure of the training photos, and 0 if the mask hides one half of the view. counts:
+    About 0 if the photo has the exposure of the training photos, and 0 if the mask hides one half of the view. valid:
     see fit_left_score_right. Large views are subsampled to about MAX_PIXELS pixels.
     """
     step = math.ceil(math.sqrt(rgb.shape[0] * rgb.shape[1] / MAX_PIXELS))
     rgb, target, alpha = (x[::step, ::step] for x in (rgb, target, alpha))
-    counts = None if counts is None else counts[::step, ::step]
+    valid = None if valid is None else valid[::step, ::step]
     half = rgb.shape[1] // 2
-    right = None if counts is None else counts[:, half:]
-    if half == 0 or (counts is not None and not (counts[:, :half].any() and right.any())):
+    right = None if valid is None else valid[:, half:]
+    if half == 0 or (valid is not None and not (valid[:, :half].any() and right.any())):
         return 0.0
-    fitted = fit_left_score_right(rgb, target, alpha, counts)
+    fitted = fit_left_score_right(rgb, target, alpha, valid)
     before, after = (metrics.psnr(x[:, half:], target[:, half:], right) for x in (rgb, fitted))
     return after - before

@@ -92,9 +92,9 @@ def load_photos(
 
     pixels = read_images(cameras, channels, read)
     names = _names([frame.image for frame in frames])
-    counted = None if outlined else _counted(photos, cameras, downscale)
+    valid_pixels = None if outlined else _valid_pixels(photos, cameras, downscale)
     notes = _notes(capture, photos, missing, split, use)
-    images = PosedImages(pixels, cameras, names, counted=counted, notes=notes)
+    images = PosedImages(pixels, cameras, names, valid_pixels=valid_pixels, notes=notes)
     try:
         scene = _scene(capture, images if split == "train" else None, channels == 4)
         if outlined:  # the masks are why there is alpha
@@ -241,7 +241,7 @@ def _outline(photo: _Photo) -> np.ndarray:
     return read_whiteness(photo.frame.mask, photo.size, photo.frame.mask_inverted)
 
 
-def _counted(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> PixelRuns | None:
+def _valid_pixels(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> PixelRuns | None:
     """The pixels that no mask excludes, or None where there are no masks."""
     if all(photo.frame.mask is None for photo in photos):
         return None

@@ -253,29 +253,31 @@ def shuffled(count: int) -> Tensor:
 
 def _reduced(images: PosedImages, index: int, stride: int) -> Tensor:
     """One image to [4,h,w] in [0,1], area averages; what is transparent or does not count is grey."""
-    return functional.avg_pool2d(_counted(images.image(index), images.counts(index)), stride, ceil_mode=True)[0]
+    return functional.avg_pool2d(_masked_colors(images.image(index), images.valid_mask(index)), stride, ceil_mode=True)[
+        0
+    ]
 
 
 def _thinly_reduced(images: PosedImages, index: int, stride: int) -> Tensor:
     """As _reduced, with means over THINNED pixels along each side of a block."""
     if stride <= THINNED:
         return _reduced(images, index, stride)
-    pixels, counted = images.image(index), images.counts(index)
+    pixels, valid = images.image(index), images.valid_mask(index)
     offsets = (2 * torch.arange(THINNED) + 1) * stride // (2 * THINNED)
     for axis in (0, 1):
         size = pixels.shape[axis]
         chosen = (torch.arange(0, size, stride)[:, None] + offsets).clamp(max=size - 1).flatten()
         pixels = pixels.index_select(axis, chosen)
-        counted = None if counted is None else counted.index_select(axis, chosen)
-    return functional.avg_pool2d(_counted(pixels, counted), THINNED)[0]
+        valid = None if valid is None else valid.index_select(axis, chosen)
+    return functional.avg_pool2d(_masked_colors(pixels, valid), THINNED)[0]
 
 
-def _counted(pixels: Tensor, counted: Tensor | None) -> Tensor:
+def _masked_colors(pixels: Tensor, valid: Tensor | None) -> Tensor:
     """Colors over grey and opacity, [1,4,H,W] in [0,1], of an image [H,W,3] or [H,W,4] and the pixels that count."""
     pixels = pixels.permute(2, 0, 1).float() / 255
     alpha = pixels[3:] if len(pixels) == 4 else torch.ones_like(pixels[:1])
-    if counted is not None:
-        alpha = alpha * counted
+    if valid is not None:
+        alpha = alpha * valid
     return torch.cat([alpha * pixels[:3] + (1 - alpha) * 0.5, alpha])[None]
 
 

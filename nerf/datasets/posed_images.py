@@ -24,7 +24,7 @@ class PosedImages:
     cameras: Cameras
     names: list[str]  # of each image, no two alike; fit for a file name
     depths: Tensor | None = None  # [P] float32: world distance along the unit ray, 0 = no hit
-    counted: PixelRuns | None = None  # pixels that are trained on and scored; None: all
+    valid_pixels: PixelRuns | None = None  # pixels that are trained on and scored; None: all
     notes: tuple[str, ...] = ()  # what whoever trains on them should know about how they were read
     scene: SceneDescription | None = None  # what the capture says of where the scene is
 
@@ -33,7 +33,7 @@ class PosedImages:
 
     def __repr__(self) -> str:
         """One line, however many images there are."""
-        parts = {"alpha": self.has_alpha, "depths": self.depths is not None, "masks": self.counted is not None}
+        parts = {"alpha": self.has_alpha, "depths": self.depths is not None, "masks": self.valid_pixels is not None}
         extra = [name for name, there in parts.items() if there]
         named = self.names if len(self) <= 2 else [self.names[0], "...", self.names[-1]]
         kind = f", {self.scene.kind}" if self.scene is not None else ""
@@ -53,13 +53,13 @@ class PosedImages:
         """One depth map, [H,W] float32, or None where no depth is known."""
         return None if self.depths is None else self._of(self.depths, index)
 
-    def counts(self, index: int) -> Tensor | None:
+    def valid_mask(self, index: int) -> Tensor | None:
         """Which pixels of one image count, [H,W] bool, or None where all of every image do."""
-        if self.counted is None:
+        if self.valid_pixels is None:
             return None
         width, height = self.cameras.size(index)
         first = self.cameras.first_pixel(index)
-        return self.counted.mask(first, first + width * height).view(height, width)
+        return self.valid_pixels.mask(first, first + width * height).view(height, width)
 
     def image_over(self, index: int, background: Tensor) -> Tensor:
         """One image blended over a background color [3] in [0,1]: [H,W,3] float32 in [0,1]."""
@@ -73,17 +73,17 @@ class PosedImages:
         """Some of the images, in rising order, with copies of what is known of their pixels."""
         spans = [(self.cameras.first_pixel(i), self.cameras.first_pixel(i + 1)) for i in indices]
         cameras = self.cameras[list(indices)]
-        counted = self.counted
-        if counted is not None:
-            parts = [counted.mask(*span) for span in spans]
-            counted = PixelRuns.of_mask(torch.cat(parts))
+        valid_pixels = self.valid_pixels
+        if valid_pixels is not None:
+            parts = [valid_pixels.mask(*span) for span in spans]
+            valid_pixels = PixelRuns.of_mask(torch.cat(parts))
         return replace(
             self,
             pixels=torch.cat([self.pixels[first:end] for first, end in spans]),
             cameras=cameras,
             names=[self.names[i] for i in indices],
             depths=None if self.depths is None else torch.cat([self.depths[first:end] for first, end in spans]),
-            counted=counted,
+            valid_pixels=valid_pixels,
         )
 
     def _of(self, values: Tensor, index: int) -> Tensor:

@@ -103,19 +103,19 @@ def evaluate(
         _synchronize(device)
         seconds += time.perf_counter() - started
         target = images.image_over(index, background.cpu()).to(device)
-        counts = images.counts(index)
-        counts = None if counts is None else counts.to(device)
-        pred, rgb_gt, scored = rendering.rgb, target, counts
+        valid = images.valid_mask(index)
+        valid = None if valid is None else valid.to(device)
+        pred, rgb_gt, scored = rendering.rgb, target, valid
         alpha = torch.ones_like(target[..., :1])
         if images.has_alpha:
             alpha = images.image(index)[..., 3:].to(device) / 255
         if exposure == "fit":
-            rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, target, alpha, counts))
+            rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, target, alpha, valid))
             half = target.shape[1] // 2
             pred, rgb_gt = rendering.rgb[:, half:], target[:, half:]
-            scored = None if counts is None else counts[:, half:]
+            scored = None if valid is None else valid[:, half:]
         elif not rendered:
-            exposure_gain.append(fitting_gain(rendering.rgb, target, alpha, counts))
+            exposure_gain.append(fitting_gain(rendering.rgb, target, alpha, valid))
         psnr.append(metrics.psnr(pred, rgb_gt, scored))
         ssim.append(metrics.ssim(pred, rgb_gt, scored, window))
         if perceptual is not None:
@@ -123,7 +123,7 @@ def evaluate(
             lpips.append(perceptual(whole, rgb_gt))
         known = images.depth(index)
         if known is not None:
-            known = known.to(device) if counts is None else known.to(device) * counts
+            known = known.to(device) if valid is None else known.to(device) * valid
             depth_error.append(metrics.median_depth_error(rendering.depth, known, rendering.opacity))
         on_view(index, rendering, target)
     names = [images.names[index] for index in range(0, len(images), every)]

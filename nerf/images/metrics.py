@@ -44,15 +44,15 @@ def mse_to_psnr(mse: float) -> float:
     return math.inf if mse == 0 else -10 * math.log10(mse)
 
 
-def psnr(image: Tensor, target: Tensor, counts: Tensor | None = None) -> float:
+def psnr(image: Tensor, target: Tensor, valid: Tensor | None = None) -> float:
     """PSNR in dB of image against target, both float [H,W,3].
 
-    counts: [H,W] bool, the pixels that enter the mean; None: all. NaN if there are none.
+    valid: [H,W] bool, the pixels that enter the mean; None: all. NaN if there are none.
     Raises ValueError if the shapes differ or either is not a float image.
     """
     image, target = _as_shown(image, target)
     squares = (image - target).square()
-    return mse_to_psnr((squares if counts is None else squares[counts]).mean().item())
+    return mse_to_psnr((squares if valid is None else squares[valid]).mean().item())
 
 
 def ssim_window(height: int, width: int) -> int:
@@ -62,14 +62,14 @@ def ssim_window(height: int, width: int) -> int:
 
 
 @torch.no_grad()
-def ssim(image: Tensor, target: Tensor, counts: Tensor | None = None, window: int = SSIM_WINDOW) -> float:
+def ssim(image: Tensor, target: Tensor, valid: Tensor | None = None, window: int = SSIM_WINDOW) -> float:
     """Mean structural similarity of image and target, both float [H,W,3]; 1 for identical images.
 
     Equation 13 of Wang et al., "Image Quality Assessment: From Error Visibility to Structural Similarity"
     (2004), per colour channel, with their 11x11 Gaussian window (sigma 1.5), k1 = 0.01 and k2 = 0.03. As
     there, only windows that lie wholly inside the image count, so no padding enters the score.
 
-    counts: [H,W] bool, the valid pixels; None: all. Only windows of valid pixels enter the mean; NaN if there are none.
+    valid: [H,W] bool, the valid pixels; None: all. Only windows of valid pixels enter the mean; NaN if there are none.
     window: its side in pixels, odd; scores of different windows are not comparable.
     Raises ValueError if the shapes differ, if either is not a float image, or if the window does not fit.
     """
@@ -83,8 +83,8 @@ def ssim(image: Tensor, target: Tensor, counts: Tensor | None = None, window: in
     for first in range(0, windows, at_a_time):
         band = slice(first, min(first + at_a_time, windows) + window - 1)
         similarity = _similarity(*_as_shown(image[band], target[band]), window)
-        if counts is not None:
-            invalid = max_pool2d((~counts[band]).to(similarity)[None], window, stride=1)[0] > 0
+        if valid is not None:
+            invalid = max_pool2d((~valid[band]).to(similarity)[None], window, stride=1)[0] > 0
             similarity = similarity[:, ~invalid]
         total, count = total + similarity.sum().item(), count + similarity.numel()
     return total / count if count else math.nan

@@ -64,8 +64,8 @@ class MaskedAdam:
     def set_active(self, active_vertices: Tensor | None) -> None:
         """Sets the active vertices and clears the gradients.
 
-        active_vertices [L] int64: rows of the grids, rising (OccupancyGrid.vertex_rows); None: all. Vertices that were
-        active before keep their moments; the moments of the others start at zero.
+        active_vertices [L] int64: rows of the grids, rising (OccupancyGrid.active_vertices); None: all. Vertices that
+        were active before keep their moments; the moments of the others start at zero.
         """
         before, self.active_vertices = self.active_vertices, active_vertices
         for group in self.groups:

@@ -18,7 +18,7 @@ class OccupancyGrid:
         """Fraction of the cells that are occupied. Reads from the device."""
         return self.occupied.float().mean().item()
 
-    def vertex_rows(self) -> Tensor:
+    def active_vertices(self) -> Tensor:
         """The vertices that touch an occupied cell, [L] int64: where samples can leave a gradient.
 
         A vertex counts as its row in a grid of values, (x * Y + y) * Z + z. Reads from the device.
@@ -34,16 +34,16 @@ class OccupancyGrid:
 
 def cells_to_vertices(cells: Tensor) -> Tensor:
     """Vertices [X,Y,Z] that are a corner of one of the cells [X-1,Y-1,Z-1], both bool."""
-    return _either_of_two(functional.pad(cells, (1,) * 6))
+    return _dilate(functional.pad(cells, (1,) * 6))
 
 
 def vertices_to_cells(vertices: Tensor) -> Tensor:
     """Cells [X-1,Y-1,Z-1] that have one of the vertices [X,Y,Z] for a corner, both bool."""
-    return _either_of_two(vertices)
+    return _dilate(vertices)
 
 
-def _either_of_two(mask: Tensor) -> Tensor:
-    """Along each axis, whether an element or the next one is set: one shorter."""
+def _dilate(mask: Tensor) -> Tensor:
+    """Dilated by a box of 2 x 2 x 2: along each axis, whether an element or the next one is set; one shorter."""
     for axis in range(3):
         count = mask.shape[axis] - 1
         mask = mask.narrow(axis, 0, count) | mask.narrow(axis, 1, count)

@@ -22,22 +22,22 @@ class Silhouettes:
         self,
         cameras: Cameras,
         alpha: Tensor,
-        counted: PixelRuns | None,
+        valid_pixels: PixelRuns | None,
         device: torch.device,
         dilation: float = 0.0,
     ) -> None:
         """alpha: of the images that the cameras took, [P] uint8 on whatever device it is kept.
 
-        counted: the pixels that are trained on; None: all. dilation: an angle in radians by which poses may be
+        valid_pixels: the pixels that are trained on; None: all. dilation: an angle in radians by which poses may be
         wrong; whatever is dilated is dilated by it too.
         """
         # In pixels of each view.
         self.dilation = (dilation * cameras.intrinsics[:, :2].amax(-1)).ceil().long().tolist()
         self.cameras: Cameras = cameras.to(device)
         self.opaque = (alpha > 0).to(device)  # [P]
-        self.counted = None if counted is None else counted.to(device).mask(0, len(alpha))
-        if self.counted is not None:
-            self.opaque |= ~self.counted
+        self.valid_pixels = None if valid_pixels is None else valid_pixels.to(device).mask(0, len(alpha))
+        if self.valid_pixels is not None:
+            self.opaque |= ~self.valid_pixels
 
     def __len__(self) -> int:
         return len(self.cameras)
@@ -78,7 +78,7 @@ class Silhouettes:
             counts, reach = self._counts(views), self._reach(views, [radius] * len(self))
             found.append(_in_window(_in_window(counts, reach, 1), reach, 2).gt(0).flatten())
         near = torch.cat(found)
-        return PixelRuns.of_mask(near if self.counted is None else near & self.counted)
+        return PixelRuns.of_mask(near if self.valid_pixels is None else near & self.valid_pixels)
 
     def _counts(self, views: range) -> Tensor:
         """How many pixels of each silhouette lie above and to the left of a corner of a pixel, [V,H+1,W+1] int32."""

@@ -69,9 +69,9 @@ class RayBatches:
         self.ray_source: RaySource = self.cameras
         self.generator = torch.Generator(home).manual_seed(seed)
         self.paired = paired
-        self._counted = None if images.counted is None else images.counted.to(home)
+        self._unmasked = None if images.valid_pixels is None else images.valid_pixels.to(home)
         self._sizes = images.cameras.to(home)  # image sizes, on the device where pixels are chosen
-        self._device_valid_pixels: PixelRuns | None = None  # copy on the rays' device, made when needed
+        self._device_unmasked: PixelRuns | None = None  # copy on the rays' device, made when needed
         self.valid_pixels = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
         self._prefetches = home != backend.device
         self._feed: Prefetcher | None = None
@@ -84,18 +84,18 @@ class RayBatches:
     @valid_pixels.setter
     def valid_pixels(self, pixels: PixelRuns) -> None:
         self._pool = pixels.to(self.images.device)
-        self._device_valid_pixels = None
+        self._device_unmasked = None
 
     @torch.no_grad()
-    def find_valid_pixels(self, sampler: RaySampler) -> None:
+    def find_unmasked(self, sampler: RaySampler) -> None:
         """Sets valid_pixels: the mask allows them and their rays have at least one sample."""
         self.stop_prefetch()
         found = []
         for image in range(len(self.cameras)):
             hits = self._meet_scene(image, sampler).flatten()
             first = self.cameras.first_pixel(image)
-            if self._counted is not None:
-                hits &= self._counted.mask(first, first + len(hits)).to(hits.device)
+            if self._unmasked is not None:
+                hits &= self._unmasked.mask(first, first + len(hits)).to(hits.device)
             found.append(PixelRuns.of_mask(hits, first))
         self.valid_pixels = PixelRuns.join(found)
 
@@ -138,14 +138,14 @@ class RayBatches:
         the host would take longer than for the steps between two updates.
         """
         self.stop_prefetch()
-        if self._device_valid_pixels is None:
-            self._device_valid_pixels = self.valid_pixels.to(self.backend.device)
+        if self._device_unmasked is None:
+            self._device_unmasked = self.valid_pixels.to(self.backend.device)
         generator = self.generator
         if generator.device.type != self.backend.device.type:
             seed = torch.randint(2**62, (), generator=generator).item()
             generator = torch.Generator(self.backend.device).manual_seed(seed)
         indices, jitter = self._choose(count, generator)
-        return self._rays_through(self._device_valid_pixels.pixels(indices), per_pixel), jitter
+        return self._rays_through(self._device_unmasked.pixels(indices), per_pixel), jitter
 
     def _rays_through(self, pixels: Tensor, per_pixel: int = 1) -> Rays:
         return self.ray_source.rays_through(pixels, per_pixel, self.backend.ops)
@@ -179,8 +179,8 @@ class RayBatches:
         singles = self.valid_pixels.pixels(drawn[:-pairs])
         chosen = singles[:pairs]
         near = self._sizes.moved(chosen, drawn[-pairs:, None].view(torch.int32).long())
-        if self._counted is not None:  # a masked neighbour is replaced by the pixel itself
-            near = torch.where(self._counted.contains(near), near, chosen)
+        if self._unmasked is not None:  # a masked neighbour is replaced by the pixel itself
+            near = torch.where(self._unmasked.contains(near), near, chosen)
         return torch.cat([singles, near])
 
     def _gather(self, drawn: Tensor) -> tuple[Tensor, Tensor]:

@@ -63,7 +63,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         else:
             empty = progress >= TOO_EARLY and state.clock.step >= TOO_FEW_STEPS
         changed = True
-    rows = state.occupancy.vertex_rows() if changed else None
+    rows = state.occupancy.active_vertices() if changed else None
     if step_number is not None:  # doubled: gradients and moments are allocated after pruning, for active vertices only
         torch.cuda.empty_cache()  # releases the memory of the coarser grids
         state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)

@@ -81,7 +81,9 @@ def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, device
     pixels: of the images, on either device.
     """
     dilation = math.radians(config.poses.mask_dilation_degrees) if config.poses.mode == "refine" else 0.0
-    return Silhouettes(images.cameras, pixels[:, 3], images.counted, device, dilation) if images.has_alpha else None
+    return (
+        Silhouettes(images.cameras, pixels[:, 3], images.valid_pixels, device, dilation) if images.has_alpha else None
+    )
 
 
 def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:

@@ -141,7 +141,7 @@ def assemble(
     return TrainState(
         field,
         occupancy,
-        MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.vertex_rows()),
+        MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.active_vertices()),
         batches,
         clock,
         Background.of(config.dataset, field.background),

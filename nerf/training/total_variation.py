@@ -45,8 +45,9 @@ def add_total_variation(
 ) -> None:
     """Adds the gradient of weight * total variation to grid.grad, at vertices whose gradient is not zero.
 
-    active_vertices [L] int64: the vertices to visit, as rows of OccupancyGrid.vertex_rows; None: all. The result is the
-    same if all other gradients are zero, and takes less time. touched_only=False adds it at every visited vertex.
+    active_vertices [L] int64: the vertices to visit, as OccupancyGrid.active_vertices gives them; None: all. The
+    result is the same if all other gradients are zero, and takes less time. touched_only=False adds it at every visited
+    vertex.
     """
     if weight > 0:
         backend.ops.total_variation_grad(grid.grad, grid, weight, touched_only, active_vertices)

@@ -20,4 +20,4 @@ def carve(images: PosedImages, box: SceneBox, resolution: Resolution) -> Occupan
 
 
 def silhouettes_of(images: PosedImages) -> Silhouettes | None:
-    return Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU) if images.has_alpha else None
+    return Silhouettes(images.cameras, images.pixels[:, 3], images.valid_pixels, CPU) if images.has_alpha else None

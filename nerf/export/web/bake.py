@@ -55,7 +55,7 @@ class Baked:
 
 def bake(field: VoxelDeferred, occupancy: OccupancyGrid, projection: Tensor) -> Baked:
     """The field as bytes, in host memory. projection [K,F]: from its features to those that are kept."""
-    rows = occupancy.vertex_rows()
+    rows = occupancy.active_vertices()
     raw = field.density_grid.detach().view(-1)[rows]
     low, high = field.raw_density_of(TRANSPARENT), field.raw_density_of(SOLID)
     density = _to_bytes(raw, torch.tensor(low), torch.tensor(high))

@@ -100,7 +100,7 @@ def test_instant_ngps_masks_say_what_does_not_count(tmp_path: Path) -> None:
     for index in range(4):
         Image.fromarray(white).save(tmp_path / "images" / f"dynamic_mask_view {index}.png")
     images = load_split(DatasetConfig(root=str(tmp_path), format="transforms", test_every=0), "train")
-    assert len(images) == 4 and not images.counts(0)[:4].any() and images.counts(0)[4:].all()
+    assert len(images) == 4 and not images.valid_mask(0)[:4].any() and images.valid_mask(0)[4:].all()
     assert "4 masks beside the photos" in images.notes[0] and "neither trained on nor scored" in images.notes[1]
 
 
@@ -201,7 +201,7 @@ def test_photos_with_masks_around_one_object_are_a_bounded_scene(tmp_path: Path)
     alphas = object_before_noise(tmp_path)
     dataset = DatasetConfig(root=str(tmp_path), test_every=0)
     images = load_split(dataset, "train")
-    assert images.has_alpha and images.counted is None
+    assert images.has_alpha and images.valid_pixels is None
     assert np.array_equal(images.pixels[:, 3].view(16, 32, 32).numpy(), alphas)
     assert images.scene.kind == "bounded" and "masks are black around one object" in images.scene.reasons[0]
     assert "dataset.masks=leave_out" in images.notes[1]
@@ -218,9 +218,9 @@ def test_what_masks_mean_can_be_said(tmp_path: Path) -> None:
     alphas = object_before_noise(tmp_path)
     for settings in ({"masks": "leave_out"}, {"kind": "unbounded"}):
         images = load_split(DatasetConfig(root=str(tmp_path), test_every=0, **settings), "train")
-        assert not images.has_alpha and np.array_equal(images.counts(3).numpy(), alphas[3] >= 128)
+        assert not images.has_alpha and np.array_equal(images.valid_mask(3).numpy(), alphas[3] >= 128)
     images = load_split(DatasetConfig(root=str(tmp_path), test_every=0, masks="none"), "train")
-    assert not images.has_alpha and images.counted is None and "asks " not in " ".join(images.notes)
+    assert not images.has_alpha and images.valid_pixels is None and "asks " not in " ".join(images.notes)
     (tmp_path / "masks" / "r_3.png").unlink()
     assert not load_split(DatasetConfig(root=str(tmp_path), test_every=0), "train").has_alpha
     with pytest.raises(UserError, match=r"r_3.png of 16 photos have none.*dataset.masks=leave_out"):

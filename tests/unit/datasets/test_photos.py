@@ -61,7 +61,7 @@ def test_pixels_names_and_cameras_are_those_stored(tmp_path: Path, channels: int
     posed = everything(found)
     assert np.array_equal(posed.pixels.numpy(), random_images(3, 4, 6, channels).reshape(-1, channels))
     assert posed.names == ["photo_00", "photo_01", "photo_02"] and posed.has_alpha == (channels == 4)
-    assert posed.counted is None and posed.cameras.sizes is None and posed.cameras.lenses is None
+    assert posed.valid_pixels is None and posed.cameras.sizes is None and posed.cameras.lenses is None
     torch.testing.assert_close(posed.cameras.intrinsics, torch.tensor([[5.0, 5.5, 2.4, 2.4]] * 3))
     np.testing.assert_allclose(posed.cameras.c2w, np.stack([f.c2w for f in found.frames]), atol=1e-6)
 
@@ -211,8 +211,8 @@ def test_masked_pixels_do_not_count(tmp_path: Path) -> None:
     Image.fromarray(mask).save(tmp_path / "mask.png")
     found.frames[1] = replace(found.frames[1], mask=tmp_path / "mask.png")
     posed = everything(found)
-    assert [posed.counts(index).sum().item() for index in range(3)] == [24, 6, 24]
-    assert np.array_equal(posed.counts(1).numpy(), mask > 0) and len(posed.counted) == 54
+    assert [posed.valid_mask(index).sum().item() for index in range(3)] == [24, 6, 24]
+    assert np.array_equal(posed.valid_mask(1).numpy(), mask > 0) and len(posed.valid_pixels) == 54
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "RGB", "RGBA", "I;16"])

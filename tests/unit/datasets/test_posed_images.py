@@ -105,10 +105,10 @@ def test_the_second_half_of_paired_batches_are_neighbours_of_the_first(masked: b
     """In the same image, a few pixels away, in its order, and none that does not count."""
     images = cut_images(masked)
     batches = RayBatches(images, CPU, 0, paired=True)
-    batches.valid_pixels = images.counted or PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
+    batches.valid_pixels = images.valid_pixels or PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
     pixels, pairs = batches.draw(count).pixels, count // 2
     assert len(pixels) == count and (pixels[: count - pairs].diff() >= 0).all()
-    assert images.counted is None or images.counted.contains(pixels).all()
+    assert images.valid_pixels is None or images.valid_pixels.contains(pixels).all()
     image, column, row = images.cameras.locate(pixels)
     assert torch.equal(image[count - pairs :], image[:pairs])
     if pairs:
@@ -205,9 +205,9 @@ def test_a_mask_over_transparent_pixels_leaves_the_hull_in_doubt() -> None:
     box = find_box(tiny_images())
     resolution = box.resolution(24**3)
     whole = carve(tiny_images(), box, resolution).occupied
-    masked = replace(tiny_images(), pixels=pixels, counted=PixelRuns.of_mask(~everywhere))
+    masked = replace(tiny_images(), pixels=pixels, valid_pixels=PixelRuns.of_mask(~everywhere))
     assert (carve(masked, box, resolution).occupied | ~whole).all()
-    assert not (carve(replace(masked, counted=None), box, resolution).occupied | ~whole).all()
+    assert not (carve(replace(masked, valid_pixels=None), box, resolution).occupied | ~whole).all()
 
 
 def test_silhouettes_are_widened_by_what_a_lens_makes_of_a_cell() -> None:

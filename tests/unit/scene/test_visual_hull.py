@@ -149,7 +149,7 @@ def test_poses_that_may_be_wrong_leave_room_for_the_scene() -> None:
     images, points = replace(images, cameras=wrong), surface_points()
     inside, pools = {}, {}
     for dilation in (0.0, math.radians(4)):
-        silhouettes = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, dilation)
+        silhouettes = Silhouettes(images.cameras, images.pixels[:, 3], images.valid_pixels, CPU, dilation)
         box = visual_hull.find_box(wrong, silhouettes, CPU)
         grid_map, resolution = box.grid_map((33, 33, 33)), (33, 33, 33)
         hull = visual_hull.carve(silhouettes, box, resolution)
@@ -178,7 +178,9 @@ def sphere_of_sizes() -> PosedImages:
 
 
 def views_of_a_group(images: PosedImages) -> list[list[int]]:
-    return [list(group) for group in Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU).groups()]
+    return [
+        list(group) for group in Silhouettes(images.cameras, images.pixels[:, 3], images.valid_pixels, CPU).groups()
+    ]
 
 
 def test_views_of_one_size_are_looked_at_together_and_no_more_than_memory_allows(
@@ -205,7 +207,7 @@ def test_the_hull_is_the_same_however_many_views_are_looked_at_together(
     found = []
     for most in (1, 3, 8):
         monkeypatch.setattr(silhouettes, "MAX_VIEWS", most)
-        outline = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, dilation)
+        outline = Silhouettes(images.cameras, images.pixels[:, 3], images.valid_pixels, CPU, dilation)
         hull = visual_hull.carve(outline, box, resolution).occupied
         found.append((hull, visual_hull.pixels_of_hull(outline, box, resolution).bounds))
     for hull, pixels in found[1:]:
@@ -227,7 +229,7 @@ def test_the_hull_of_views_of_different_sizes_contains_the_sphere_and_little_els
 def test_pixels_near_a_silhouette_are_those_with_some_of_it_in_a_window(dilation: float) -> None:
     """As max pooling finds them, view by view; the dilation is an angle: more pixels where focal lengths are longer."""
     images = sphere_of_sizes()
-    outline = Silhouettes(images.cameras, images.pixels[:, 3], images.counted, CPU, dilation)
+    outline = Silhouettes(images.cameras, images.pixels[:, 3], images.valid_pixels, CPU, dilation)
     near, cameras = outline.pixels_near(2).mask(0, len(images.pixels)), images.cameras
     assert len(set(outline.dilation)) == (1 if dilation == 0 else 2)
     for view in range(len(images)):

@@ -111,9 +111,9 @@ def test_occupancy_follows_the_grid_to_another_resolution() -> None:
 
 def test_a_cell_is_touched_by_its_eight_vertices() -> None:
     grid = OccupancyGrid(torch.zeros(3, 4, 5, dtype=torch.bool))
-    assert len(grid.vertex_rows()) == 0
+    assert len(grid.active_vertices()) == 0
     grid.occupied[2, 0, 4] = True  # vertices (2..3, 0..1, 4..5) of 4 x 5 x 6
-    assert grid.vertex_rows().tolist() == [(x * 5 + y) * 6 + z for x in (2, 3) for y in (0, 1) for z in (4, 5)]
+    assert grid.active_vertices().tolist() == [(x * 5 + y) * 6 + z for x in (2, 3) for y in (0, 1) for z in (4, 5)]
 
 
 def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,13 +122,13 @@ def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.
     But for the few vertices that pruning gives up and brings back, whose moments begin anew.
     """
     grids, shares = [], []
-    some = OccupancyGrid.vertex_rows
+    some = OccupancyGrid.active_vertices
 
     def every(grid: OccupancyGrid) -> Tensor:
         return torch.arange(math.prod(n + 1 for n in grid.occupied.shape))
 
     for rows in (some, every):
-        monkeypatch.setattr(OccupancyGrid, "vertex_rows", rows)
+        monkeypatch.setattr(OccupancyGrid, "active_vertices", rows)
         config, state = tiny_state(tiny_config())
         run_to(config, state, 16)
         grids.append((state.field.density_grid.detach(), state.field.sh_grid.detach()))

@@ -36,9 +36,9 @@ def test_of_listed_vertices_nothing_is_left_out(backend: Backend) -> None:
     before = torch.randn(5, 4, 3, 2) * (torch.rand(5, 4, 3, 1) < 0.5)
     rows = (before.view(60, 2) != 0).any(1).logical_or(torch.rand(60) < 0.2).nonzero()[:, 0]
     results = []
-    for vertex_rows in (None, rows):
+    for active_vertices in (None, rows):
         grid.grad = before.clone()
-        add_total_variation(grid, 0.25, backend, vertex_rows)
+        add_total_variation(grid, 0.25, backend, active_vertices)
         results.append(grid.grad)
     assert torch.equal(*results) and not torch.equal(results[0], before)
 
