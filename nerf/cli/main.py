@@ -5,6 +5,8 @@ It imports only the standard library, so that signals are handled while heavy mo
 
 import difflib
 import importlib
+import os
+import signal
 import sys
 
 from nerf.cli import signals
@@ -60,4 +62,8 @@ def command(name: str) -> int:
             remedy = "get it with: pip install 'torch>=2.10'"
             print(f"error: PyTorch is not installed in {sys.prefix}; {remedy}", file=sys.stderr)
             return 1
-        return module.command() or 0
+        try:
+            return module.command() or 0
+        except BrokenPipeError:  # `nerf doctor | head`: who reads has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
