@@ -87,7 +87,7 @@ class RayBatches:
         self._device_unmasked = None
 
     @torch.no_grad()
-    def find_unmasked(self, sampler: RaySampler) -> None:
+    def find_valid_pixels(self, sampler: RaySampler) -> None:
         """Sets valid_pixels: the mask allows them and their rays have at least one sample."""
         self.stop_prefetch()
         found = []
