@@ -71,7 +71,7 @@ class RayBatches:
         self.paired = paired
         self._unmasked = None if images.valid_pixels is None else images.valid_pixels.to(home)
         self._sizes = images.cameras.to(home)  # image sizes, on the device where pixels are chosen
-        self._device_unmasked: PixelRuns | None = None  # copy on the rays' device, made when needed
+        self._device_valid_pixels: PixelRuns | None = None  # copy on the rays' device, made when needed
         self.valid_pixels = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
         self._prefetches = home != backend.device
         self._feed: Prefetcher | None = None
@@ -84,7 +84,7 @@ class RayBatches:
     @valid_pixels.setter
     def valid_pixels(self, pixels: PixelRuns) -> None:
         self._pool = pixels.to(self.images.device)
-        self._device_unmasked = None
+        self._device_valid_pixels = None
 
     @torch.no_grad()
     def find_valid_pixels(self, sampler: RaySampler) -> None:
@@ -138,14 +138,14 @@ class RayBatches:
         the host would take longer than for the steps between two updates.
         """
         self.stop_prefetch()
-        if self._device_unmasked is None:
-            self._device_unmasked = self.valid_pixels.to(self.backend.device)
+        if self._device_valid_pixels is None:
+            self._device_valid_pixels = self.valid_pixels.to(self.backend.device)
         generator = self.generator
         if generator.device.type != self.backend.device.type:
             seed = torch.randint(2**62, (), generator=generator).item()
             generator = torch.Generator(self.backend.device).manual_seed(seed)
         indices, jitter = self._choose(count, generator)
-        return self._rays_through(self._device_unmasked.pixels(indices), per_pixel), jitter
+        return self._rays_through(self._device_valid_pixels.pixels(indices), per_pixel), jitter
 
     def _rays_through(self, pixels: Tensor, per_pixel: int = 1) -> Rays:
         return self.ray_source.rays_through(pixels, per_pixel, self.backend.ops)
