@@ -35,6 +35,7 @@ def parts(name: str, folder: Path) -> list[str]:
     return [*map(str, sorted(SOURCES.glob("cpu/*.cpp"))), *map(str, builder.portable_sources(folder, ".cpp"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_is_undefined(name, tmp_path):
     compiler = shutil.which(os.environ.get("CXX", "g++"))

@@ -187,6 +187,7 @@ def test_the_library_was_made_of_these_sources():
     assert library.has_cuda_code() == bool(stamp.cuda)
 
 
+@pytest.mark.slow
 def test_a_build_without_cuda_works_and_is_made_once(copied_builder, monkeypatch):
     monkeypatch.setenv("CXXFLAGS", "-O0")  # the compiler takes a third of the time
     assert copied_builder.is_stale() and copied_builder.read_stamp() is None
@@ -270,6 +271,7 @@ def test_a_lock_whose_holder_was_killed_stops_nobody(copied_builder, monkeypatch
     assert found.returncode == 1 and "error: no C++ compiler" in found.stderr
 
 
+@pytest.mark.slow
 def test_without_a_compiler_auto_says_why_and_native_is_refused(tmp_path):
     """A checkout that was never built, and a PATH without any compiler on it."""
     root = library.BUILD_SCRIPT.parents[1]

@@ -41,6 +41,7 @@ def assert_same(case: str, found: dict[str, Tensor], expected: dict[str, Tensor]
         torch.testing.assert_close(found[key], x, msg=lambda text, place=place: place + text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_compiled_whole_it_gives_the_same(name, device):
     for case, make in CASES[name].items():

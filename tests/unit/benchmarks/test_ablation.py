@@ -62,6 +62,7 @@ def ablate(folder: Path, *settings: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=TIMEOUT)
 
 
+@pytest.mark.slow
 def test_script_writes_a_table_that_follows_from_its_numbers(tmp_path: Path) -> None:
     run = ablate(tmp_path, *TINY)
     assert run.returncode == 0, run.stderr
@@ -97,6 +98,7 @@ def test_script_refuses_a_backend(tmp_path: Path) -> None:
     assert run.stderr.startswith("error: backend=torch") and "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_script_refuses_poses_of_its_own(tmp_path: Path) -> None:
     result = ablate(tmp_path, "poses.from_run=outputs/RUN")
     assert result.returncode == 2 and "poses.from_run" in result.stderr and "leave them out" in result.stderr
@@ -147,6 +149,7 @@ def test_every_row_starts_from_the_same_state(config: Config, images: PosedImage
     assert all(torch.equal(value, start.optimizer[name]) for name, value in moments.items())
 
 
+@pytest.mark.slow
 def test_wrong_row_is_marked_and_counts_for_nothing(
     config: Config, images: PosedImages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +173,7 @@ def test_wrong_row_is_marked_and_counts_for_nothing(
     assert speedups(rows)["cpu"]["step"]["best_torch"] == "torch: gather + index_add"
 
 
+@pytest.mark.slow
 def test_torch_compile_that_fails_is_a_row_that_says_why(
     config: Config, images: PosedImages, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -334,6 +334,7 @@ def script(folder: Path, *settings: str) -> subprocess.CompletedProcess:
     return subprocess.run([*command, f"hydra.run.dir={folder}"], capture_output=True, text=True, timeout=TIMEOUT)
 
 
+@pytest.mark.slow
 def test_script_with_a_right_and_a_wrong_variant(tmp_path):
     variants = tmp_path / "mine.py"
     variants.write_text(
@@ -357,6 +358,7 @@ def test_script_with_a_right_and_a_wrong_variant(tmp_path):
     assert {"device", "torch", "commit", "command", "date", "ceilings", "flush_bytes"} <= set(result)
 
 
+@pytest.mark.slow
 def test_script_without_time_leaves_cases_out(tmp_path):
     run = script(tmp_path, "benchmark.max_seconds=0", "benchmark.ops=[sample_images]")
     assert run.returncode == 0, run.stderr
@@ -364,6 +366,7 @@ def test_script_without_time_leaves_cases_out(tmp_path):
     assert "There was no time left for sample_images: 8 pixels." in run.stdout
 
 
+@pytest.mark.slow
 def test_script_answers_mistakes(tmp_path):
     run = script(tmp_path, "benchmark.ops=[interpolate]")
     assert run.returncode == 2 and "there is no operation interpolate" in run.stderr and "Traceback" not in run.stderr

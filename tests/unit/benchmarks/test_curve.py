@@ -195,6 +195,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake_time: FakeTime) -
     return result
 
 
+@pytest.mark.slow
 def test_the_script_writes_curve_picture_and_models(
     call: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

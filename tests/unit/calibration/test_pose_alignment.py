@@ -232,6 +232,7 @@ def test_views_move_by_what_the_learned_cameras_see(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(distances, seen.distance(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_views_that_are_off_are_refined_by_their_own_photos(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scene stays as it is, the views find back; only every second one is asked for."""
     steps, photometric = [], held_out.photometric

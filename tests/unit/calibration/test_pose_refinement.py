@@ -299,6 +299,7 @@ def test_both_backends_move_poses_alike() -> None:
     torch.testing.assert_close(*moved, rtol=1e-2, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_known_poses_are_recovered() -> None:
     """The bundled scene, 50x50: errors fall several times, and the scene keeps its size.
 

@@ -99,6 +99,7 @@ def test_an_old_value_works_and_is_told_once(
     assert capsys.readouterr().err == f"note: {name}={old} is now {name}={new}\n"
 
 
+@pytest.mark.slow
 def test_a_sweep_over_an_old_name_is_told_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from fixtures import official_scene, random_images
 from PIL import Image
 
@@ -26,6 +27,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before, posed.
 """
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_pixels_and_of_the_few_photos_in_work(tmp_path: Path) -> None:
     """30 photos of 6 megapixels: as they come, 0.5 GB; two threads hold some 80 MB each, however many photos follow."""
     original = tmp_path / "0.jpg"

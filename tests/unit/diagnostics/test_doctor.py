@@ -101,6 +101,7 @@ def test_nan_an_exception_and_another_type_are_noticed() -> None:
             raise AssertionError(self_check.check("sample_images", "cpu", altered("sample_images", change)).problem)
 
 
+@pytest.mark.slow
 def test_an_operation_without_a_check_shows_as_not_checked() -> None:
     program = (
         "import torch, sys; from nerf.diagnostics import doctor; fragment = torch.library.Library('nerf', 'FRAGMENT');"
@@ -115,6 +116,7 @@ def test_an_operation_without_a_check_shows_as_not_checked() -> None:
 # The doctor
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_is_here_and_checks_every_operation() -> None:
     found = nerf("doctor")
     assert found.returncode == 0, found.stderr
@@ -159,6 +161,7 @@ def test_a_gpu_that_pytorch_cannot_use_is_broken(tmp_path: Path) -> None:
     assert "error: NVIDIA H200 is there with driver 550.54, but PyTorch" in found.stderr
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_broken_if_it_is_needed() -> None:
     program = (
         "import importlib.util as util, sys; find = util.find_spec;"

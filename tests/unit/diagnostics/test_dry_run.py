@@ -264,6 +264,7 @@ def read_page(path: Path) -> tuple[str, dict]:
     return page, json.loads(re.search(r"const scene = (.*);\n", page)[1])
 
 
+@pytest.mark.slow
 def test_the_page_of_a_right_scene(tmp_path: Path) -> None:
     result = run_script(
         "train", "dry_run=true", "device=cpu", "backend=torch", f"hydra.run.dir={tmp_path}/run", cwd=tmp_path
@@ -285,6 +286,7 @@ def test_the_page_of_a_right_scene(tmp_path: Path) -> None:
         assert drawn["rectangles"] > 100 and drawn["lines"] == 12 + 100 * 6 and drawn["outside"] == 0
 
 
+@pytest.mark.slow
 def test_the_page_of_a_scene_in_a_wrong_convention(tmp_path: Path) -> None:
     """Names that would end the script or a tag are text there."""
     transforms = json.loads((BRICKS / "transforms_train.json").read_text())
@@ -307,6 +309,7 @@ def test_the_page_of_a_scene_in_a_wrong_convention(tmp_path: Path) -> None:
     assert "<i>" not in page and drawn["names"][0] == "<i>ä0"
 
 
+@pytest.mark.slow
 def test_a_dry_run_goes_on_with_nothing(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     result = run_script("train", "dry_run=true", "resume=run", cwd=tmp_path)

@@ -135,6 +135,7 @@ def test_images_smaller_than_a_patch_show_nothing() -> None:
     assert len(PlaneSweep(images).score(range(10)).scores) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", [None, CONVENTIONS[0]], ids=["right", "OpenCV axes"])
 def test_lego(mistake: Convention | None) -> None:
     images = load_blender(official_scene("lego"), "train", 4)

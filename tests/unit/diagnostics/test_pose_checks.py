@@ -48,6 +48,7 @@ def test_shiny_repetitive_relief_from_few_places_is_not_called_wrong(
     assert check.verdict == "yellow" and "by chance" in check.found and odd is None
 
 
+@pytest.mark.slow
 def test_shiny_relief_with_the_poses_of_other_images_is_found_wrong() -> None:
     sweep = PlaneSweep(shiny_relief(36))
     check, odd = verdicts(sweep)
@@ -67,6 +68,7 @@ def test_a_thin_pole_is_right_through_any_lens(fov: float) -> None:
     assert ("upside down" in check.found) == (fov == 0.03)
 
 
+@pytest.mark.slow
 def test_a_thin_pole_with_wrong_poses_is_found_wrong() -> None:
     sweep = PlaneSweep(pole(30))
     for convention in (UPSIDE_DOWN, CONVENTIONS[0]):

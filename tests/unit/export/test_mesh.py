@@ -148,6 +148,7 @@ SPACES: dict[str, tuple[Space, list[list[float]]]] = {
 BACKDROP = {"bounded": [], "unbounded": [([0.0, 0, -6.0], 1.5)], "forward_facing": [([0.0, 0, -20.0], 3.0)]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: str, device: str) -> None:
     mesh = mesh_of(scene(kind, [([0.0, 0.0, 0.0], RADIUS), *BACKDROP[kind]], device))
@@ -165,6 +166,7 @@ def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: s
         assert volume_of(mesh.vertices, mesh.faces) == pytest.approx(4 / 3 * math.pi * RADIUS**3, rel=0.1)
 
 
+@pytest.mark.slow
 def test_colours_are_those_that_a_camera_before_the_surface_sees() -> None:
     """Red is brighter the more one looks along one of the axes."""
     loaded = scene("bounded", [([0.0, 0.0, 0.0], RADIUS)])
@@ -178,6 +180,7 @@ def test_colours_are_those_that_a_camera_before_the_surface_sees() -> None:
     assert (mesh.colors[:, 0] - wanted).abs().mean() < 0.05 < 0.5 * wanted.std()
 
 
+@pytest.mark.slow
 def test_where_nothing_is_met_it_is_said() -> None:
     loaded = scene("bounded", [([0.0, 0.0, 0.0], RADIUS)])
     with torch.no_grad():

@@ -169,6 +169,7 @@ def test_left_overs_of_a_killed_writer_go_with_the_next_checkpoint(tmp_path: Pat
     assert names(tmp_path) == ["model.pt", "resume.pt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fits", ["nothing", "the model alone"])
 def test_a_full_disk_leaves_the_files_before(tmp_path: Path, fits: str) -> None:
     """Not a full disk but, the same to the writer, a limit on the size of its files, in a process of its own."""
@@ -206,6 +207,7 @@ def test_a_full_disk_leaves_the_files_before(tmp_path: Path, fits: str) -> None:
         assert checkpoint.load(tmp_path)["step"] == 14 and checkpoint.load_resume(tmp_path)["step"] == 12
 
 
+@pytest.mark.slow
 def test_a_run_killed_between_its_two_files_resumes_and_renders(tmp_path: Path) -> None:
     """A process resumes it and dies before it writes the model of its save."""
     config, state = save_run(tmp_path)

@@ -124,6 +124,7 @@ def test_such_a_run_goes_on_when_the_other_one_is_gone(tmp_path: Path, mode: str
     assert torch.equal(never_stopped.cameras.c2w, resumed.cameras.c2w)
 
 
+@pytest.mark.slow
 def test_the_walk_from_one_run_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -51,6 +51,7 @@ def readme_code() -> str:
     return re.search(r"^## Python\n.*?^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)[1]
 
 
+@pytest.mark.slow
 def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
     code = readme_code()
     assert len([line for line in code.splitlines() if line.strip()]) <= 30 and BUDGET in code

@@ -86,6 +86,7 @@ def test_not_a_bit_changes_with_a_power_of_two(kind: str, size: float) -> None:
         torch.testing.assert_close(found, usual(kind)[name], atol=0, rtol=0, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_nor_with_everything_learned_and_every_loss(kind: str) -> None:
     small, large = (picture(kind, size, EVERYTHING) for size in (1.0, 2.0**20))

@@ -142,6 +142,7 @@ def assert_no_ray_is_missed(sampler: RaySampler, silhouettes: Silhouettes, box: 
     assert not missed.view(-1, cameras.height, cameras.width)[:, 1:-1, 1:-1].any()
 
 
+@pytest.mark.slow
 def test_poses_that_may_be_wrong_leave_room_for_the_scene() -> None:
     """With poses off by 2 degrees and 2% the hull loses much of the surfaces; dilated by as much it holds them all."""
     images = bricks(8)

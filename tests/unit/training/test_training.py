@@ -285,6 +285,7 @@ def break_loss_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "photometric", broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("good_steps", [3, 0])
 def test_the_script_keeps_and_names_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], good_steps: int
@@ -329,6 +330,7 @@ def test_a_box_that_no_camera_sees_is_refused() -> None:
 # Learning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [5.0, 60.0])
 def test_the_network_of_a_gpus_recipe_does_not_stand_still(seconds: float) -> None:
     """In the first steps all is fog and most pixels are background: colour must not saturate before a scene appears."""

@@ -17,6 +17,7 @@ from nerf.training.initial_state import prepare
 from nerf.training.loop import resolve
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_a_brief_training_does_everything_and_leaves_the_random_numbers_alone(
