@@ -15,7 +15,7 @@ from nerf.benchmarks.ablation_row import Batch, FirstStep, GraphRow, Row, Start,
 from nerf.benchmarks.figures import Figures, Log
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS, EAGER, GATHER_ONCE, Variant, compiled
 from nerf.benchmarks.unfused import unfused
-from nerf.config.recipes import DEFAULTS, choose
+from nerf.config.recipes import DEFAULTS, choose, resolve_config
 from nerf.config.schema import Config, ExposureConfig, PosesConfig
 from nerf.config.settings import setting
 from nerf.datasets.posed_images import PosedImages
@@ -26,8 +26,8 @@ from nerf.images.metrics import summarize
 from nerf.ops.backend import Backend
 from nerf.scene.bounds import describe
 from nerf.scene.registry import space_state
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import train
 from nerf.training.state import make_sampler
 
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # relative, float32
@@ -69,8 +69,9 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
     Raises UserError if the grid does not reach its final resolution in these steps.
     """
     steps = settings.warm_steps or {"cuda": 3000, "cpu": 300}[backend.device.type]
-    config = resolve(shortened(config, steps), backend, describe(config.dataset, images.scene, images.has_alpha).kind)
-    state = prepare(config, images, backend)
+    kind = describe(config.dataset, images.scene, images.has_alpha).kind
+    config = resolve_config(shortened(config, steps), backend.device.type, kind)
+    state = init_state(config, images, backend)
     for _ in train(config, state):
         pass
     done, levels = state.num_upsamplings, len(config.field.upsample_at)
@@ -208,8 +209,9 @@ def speedups(rows: list[Figures]) -> Figures:
 
 def equal_training(config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend) -> Figures:
     """Trains from scratch for a number of steps and scores the result."""
-    config = resolve(shortened(config, steps), backend, describe(config.dataset, images.scene, images.has_alpha).kind)
-    state = prepare(config, images, backend)
+    kind = describe(config.dataset, images.scene, images.has_alpha).kind
+    config = resolve_config(shortened(config, steps), backend.device.type, kind)
+    state = init_state(config, images, backend)
     for _ in train(config, state):
         pass
     color = state.background.eval(state.field.backend.device)

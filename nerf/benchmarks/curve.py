@@ -22,7 +22,7 @@ from nerf.images.metrics import summarize
 from nerf.ops.backend import Backend
 from nerf.runs import checkpoint
 from nerf.runs.notes import run_notes
-from nerf.runs.run import TrainingRun, start_on
+from nerf.runs.run import TrainingRun, start
 from nerf.training.loop import TrainMetrics
 from nerf.training.state import make_sampler
 
@@ -58,7 +58,7 @@ def measure_run(
     config: Config, settings: CurveConfig, train: PosedImages, test: PosedImages, backend: Backend, folder: Path
 ) -> Figures:
     """One run of the config, which holds budget and seed: its entry for the JSON. Saves the model in folder."""
-    run = start_on(config, train, backend)
+    run = start(config, train, backend)
     fractions = [0.5**k for k in range(settings.looks, 0, -1)]
     memory, intermediate, log = PeakMemory(backend.device), [], []
     for entry in run.train():

@@ -18,8 +18,8 @@ from nerf.config.recipes import (
     DEFAULT_STEPS_CUDA,
     KINDS,
     choose,
-    fill_in,
     flat,
+    resolve_config,
 )
 from nerf.config.schema import Config, DatasetConfig, TrainConfig
 
@@ -133,6 +133,6 @@ def _chosen(device: str, kind: str, field: str, seconds: float | None) -> Values
     """What a config that gives nothing else becomes, of the settings that it leaves open."""
     train = TrainConfig(max_seconds=seconds)
     given = Config(dataset=DatasetConfig(kind=kind), field=settings_of(field)(), train=train)
-    before, after = (flat(dataclasses.asdict(config)) for config in (given, fill_in(given, device, kind)))
+    before, after = (flat(dataclasses.asdict(config)) for config in (given, resolve_config(given, device, kind)))
     left_open = {name: value for name, value in after.items() if before.get(name) is None and name not in BUDGET}
     return {name: value for name, value in left_open.items() if value is not None}

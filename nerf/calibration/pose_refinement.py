@@ -137,16 +137,6 @@ def _part(done: float, whole: float) -> float:
     return min(1.0, done / whole) if whole > 0 else 1.0
 
 
-def coarse_to_fine(config: PosesConfig, num_voxels: int) -> list[float]:
-    """The coarse-to-fine schedule: fractions of the run at which the number of voxels doubles, evenly spaced.
-
-    Coarse voxels come first because the gradient on a pose points the right way only if the photo is off by less than
-    about a voxel (compare Lin et al. 2021, section 3.2).
-    """
-    doublings = max(0, round(math.log2(num_voxels / config.initial_num_voxels)))
-    return [config.coarse_to_fine_end * (count + 1) / doublings for count in range(doublings)]
-
-
 def take_rows(table: Tensor, index: Tensor, backend: Backend) -> Tensor:
     """Rows [R,C] of a short table [I,C] at index [R] int64; the backward pass adds up gradients with index_add."""
     return _TakeRows.apply(table, index, backend.ops.index_add)

@@ -12,7 +12,7 @@ from nerf.config.schema import Config
 from nerf.datasets.load import load_split
 from nerf.errors import TrainingStopped, UserError
 from nerf.ops.backend import device_name, select
-from nerf.runs.run import start_on
+from nerf.runs.run import start
 
 
 def run_step(config: Config, folder: Path, log: Callable[[str], None]) -> None:
@@ -20,7 +20,7 @@ def run_step(config: Config, folder: Path, log: Callable[[str], None]) -> None:
     backend = select(config.backend, config.device)
     if backend.name != "native":
         raise UserError(f"backend={backend.name} cannot be profiled by operation; leave it out, or use ablate.py.")
-    run = start_on(config, load_split(config.dataset, "train"), backend)
+    run = start(config, load_split(config.dataset, "train"), backend)
     train = run.config.train
     budget = f"{train.steps} steps" if train.steps else f"{train.max_seconds:g} s"
     log(f"training {run.config.field.name} for {budget}")

@@ -15,8 +15,8 @@ from nerf.config.recipes import (
     DEFAULT_STEPS_CUDA,
     KINDS,
     choose,
-    fill_in,
     flat,
+    resolve_config,
 )
 from nerf.config.schema import Config, DatasetConfig, PosesConfig, TrainConfig
 
@@ -59,7 +59,7 @@ def tables() -> dict[str, Table]:
                 poses=PosesConfig(**POSES[poses]),
                 train=TrainConfig(max_seconds=seconds),
             )
-            before, after = (flat(asdict(config)) for config in (given, fill_in(given, device, kind)))
+            before, after = (flat(asdict(config)) for config in (given, resolve_config(given, device, kind)))
             for name, value in after.items():
                 if before[name] is None and value is not None and name not in BUDGET:
                     found.setdefault(name, {})[label, kind, poses, field, budget] = shown(name, value)

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from nerf.config.fields import Recipe, known_fields, settings_of
-from nerf.config.schema import Config
+from nerf.config.schema import Config, PosesConfig
 from nerf.errors import UserError
 
 DEFAULT_STEPS_CUDA = 30_000
@@ -205,11 +205,36 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def fill_in(config: Config, device: str, kind: str) -> Config:
-    """The config with the device's budget where none is given, and its recipe's value for each setting that is None.
+def resolve_config(config: Config, device: str, kind: str | None = None) -> Config:
+    """The config with every open setting filled in.
 
-    kind: of the scene, bounded, forward_facing or unbounded.
+    A budget that is not given is the device's, a setting that is None takes its recipe's value, and where poses are
+    learned field.upsample_at becomes the schedule of coarse_to_fine.
+
+    device: cpu or cuda. kind: of the scene, bounded, forward_facing or unbounded, for which dataset.kind=auto stands;
+    None: bounded. Raises UserError if a setting is open that the recipe gives no value for.
     """
+    if kind is None:
+        kind = "bounded" if config.dataset.kind == "auto" else config.dataset.kind
+    config = _filled_in(config, device, kind)
+    if config.poses.mode == "fixed":
+        return config
+    doublings_at = coarse_to_fine(config.poses, config.field.num_voxels)
+    return replace(config, field=replace(config.field, upsample_at=doublings_at))
+
+
+def coarse_to_fine(config: PosesConfig, num_voxels: int) -> list[float]:
+    """The coarse-to-fine schedule: fractions of the run at which the number of voxels doubles, evenly spaced.
+
+    Coarse voxels come first because the gradient on a pose points the right way only if the photo is off by less than
+    about a voxel (compare Lin et al. 2021, section 3.2).
+    """
+    doublings = max(0, round(math.log2(num_voxels / config.initial_num_voxels)))
+    return [config.coarse_to_fine_end * (count + 1) / doublings for count in range(doublings)]
+
+
+def _filled_in(config: Config, device: str, kind: str) -> Config:
+    """The config with the device's budget where none is given, and its recipe's value for each setting that is None."""
     steps, seconds = config.train.steps, config.train.max_seconds
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)

@@ -21,7 +21,8 @@ from nerf.diagnostics.dry_run_checks import Check, world_box
 from nerf.files import replacing
 from nerf.ops.backend import select
 from nerf.runs.initial_poses import cameras_to_begin_with
-from nerf.runs.ready import make_ready
+from nerf.runs.resolve import resolve_for_run
+from nerf.scene.bounds import describe
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 THUMBNAIL = 128  # pixels on the longer side
@@ -38,7 +39,8 @@ def write_dry_run(config: Config, folder: Path) -> int:
     images, backend = load_split(config.dataset, "train"), select(config.backend, config.device)
     start = cameras_to_begin_with(config.poses, images.cameras)
     images = images if start is None else replace(images, cameras=start)
-    config, described = make_ready(config, images, backend)
+    described = describe(config.dataset, images.scene, images.has_alpha)
+    config = resolve_for_run(config, images, backend, described.kind)
     with tqdm(total=3, bar_format="{n}/{total} {desc}") as bar:
 
         def log(line: str) -> None:

@@ -11,15 +11,15 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import Backend
 from nerf.scene.description import SceneDescription
 from nerf.training import memory as memory_plan
-from nerf.training.initial_state import prepare
+from nerf.training.initial_state import init_state
 from nerf.training.step import TrainStep
 
 WARM_STEPS, TIMED_STEPS = 2, 5
 
 
 def measure_step(config: Config, images: PosedImages, backend: Backend, described: SceneDescription) -> float:
-    """Seconds of a step at the start of training, measured on a temporary state. Raises UserError like prepare."""
-    state = prepare(config, images, backend, described)
+    """Seconds of a step at the start of training, measured on a temporary state. Raises UserError like init_state."""
+    state = init_state(config, images, backend, described)
     run_step = TrainStep(config, state)
     for step in range(WARM_STEPS + TIMED_STEPS):
         if step == WARM_STEPS:

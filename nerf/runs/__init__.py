@@ -6,8 +6,8 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "nerf.datasets.load": ("check_split", "load_split", "sparse_points"),
-        "nerf.runs.run": ("TrainingRun", "resume", "start", "start_on"),
-        "nerf.runs.ready": ("make_ready",),
+        "nerf.runs.run": ("TrainingRun", "resume", "start"),
+        "nerf.runs.resolve": ("resolve_for_run",),
         "nerf.runs.open_run": ("LoadedRun", "OpenRun", "load", "newest_run"),
         "nerf.config.overrides": ("settings",),
         "nerf.rendering.sampler": ("depth_range",),

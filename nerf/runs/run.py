@@ -18,10 +18,11 @@ from nerf.runs import checkpoint
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.interrupts import StopOnInterrupt
 from nerf.runs.open_run import LoadedRun, in_words
-from nerf.runs.ready import make_ready, ready
+from nerf.runs.resolve import resolve_for_run
 from nerf.runs.run_folder import RunLock
+from nerf.scene.bounds import describe
 from nerf.training.grid_schedule import occupancy_updates
-from nerf.training.initial_state import prepare
+from nerf.training.initial_state import init_state
 from nerf.training.loop import Callback, TrainMetrics, train
 from nerf.training.losses import Loss
 from nerf.training.memory import MemoryPlan, TooLittleMemory, plan_memory
@@ -101,35 +102,39 @@ class TrainingRun:
         return LoadedRun(None, self.config, self.state.field, sampler, learned, self.images.cameras)
 
 
-def start(config: Config) -> TrainingRun:
-    """Prepares a fresh run: chooses backend and device, reads the images, computes the scene box. Writes no files.
+def start(config: Config, images: PosedImages | None = None, backend: Backend | None = None) -> TrainingRun:
+    """Prepares a fresh run: chooses the backend, reads the images, computes the scene box. Writes no files.
+
+    images: of the training, where they are in memory already; None: those of config.dataset. backend: None: that of the
+    config. If field.num_voxels is None and the recipe's grids do not fit into the GPU's memory, takes the largest that
+    fit.
 
     Raises UserError for settings out of range and for a scene that is missing or cannot be used.
     """
     config = build(Config, asdict(config))  # attributes may have been set to anything
-    run = start_on(config, load_split(config.dataset, "train"), select(config.backend, config.device))
-    dataset = located(run.config.dataset)
+    read = images is None
+    if read:
+        images = load_split(config.dataset, "train")
+    run = _start(config, images, backend or select(config.backend, config.device))
+    dataset = located(run.config.dataset) if read else run.config.dataset
     known = run.sources
     if dataset.root != config.dataset.root:
         known = {**known, "dataset.root": "where the scene was found"}
     return replace(run, config=replace(run.config, dataset=dataset), sources=known)
 
 
-def start_on(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
-    """Prepares a fresh run on training images in memory. Raises UserError like start.
-
-    If field.num_voxels is None and the recipe's grids do not fit into the GPU's memory, takes the largest that fit.
-    """
-    resolved, described = make_ready(config, images, backend)
+def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
+    described = describe(config.dataset, images.scene, images.has_alpha)
+    resolved = resolve_for_run(config, images, backend, described.kind)
     try:
         begin = cameras_to_begin_with(resolved.poses, images.cameras)
-        state = prepare(resolved, images, backend, described, begin)
+        state = init_state(resolved, images, backend, described, begin)
         known = recipes.sources(config, resolved, backend.device.type)
         return TrainingRun(resolved, images, state, described.reasons, sources=known)
     except TooLittleMemory as error:
         if config.field.num_voxels is not None or error.num_voxels is None:
             raise
-        run = start_on(replace(config, field=replace(config.field, num_voxels=error.num_voxels)), images, backend)
+        run = _start(replace(config, field=replace(config.field, num_voxels=error.num_voxels)), images, backend)
         note = f"field.num_voxels={error.num_voxels}, not {resolved.field.num_voxels}: what fits this GPU's memory"
         known = {**run.sources, "field.num_voxels": "what fits this GPU's memory"}
         return replace(run, reasons=(*run.reasons, note), sources=known)
@@ -154,7 +159,7 @@ def resume(
     config = change(checkpoint.restore_config(content))
     config = replace(config, dataset=located(found_again(config.dataset)))
     backend, images = select(config.backend, config.device), load_split(config.dataset, "train")
-    config = ready(config, images, backend)
+    config = resolve_for_run(config, images, backend)
     run = TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
     budget = (config.train.steps, config.train.max_seconds)
     asked = (steps, max_seconds)

@@ -7,9 +7,9 @@ __getattr__, __dir__, __all__ = exports(
     {
         "nerf.errors": ("TrainingStopped",),
         "nerf.training.grid_schedule": ("EmptyGrid",),
-        "nerf.training.loop": ("Callback", "NonFiniteLoss", "StopWhen", "TrainMetrics", "resolve", "train"),
+        "nerf.training.loop": ("Callback", "NonFiniteLoss", "StopWhen", "TrainMetrics", "train"),
         "nerf.training.losses": ("Loss", "LossInputs"),
-        "nerf.training.initial_state": ("prepare",),
+        "nerf.training.initial_state": ("init_state",),
         "nerf.training.state": ("TrainState", "make_sampler"),
         "nerf.training.step": ("TrainStep",),
     },

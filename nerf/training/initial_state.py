@@ -23,7 +23,7 @@ from nerf.training.memory import check_memory, free_bytes
 from nerf.training.state import TrainState, assemble, make_batches, make_clock, make_sampler
 
 
-def prepare(
+def init_state(
     config: Config,
     images: PosedImages,
     backend: Backend,

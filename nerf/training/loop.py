@@ -2,13 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from nerf.calibration.pose_refinement import coarse_to_fine
-from nerf.config.recipes import fill_in
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped
-from nerf.ops.backend import Backend
 from nerf.training.capacity import raise_capacity
 from nerf.training.cuda_graph import StepRunner
 from nerf.training.grid_schedule import advance_schedule
@@ -76,21 +73,6 @@ class StopWhen(Callback):
 
     def wants_stop(self, state: TrainState) -> bool:
         return self._condition()
-
-
-def resolve(config: Config, backend: Backend, kind: str | None = None) -> Config:
-    """The config with open settings filled in by device, kind of scene and budget (nerf/config/recipes.py).
-
-    kind: the kind of scene that dataset.kind=auto stands for; None: a box. If poses are learned, field.upsample_at
-    becomes the schedule of coarse_to_fine.
-    """
-    if kind is None:
-        kind = "bounded" if config.dataset.kind == "auto" else config.dataset.kind
-    config = fill_in(config, backend.device.type, kind)
-    if config.poses.mode == "fixed":
-        return config
-    doublings_at = coarse_to_fine(config.poses, config.field.num_voxels)
-    return replace(config, field=replace(config.field, upsample_at=doublings_at))
 
 
 def step_runner(config: Config, state: TrainState, step: Callable[[], None]) -> StepRunner:

@@ -19,7 +19,7 @@ from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import TrainingStopped
 from nerf.ops.backend import Backend
-from nerf.training.initial_state import prepare
+from nerf.training.initial_state import init_state
 from nerf.training.loop import train
 
 VIEWS, SIZE, FOV, DISTANCE = 8, 48, 0.8, 4.0  # pixels, radians, world units; the scene is the unit sphere
@@ -51,7 +51,7 @@ def train_briefly(config: Config, backend: Backend) -> int:
     on_gpu = backend.device.type == "cuda"
     with torch.random.fork_rng([backend.device] if on_gpu else []):
         short = shortened(config)
-        state = prepare(short, synthetic_scene(short.dataset.kind), backend)
+        state = init_state(short, synthetic_scene(short.dataset.kind), backend)
         try:
             for _ in train(short, state):
                 pass

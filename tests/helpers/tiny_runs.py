@@ -12,7 +12,7 @@ from fixtures import write_sphere_scene
 from nerf.calibration.pose_alignment import Similarity
 from nerf.cameras.se3 import exponential
 from nerf.config.fields import FieldConfig
-from nerf.config.recipes import fill_in
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import (
     FIELDS,
     Config,
@@ -25,8 +25,8 @@ from nerf.config.schema import (
 from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import Backend, select
-from nerf.training.initial_state import prepare
-from nerf.training.loop import StopWhen, TrainMetrics, resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import StopWhen, TrainMetrics, train
 from nerf.training.state import TrainState
 
 STEPS = 40
@@ -71,19 +71,19 @@ def supersampled(config: Config, start: float, rays_per_pixel: int = 4) -> Confi
 
 def field_config(name: str, device: str = "cpu") -> FieldConfig:
     """A field's settings as a run in a box on that device has them."""
-    return fill_in(Config(field=FIELDS[name]()), device, "bounded").field
+    return resolve_config(Config(field=FIELDS[name]()), device, "bounded").field
 
 
 def poses_config(**settings: object) -> PosesConfig:
     """The settings of poses that are learned, as a run in a box on a CPU has them."""
-    return fill_in(Config(poses=PosesConfig(mode="refine", **settings)), "cpu", "bounded").poses
+    return resolve_config(Config(poses=PosesConfig(mode="refine", **settings)), "cpu", "bounded").poses
 
 
 def tiny_state(config: Config, backend: Backend | None = None) -> tuple[Config, TrainState]:
     """The resolved config and a state before the first step."""
     backend = backend or select("native", "cpu")
-    config = resolve(config, backend)
-    return config, prepare(config, tiny_images(), backend)
+    config = resolve_config(config, backend.device.type)
+    return config, init_state(config, tiny_images(), backend)
 
 
 def run_to(config: Config, state: TrainState, step: int) -> list[TrainMetrics]:

@@ -3,13 +3,14 @@
 import torch
 from fixtures import official_scene
 
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, DatasetConfig, OccupancyConfig, TrainConfig
 from nerf.datasets.blender import load_blender
 from nerf.evaluation.scores import evaluate
 from nerf.fields.voxel_sh import VoxelShConfig
 from nerf.ops.backend import select
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import train
 from nerf.training.state import make_sampler
 
 
@@ -22,8 +23,8 @@ def test_official_lego_trains() -> None:
         occupancy=OccupancyConfig(min_steps=40, update_interval=0.1),
         train=TrainConfig(steps=80, rays_per_step=2048),
     )
-    config = resolve(config, backend)
-    state = prepare(config, images, backend)
+    config = resolve_config(config, backend.device.type)
+    state = init_state(config, images, backend)
     lower, upper = state.field.box.aabb
     assert (lower > -1.5).all() and (upper < 1.5).all()
     for look in train(config, state):

@@ -15,6 +15,7 @@ from nerf.benchmarks import ablation
 from nerf.benchmarks.ablation import AblationConfig, make_start, measure_rows, shortened, speedups
 from nerf.benchmarks.ablation_row import Batch, Row
 from nerf.benchmarks.torch_variants import EAGER
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config
 from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
@@ -24,8 +25,8 @@ from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import select
 from nerf.rendering.background import Background
 from nerf.training.batches import RayBatches
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import train
 from nerf.training.step import TrainStep
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -212,6 +213,6 @@ def test_short_schedule_reaches_every_level_and_prunes(config: Config, images: P
 def test_equal_training_runs_with_every_variant(config: Config, images: PosedImages, name: str) -> None:
     variant = next(v for v in EAGER if v.label == name)
     backend = replace(select("torch", "cpu"), ops=variant.ops)
-    short = resolve(shortened(config, 6), backend)
-    looks = list(train(short, prepare(short, images, backend)))
+    short = resolve_config(shortened(config, 6), backend.device.type)
+    looks = list(train(short, init_state(short, images, backend)))
     assert math.isfinite(looks[-1].psnr)

@@ -28,7 +28,7 @@ from nerf.benchmarks.step_profile import (
 from nerf.fields.bf16_mlp import Bf16Mlp
 from nerf.ops.backend import select
 from nerf.rendering.render import visible_samples
-from nerf.runs.run import TrainingRun, start_on
+from nerf.runs.run import TrainingRun, start
 from nerf.training.state import make_sampler
 
 TINY = ("mode=step", "device=cpu", "dataset=bricks", "dataset.root=scene", "train.rays_per_step=64", "train.steps=40")
@@ -43,7 +43,7 @@ def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiny_run(field: str, device: str = "cpu") -> TrainingRun:
-    return start_on(tiny_config(field, log_every=4), tiny_images(), select("native", device))
+    return start(tiny_config(field, log_every=4), tiny_images(), select("native", device))
 
 
 def test_an_event_belongs_to_the_innermost_stage() -> None:
@@ -93,7 +93,7 @@ def test_the_run_is_left_near_its_end_and_trains_on() -> None:
 def test_the_work_of_a_step_by_hand() -> None:
     """Points, vertices and channels counted anew; bytes of the stages that can be told from them at once."""
     config = supersampled(tiny_config("voxel_deferred"), start=0.0, rays_per_pixel=2)
-    run = start_on(config, tiny_images(), select("native", "cpu"))
+    run = start(config, tiny_images(), select("native", "cpu"))
     for _ in run.train():
         pass
     state, generator = run.state, run.state.batches.generator.get_state()

@@ -12,7 +12,7 @@ from script_runs import TIMEOUT
 from nerf.benchmarks.ops import kernel_gains, summaries
 from nerf.cli.hydra_app import setting_names
 from nerf.config.fields import field_settings
-from nerf.config.recipes import KINDS, fill_in
+from nerf.config.recipes import KINDS, resolve_config
 from nerf.config.schema import Config, TrainConfig
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -316,7 +316,7 @@ def test_settings_page_tells_every_setting_and_what_its_recipe_makes_of_it() -> 
     begin = text.index(f"### GPU, {kind}\n")
     lines = text[begin : text.index("### ", begin + 1)].splitlines()
     column = [cell.strip() for cell in lines[2].split("|")].index("15 s")
-    resolved = fill_in(Config(train=TrainConfig(max_seconds=15.0)), "cuda", kind)
+    resolved = resolve_config(Config(train=TrainConfig(max_seconds=15.0)), "cuda", kind)
     for name in ("rays_per_step", "lr_decay"):
         (line,) = (line for line in lines if f"`train.{name}`" in line)
         assert float(line.split("|")[column]) == getattr(resolved.train, name)

@@ -9,6 +9,7 @@ from fixtures import write_sphere_scene
 from tiny_runs import tiny_config, tiny_images
 
 from nerf.calibration.exposure import MAX_PIXELS, Exposure, exposed, fit, fit_left_score_right, fitting_gain
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import ExposureConfig
 from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
@@ -18,8 +19,8 @@ from nerf.images import metrics
 from nerf.images.metrics import psnr
 from nerf.ops.backend import select
 from nerf.runs.notes import JUDGED_STEPS, run_notes
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import train
 from nerf.training.state import make_sampler
 
 
@@ -79,7 +80,7 @@ def test_of_a_large_view_few_pixels_tell_its_exposure(monkeypatch: pytest.Monkey
 def test_who_trains_on_photos_of_other_exposures_is_told(splits: tuple[PosedImages, PosedImages], learn: bool) -> None:
     images, views = splits
     config = replace(tiny_config(), exposure=ExposureConfig(learn=learn))
-    state = prepare(resolve(config, select("native", "cpu")), images, select("native", "cpu"))
+    state = init_state(resolve_config(config, "cpu"), images, select("native", "cpu"))
     assert evaluate(state.field, make_sampler(config, state), views, torch.ones(3)).exposure_gain == []  # rendered
     photos = replace(views, pixels=views.pixels[:, :3].contiguous(), depths=None)
     found = evaluate(state.field, make_sampler(config, state), photos, torch.ones(3))
@@ -121,8 +122,8 @@ def test_photos_of_other_exposures_cost_less_when_these_are_learned(splits: tupl
         config = tiny_config(steps=150)
         config = replace(config, exposure=ExposureConfig(learn=learn, lr=2e-2))
         backend = select("native", "cpu")
-        config = resolve(config, backend)
-        state = prepare(config, replace(images, pixels=dark), backend)
+        config = resolve_config(config, backend.device.type)
+        state = init_state(config, replace(images, pixels=dark), backend)
         list(train(config, state))
         sampler = make_sampler(config, state)
         found = evaluate(state.field, sampler, views, torch.ones(3), exposure="fit")
@@ -134,8 +135,8 @@ def test_photos_of_other_exposures_cost_less_when_these_are_learned(splits: tupl
 
 
 def test_the_score_is_that_of_the_right_half(splits: tuple[PosedImages, PosedImages]) -> None:
-    config = resolve(tiny_config(), select("native", "cpu"))
-    state = prepare(config, tiny_images(), select("native", "cpu"))
+    config = resolve_config(tiny_config(), "cpu")
+    state = init_state(config, tiny_images(), select("native", "cpu"))
     seen = []
     scores = evaluate(
         state.field, make_sampler(config, state), splits[1], torch.ones(3),
@@ -146,7 +147,7 @@ def test_the_score_is_that_of_the_right_half(splits: tuple[PosedImages, PosedIma
 
 
 def test_views_too_small_to_be_halved_are_refused() -> None:
-    config = resolve(tiny_config(), select("native", "cpu"))
-    state = prepare(config, tiny_images(), select("native", "cpu"))
+    config = resolve_config(tiny_config(), "cpu")
+    state = init_state(config, tiny_images(), select("native", "cpu"))
     with pytest.raises(UserError, match="20 pixels of width are too few, expected at least 22"):
         evaluate(state.field, make_sampler(config, state), tiny_images("test"), torch.ones(3), exposure="fit")

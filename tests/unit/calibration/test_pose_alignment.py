@@ -11,14 +11,14 @@ from nerf.calibration.pose_alignment import Similarity, align, align_views, pert
 from nerf.calibration.pose_refinement import scene_distances
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.se3 import exponential, rotation_angle
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import EvaluationConfig, PosesConfig
 from nerf.evaluation import held_out_poses as held_out
 from nerf.evaluation.held_out_poses import align_eval_poses, pose_facts
 from nerf.evaluation.scores import evaluate
 from nerf.ops.backend import select
 from nerf.rendering.render import render_rays
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve
+from nerf.training.initial_state import init_state
 from nerf.training.state import make_sampler
 
 GIVEN = tiny_images().cameras
@@ -191,8 +191,8 @@ def test_cameras_side_by_side_have_a_distance_too() -> None:
 def trained(moved: Similarity | None = None, how: str = "aligned"):
     """A short run, and its training cameras as if the whole scene had been learned elsewhere."""
     config = replace(tiny_config(), evaluation=EvaluationConfig(view_poses=how), poses=PosesConfig(mode="refine"))
-    config = resolve(replace(config, poses=replace(config.poses, initial_num_voxels=500)), select("native", "cpu"))
-    state = prepare(config, tiny_images(), select("native", "cpu"))
+    config = resolve_config(replace(config, poses=replace(config.poses, initial_num_voxels=500)), "cpu")
+    state = init_state(config, tiny_images(), select("native", "cpu"))
     learned = GIVEN if moved is None else moved.applied(GIVEN)
     return config, state, make_sampler(config, state), learned
 
@@ -212,7 +212,7 @@ def test_views_move_by_what_the_learned_cameras_see(monkeypatch: pytest.MonkeyPa
     """Rays of the given and the learned cameras through the same pixels, and how far the learned ones see."""
     config, state, _, _ = trained()
     config = replace(config, train=replace(config.train, steps=100, rays_per_step=256))
-    state = prepare(config, tiny_images(), state.field.backend)
+    state = init_state(config, tiny_images(), state.field.backend)
     run_to(config, state, 100)
     true, asked = some_similarity(), []
     monkeypatch.setattr(held_out, "align_views", lambda *arguments: asked.append(arguments) or true)
@@ -239,7 +239,7 @@ def test_views_that_are_off_are_refined_by_their_own_photos(monkeypatch: pytest.
     monkeypatch.setattr(held_out, "photometric", lambda *args: steps.append(1) or photometric(*args))
     config, state, _, _ = trained(how="refined")
     config = replace(config, train=replace(config.train, steps=300, rays_per_step=256))
-    state = prepare(config, tiny_images(), state.field.backend)
+    state = init_state(config, tiny_images(), state.field.backend)
     run_to(config, state, 300)
     sampler, views = make_sampler(config, state), tiny_images("test")
     off = perturbed(views.cameras, PosesConfig(perturb_degrees=1.5), seed=1)

@@ -14,6 +14,7 @@ from nerf.calibration.pose_refinement import PoseRefinement, take_rows
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.distortion import Lenses
 from nerf.cameras.se3 import rotation_angle
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, ExposureConfig, PosesConfig, TrainConfig
 from nerf.datasets.blender import load_blender
 from nerf.fields.voxel_sh import VoxelSh, VoxelShConfig
@@ -26,8 +27,8 @@ from nerf.scene.box import SceneBox
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
 from nerf.scene.occupancy import uniform
-from nerf.training.initial_state import prepare
-from nerf.training.loop import StopWhen, resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import StopWhen, train
 from nerf.training.state import TrainState
 
 BRICKS = Path(__file__).parents[3] / "data" / "bricks"
@@ -211,8 +212,8 @@ def tiny_refined(mode: str = "refine", backend: str = "native", **poses: object)
     }
     config = replace(tiny_config(), poses=PosesConfig(mode=mode, **settings))
     chosen = select(backend, "cpu")
-    config = resolve(config, chosen)
-    return config, prepare(config, tiny_images(), chosen)
+    config = resolve_config(config, chosen.device.type)
+    return config, init_state(config, tiny_images(), chosen)
 
 
 @BACKENDS
@@ -281,8 +282,8 @@ def test_photos_without_alpha_move_poses_too(kind: str) -> None:
     config = tiny_config()
     settings = PosesConfig(mode="refine", initial_num_voxels=500, start=0.0, warmup=0.0)
     config = replace(config, poses=settings, dataset=replace(config.dataset, kind=kind))
-    config = resolve(config, select("native", "cpu"))
-    state = prepare(config, photos, select("native", "cpu"))
+    config = resolve_config(config, "cpu")
+    state = init_state(config, photos, select("native", "cpu"))
     before = state.cameras
     reports = list(train(config, state, [StopWhen(lambda: state.clock.step >= 6)]))
     assert sum(report.skipped_steps for report in reports) == 0
@@ -312,8 +313,8 @@ def test_known_poses_are_recovered() -> None:
         train=TrainConfig(steps=400, rays_per_step=1024),
         poses=poses,
     )
-    config = resolve(config, select("native", "cpu"))
-    state = prepare(config, images, select("native", "cpu"))
+    config = resolve_config(config, "cpu")
+    state = init_state(config, images, select("native", "cpu"))
     before = pose_errors(images.cameras, state.cameras).summary()
     list(train(config, state))
     after = pose_errors(images.cameras, state.cameras).summary()
@@ -327,7 +328,7 @@ def test_known_poses_are_recovered() -> None:
 def test_a_resumed_run_ends_as_if_never_stopped(tmp_path: Path, stop: int) -> None:
     config, state = tiny_refined(intrinsics=True)
     config = replace(config, exposure=replace(config.exposure, learn=True))
-    state = prepare(config, tiny_images(), state.field.backend)
+    state = init_state(config, tiny_images(), state.field.backend)
     run_to(config, state, stop)
     checkpoint.save(tmp_path, config, state, tiny_images().cameras)
     list(train(config, state))
@@ -368,8 +369,8 @@ def test_a_cuda_graph_moves_poses_as_plain_calls_do(cuda: str) -> None:
         config = replace(
             config, poses=replace(config.poses, perturb_degrees=3.0, initial_num_voxels=500, mask_dilation_degrees=8.0)
         )
-        config = resolve(replace(config, exposure=ExposureConfig(learn=True)), select("native", cuda))
-        state = prepare(config, tiny_images(), select("native", cuda))
+        config = resolve_config(replace(config, exposure=ExposureConfig(learn=True)), cuda)
+        state = init_state(config, tiny_images(), select("native", cuda))
         before = state.cameras
         list(train(config, state))
         assert state.exposure.values.any() and (state.cameras.intrinsics != before.intrinsics).all()

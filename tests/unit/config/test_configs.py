@@ -15,12 +15,11 @@ import pytest
 import yaml
 from script_runs import SCRIPTS
 
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import FIELDS, Config, build
 from nerf.errors import UserError
 from nerf.fields.voxel_mlp import VoxelMlpConfig
 from nerf.fields.voxel_sh import VoxelShConfig
-from nerf.ops.backend import select
-from nerf.training.loop import resolve
 
 CONFIGS = SCRIPTS.parent / "configs"
 GOLDEN = Path(__file__).parents[2] / "golden" / "settings.txt"
@@ -84,7 +83,7 @@ def test_every_option_of_every_group_composes_and_resolves(group: str) -> None:
     for option in options(group):
         needed = {"blender": ["dataset.scene=drums"], "capture": ["dataset.root=photos"]}.get(option, [])
         config = compose("train", f"{group}={option}", *needed)
-        resolved = resolve(config, select("native", "cpu"))
+        resolved = resolve_config(config, "cpu")
         assert isinstance(resolved.field, (VoxelShConfig, VoxelMlpConfig))
         assert resolved.train.rays_per_step and (resolved.train.steps or resolved.train.max_seconds)
 

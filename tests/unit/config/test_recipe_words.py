@@ -11,7 +11,7 @@ from nerf.cli.train import TrainScriptConfig
 from nerf.config import recipe_words
 from nerf.config.fields import field_settings, known_fields, settings_of
 from nerf.config.recipe_words import DEVICES, POSES, defaults_in_words, shown
-from nerf.config.recipes import BACKGROUNDS, KINDS, fill_in, flat
+from nerf.config.recipes import BACKGROUNDS, KINDS, flat, resolve_config
 from nerf.config.schema import Config, DatasetConfig, PosesConfig, TrainConfig
 
 SECONDS = (2.0, 3.0, 5.0, 6.0, 8.0, 8.5, 10.0, 15.0, 20.0, 21.0, 60.0, 300.0)  # at and between the ends of recipes
@@ -54,7 +54,7 @@ def test_help_says_what_the_recipes_fill_in(device: str, field: str) -> None:
             poses=PosesConfig(**POSES[poses]),
             train=TrainConfig(max_seconds=seconds),
         )
-        before, after = (flat(dataclasses.asdict(c)) for c in (given, fill_in(given, DEVICES[device], kind)))
+        before, after = (flat(dataclasses.asdict(c)) for c in (given, resolve_config(given, DEVICES[device], kind)))
         for name in {name for name, value in before.items() if value is None and after[name] is not None}:
             assert told(WORDS[name], (device, kind, poses, field), seconds) == shown(name, after[name]), name
             checked.add(name)

@@ -16,7 +16,7 @@ from nerf.config.recipes import (
     DEFAULTS,
     KINDS,
     choose,
-    fill_in,
+    resolve_config,
 )
 from nerf.config.schema import FIELDS, Config, PosesConfig, TrainConfig
 from nerf.config.settings import setting
@@ -26,7 +26,6 @@ from nerf.fields.field import Field
 from nerf.fields.registry import FieldKind
 from nerf.fields.voxel_mlp import VoxelMlpConfig
 from nerf.ops.backend import Backend, select
-from nerf.training.loop import resolve
 
 GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")
 RECIPES = [recipe for known in known_fields().values() for recipe in known.recipes]
@@ -72,21 +71,23 @@ def test_an_experiment_is_its_budget_and_nothing_more(seconds: float) -> None:
     assert content == {"train": {"max_seconds": seconds}}
     one, other = compose("train", f"experiment={name}"), compose("train", f"train.max_seconds={seconds}")
     for device in ("cuda", "cpu"):
-        assert resolve(one, fake(device)) == resolve(other, fake(device))
+        assert resolve_config(one, device) == resolve_config(other, device)
 
 
 def test_the_budget_decides() -> None:
     """The budgets of the curve fall into different rows wherever rows differ: no limit lies on a budget."""
     for recipe in RECIPES:
         assert recipe.up_to not in BUDGETS
-    sizes = [fill_in(Config(train=TrainConfig(max_seconds=s)), "cuda", "bounded").field.num_voxels for s in BUDGETS]
+    sizes = [
+        resolve_config(Config(train=TrainConfig(max_seconds=s)), "cuda", "bounded").field.num_voxels for s in BUDGETS
+    ]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_poses_of_photos_move_late_and_little(device: str) -> None:
     """They were found by matching; rendered ones are right, unless an experiment perturbs them."""
-    box, *photos = (fill_in(Config(), device, kind).poses for kind in KINDS)
+    box, *photos = (resolve_config(Config(), device, kind).poses for kind in KINDS)
     assert (box.lr, box.start, box.view_dependence_start) == (3e-3, 0.0, 0.25)
     for poses in photos:
         assert poses.lr < box.lr and poses.start > box.start and poses.initial_num_voxels > box.initial_num_voxels
@@ -94,7 +95,9 @@ def test_poses_of_photos_move_late_and_little(device: str) -> None:
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_colour_of_harmonics_is_not_smoothed_as_features_are(device: str) -> None:
-    smoothing = {name: fill_in(Config(field=FIELDS[name]()), device, "forward_facing").loss.tv_color for name in FIELDS}
+    smoothing = {
+        name: resolve_config(Config(field=FIELDS[name]()), device, "forward_facing").loss.tv_color for name in FIELDS
+    }
     assert smoothing["voxel_sh"] <= smoothing["voxel_deferred"] / 20
     for known in known_fields().values():
         for kind, settings in known.of_kind.items():
@@ -111,7 +114,7 @@ def test_distortion_is_weighed_where_it_was_tried(device: str) -> None:
         ("bounded", "voxel_deferred", 0.003 if device == "cuda" else 0.0),
         ("bounded", "voxel_mlp", 0.0),
     ):
-        assert fill_in(Config(field=FIELDS[name]()), device, kind).loss.distortion == weight, (kind, name)
+        assert resolve_config(Config(field=FIELDS[name]()), device, kind).loss.distortion == weight, (kind, name)
 
 
 @pytest.mark.parametrize(
@@ -127,33 +130,33 @@ def test_distortion_is_weighed_where_it_was_tried(device: str) -> None:
 )
 def test_rates_settle_where_there_are_steps_enough(kind: str, seconds: float, decay: float, rays: int) -> None:
     """On a GPU; a CPU takes too few steps for a rate that falls far."""
-    train = fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cuda", kind).train
+    train = resolve_config(Config(train=TrainConfig(max_seconds=seconds)), "cuda", kind).train
     assert (train.lr_decay, train.rays_per_step) == (decay, rays)
-    assert fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cpu", kind).train.lr_decay == 0.1
+    assert resolve_config(Config(train=TrainConfig(max_seconds=seconds)), "cpu", kind).train.lr_decay == 0.1
 
 
 @pytest.mark.parametrize(("device", "weights"), [("cuda", [0.0, 0.003, 0.004]), ("cpu", [0.0, 0.0, 0.0])])
 def test_photos_are_compared_in_pairs_where_each_pixel_is_seen_often(device: str, weights: list[float]) -> None:
     assert [
-        fill_in(Config(), device, kind).loss.pair_ssim for kind in ("bounded", "forward_facing", "unbounded")
+        resolve_config(Config(), device, kind).loss.pair_ssim for kind in ("bounded", "forward_facing", "unbounded")
     ] == weights
 
 
 @pytest.mark.parametrize(("device", "noise"), [("cuda", 0.1), ("cpu", 0.0)])
 def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(device: str, noise: float) -> None:
-    assert {fill_in(Config(), device, kind).field.feature_noise for kind in KINDS} == {noise}
+    assert {resolve_config(Config(), device, kind).field.feature_noise for kind in KINDS} == {noise}
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str) -> None:
     names = "voxel_deferred", "voxel_mlp"
-    rates = [fill_in(Config(field=FIELDS[name]()), device, "unbounded").field.lr_features for name in names]
+    rates = [resolve_config(Config(field=FIELDS[name]()), device, "unbounded").field.lr_features for name in names]
     assert rates == [0.015, 0.1]
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_photos_all_around_show_something_on_every_ray_and_some_of_it_few_times(device: str) -> None:
-    losses = [fill_in(Config(), device, kind).loss for kind in ("bounded", "forward_facing", "unbounded")]
+    losses = [resolve_config(Config(), device, kind).loss for kind in ("bounded", "forward_facing", "unbounded")]
     assert [loss.alpha for loss in losses] == [0.0, 0.0, 4e-4]
     assert [loss.tv_global for loss in losses] == [0.0, 0.0, 1e-4]
 
@@ -161,9 +164,9 @@ def test_photos_all_around_show_something_on_every_ray_and_some_of_it_few_times(
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_poses_of_another_run_are_nearly_right_too(device: str) -> None:
     config = Config(poses=PosesConfig(mode="refine", from_run="outputs/RUN"))
-    begun, photos = (fill_in(config, device, kind).poses for kind in ("bounded", "unbounded"))
+    begun, photos = (resolve_config(config, device, kind).poses for kind in ("bounded", "unbounded"))
     assert begun == photos
-    assert begun != fill_in(replace(config, poses=PosesConfig(mode="refine")), device, "bounded").poses
+    assert begun != resolve_config(replace(config, poses=PosesConfig(mode="refine")), device, "bounded").poses
 
 
 def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
@@ -171,10 +174,10 @@ def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
     config = Config(train=TrainConfig(max_seconds=60))
     refined = replace(config, poses=replace(config.poses, mode="refine"))
     for kind, same in (("bounded", False), ("unbounded", True), ("forward_facing", True)):
-        fixed, learned = fill_in(config, "cuda", kind), fill_in(refined, "cuda", kind)
+        fixed, learned = resolve_config(config, "cuda", kind), resolve_config(refined, "cuda", kind)
         assert (fixed.train.lr_decay == learned.train.lr_decay) == same
         assert (fixed.loss.tv_color == learned.loss.tv_color) == same
-    assert fill_in(refined, "cuda", "bounded").train.lr_decay == 0.1
+    assert resolve_config(refined, "cuda", "bounded").train.lr_decay == 0.1
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
 )
 def test_what_is_smooth_and_until_when(kind: str, name: str, seconds: float, smoothing: tuple[float, float]) -> None:
     config = Config(field=FIELDS[name](), train=TrainConfig(max_seconds=seconds))
-    loss = fill_in(config, "cuda", kind).loss
+    loss = resolve_config(config, "cuda", kind).loss
     assert (loss.tv_color, loss.tv_until) == smoothing
 
 
@@ -215,34 +218,34 @@ def test_what_is_smooth_and_until_when(kind: str, name: str, seconds: float, smo
 def test_which_pixels_are_areas(device: str, kind: str, name: str, seconds: float | None, rays: int) -> None:
     """Where there is time for four rays of each; photos and fields that shade every sample have one."""
     config = Config(field=FIELDS[name](), train=TrainConfig(max_seconds=seconds))
-    assert fill_in(config, device, kind).sampler.rays_per_pixel == rays
+    assert resolve_config(config, device, kind).sampler.rays_per_pixel == rays
     config.sampler.rays_per_pixel = 2
-    assert fill_in(config, device, kind).sampler.rays_per_pixel == 2
+    assert resolve_config(config, device, kind).sampler.rays_per_pixel == 2
 
 
 def test_what_is_given_stays() -> None:
     config = Config(field=VoxelMlpConfig(num_voxels=1000), train=TrainConfig(max_seconds=2, rays_per_step=77))
     config.loss.opacity_entropy = 0.25
-    resolved = fill_in(config, "cuda", "bounded")
+    resolved = resolve_config(config, "cuda", "bounded")
     assert (resolved.field.name, resolved.field.num_voxels, resolved.train.rays_per_step) == ("voxel_mlp", 1000, 77)
     assert resolved.loss.opacity_entropy == 0.25
-    assert fill_in(resolved, "cuda", "bounded") == resolved
+    assert resolve_config(resolved, "cuda", "bounded") == resolved
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_nothing_is_left_open(kind: str, device: str, name: str) -> None:
-    resolved = asdict(fill_in(Config(field=FIELDS[name]()), device, kind))
+    resolved = asdict(resolve_config(Config(field=FIELDS[name]()), device, kind))
     open_ones = {f"{g}.{n}" for g in GROUPS for n, v in resolved[g].items() if v is None} - USERS_OWN
     assert open_ones in ({"train.steps"}, {"train.max_seconds"})
 
 
 def test_without_a_budget() -> None:
-    gpu, cpu = (fill_in(Config(), device, "bounded").train for device in ("cuda", "cpu"))
+    gpu, cpu = (resolve_config(Config(), device, "bounded").train for device in ("cuda", "cpu"))
     assert (gpu.steps, gpu.max_seconds) == (DEFAULT_STEPS_CUDA, None)
     assert (cpu.steps, cpu.max_seconds) == (None, DEFAULT_SECONDS_CPU)
-    assert fill_in(Config(train=TrainConfig(steps=9)), "cpu", "bounded").train.max_seconds is None
+    assert resolve_config(Config(train=TrainConfig(steps=9)), "cpu", "bounded").train.max_seconds is None
 
 
 # A field of one's own, whose file is not finished
@@ -264,7 +267,7 @@ def with_recipes(monkeypatch: pytest.MonkeyPatch, *recipes: Recipe) -> Config:
 def test_a_field_without_a_recipe_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     config = with_recipes(monkeypatch, Recipe("cuda", "plain", math.inf, {}))
     with pytest.raises(UserError, match=r'field=plain has no recipe for cpu; expected one .* Recipe\("cpu", "plain"'):
-        fill_in(config, "cpu", "bounded")
+        resolve_config(config, "cpu", "bounded")
 
 
 @pytest.mark.parametrize("mode", ["fixed", "refine"])
@@ -274,11 +277,11 @@ def test_a_recipe_without_a_value_is_answered(monkeypatch: pytest.MonkeyPatch, k
     config = replace(config, poses=PosesConfig(mode=mode))
     missing = r"field.lr_plain.* of field=plain is none, and its recipe for cpu gives no value"
     with pytest.raises(UserError, match=missing):
-        fill_in(config, "cpu", kind)
+        resolve_config(config, "cpu", kind)
 
 
 def test_a_recipe_without_rays_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"field.num_voxels": 80**3, "field.lr_plain": 0.1, "loss.opacity_entropy": 0.0}
     config = with_recipes(monkeypatch, Recipe("cpu", "plain", math.inf, values))
     with pytest.raises(UserError, match="train.rays_per_step of field=plain is none"):
-        fill_in(config, "cpu", "bounded")
+        resolve_config(config, "cpu", "bounded")

@@ -7,18 +7,18 @@ import pytest
 from omegaconf import OmegaConf
 
 from nerf.cli.report import save_config
-from nerf.config.recipes import fill_in, flat, sources
+from nerf.config.recipes import flat, resolve_config, sources
 from nerf.config.schema import Config, LossConfig, PosesConfig, TrainConfig
 
 
 def sources_of(config: Config, device: str = "cuda", kind: str = "bounded") -> dict[str, str]:
-    return sources(config, fill_in(config, device, kind), device)
+    return sources(config, resolve_config(config, device, kind), device)
 
 
 def test_every_value_has_a_source_and_what_was_given_says_so() -> None:
     config = Config(loss=LossConfig(distortion=0.5, tv_until=0.5), train=TrainConfig(max_seconds=5.0))
     found = sources_of(config)
-    assert found.keys() == flat(asdict(fill_in(config, "cuda", "bounded"))).keys()
+    assert found.keys() == flat(asdict(resolve_config(config, "cuda", "bounded"))).keys()
     assert {name for name, source in found.items() if source == "given"} == {
         "loss.distortion", "loss.tv_until", "train.max_seconds"
     }  # fmt: skip
@@ -45,7 +45,7 @@ def test_learned_poses_are_a_source() -> None:
 
 
 def test_the_file_of_a_run_says_where_values_come_from_and_reads_as_before(tmp_path: Path) -> None:
-    config = fill_in(Config(loss=LossConfig(distortion=0.5)), "cuda", "unbounded")
+    config = resolve_config(Config(loss=LossConfig(distortion=0.5)), "cuda", "unbounded")
     save_config(tmp_path, config, sources_of(Config(loss=LossConfig(distortion=0.5)), kind="unbounded"))
     text = (tmp_path / "config.yaml").read_text()
     assert "  distortion: 0.5  # given\n" in text and "  alpha: 0.0004  # unbounded scenes on cuda\n" in text

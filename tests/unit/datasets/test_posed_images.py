@@ -15,6 +15,7 @@ from nerf.cameras.cameras import Cameras
 from nerf.cameras.distortion import Lenses
 from nerf.cameras.paths import orbit
 from nerf.cameras.splines import interpolate
+from nerf.config.recipes import resolve_config
 from nerf.datasets.posed_images import PosedImages
 from nerf.evaluation.scores import evaluate
 from nerf.images.pixel_runs import PixelRuns
@@ -23,8 +24,7 @@ from nerf.rendering.render import Rendering, render_image
 from nerf.runs import checkpoint
 from nerf.scene import visual_hull
 from nerf.training.batches import MAX_PROBED_RAYS_OF_ALL, RayBatches
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve
+from nerf.training.initial_state import init_state
 from nerf.training.state import TrainState, make_sampler
 
 CPU = select("native", "cpu")
@@ -57,8 +57,8 @@ def cut_images(masked: bool = False) -> PosedImages:
 
 
 def state_of(images: PosedImages, **settings: object) -> tuple[object, TrainState]:
-    config = resolve(tiny_config(**settings), CPU)
-    return config, prepare(config, images, CPU)
+    config = resolve_config(tiny_config(**settings), "cpu")
+    return config, init_state(config, images, CPU)
 
 
 def test_pixels_are_counted_image_by_image(device: str) -> None:

@@ -19,6 +19,7 @@ from script_runs import run_script
 from tiny_runs import tiny_config, tiny_images
 
 from nerf.cameras.cameras import Cameras, focal_from_fov
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import SamplerConfig
 from nerf.datasets.blender import load_blender
 from nerf.datasets.plane_sweep import PlaneSweep
@@ -29,11 +30,10 @@ from nerf.diagnostics.conventions import CONVENTIONS
 from nerf.diagnostics.dry_run import inspect
 from nerf.diagnostics.step_time import free_bytes, measure_step
 from nerf.ops.backend import select
-from nerf.runs.run import start_on
+from nerf.runs.run import start
 from nerf.scene.bounds import describe, make_box
 from nerf.scene.box import SceneBox
 from nerf.scene.description import SceneDescription
-from nerf.training.loop import resolve
 from nerf.training.memory import MemoryPlan
 
 BROWSER = """
@@ -212,7 +212,7 @@ def test_memory(needed: int, verdict: str) -> None:
 
 def test_the_plan_is_the_one_that_training_keeps_to() -> None:
     images, backend = tiny_images(), select("torch", "cpu")
-    run = start_on(tiny_config(steps=None, max_seconds=5000.0), images, backend)
+    run = start(tiny_config(steps=None, max_seconds=5000.0), images, backend)
     found = inspect(run.config, images, backend, describe(run.config.dataset, images.scene, images.has_alpha))
     assert found.memory == run.memory_plan()
     assert free_bytes(backend.device, images) > images.pixels.nbytes
@@ -222,18 +222,18 @@ def test_a_run_by_steps_is_timed_and_a_run_by_seconds_is_not(fake_time: FakeTime
     fake_time.rule(run_plan)
     fake_time.every_step_takes(0.25)
     images, backend = tiny_images(), select("torch", "cpu")
-    config = resolve(tiny_config(steps=1000), backend)
+    config = resolve_config(tiny_config(steps=1000), backend.device.type)
     described = describe(config.dataset, images.scene, images.has_alpha)
     assert measure_step(config, images, backend, described) == pytest.approx(0.25)
     found = inspect(config, images, backend, described)
     assert found.seconds == pytest.approx(250) and found.seconds_from.startswith("1000 steps as long as the first ones")
-    config = resolve(tiny_config(steps=None, max_seconds=7.0), backend)
+    config = resolve_config(tiny_config(steps=None, max_seconds=7.0), backend.device.type)
     assert inspect(config, images, backend, described).seconds == 7
 
 
 def test_sparse_points_are_shown_and_decide_about_the_box() -> None:
     images, backend = tiny_images(), select("torch", "cpu")
-    config = resolve(tiny_config(steps=None, max_seconds=1.0), backend)
+    config = resolve_config(tiny_config(steps=None, max_seconds=1.0), backend.device.type)
     points, described = (
         torch.nn.functional.normalize(torch.randn(500, 3), dim=-1),
         describe(config.dataset, images.scene, images.has_alpha),
@@ -246,7 +246,7 @@ def test_sparse_points_are_shown_and_decide_about_the_box() -> None:
 
 def test_a_box_that_cannot_be_found_is_a_verdict() -> None:
     images, backend = tiny_images(), select("torch", "cpu")
-    config = resolve(tiny_config(steps=None, max_seconds=1.0), backend)
+    config = resolve_config(tiny_config(steps=None, max_seconds=1.0), backend.device.type)
     wrong = replace(images, cameras=replace(images.cameras, c2w=misread(images.cameras.c2w, CONVENTIONS[0])))
     found = inspect(config, wrong, backend, describe(config.dataset, wrong.scene, wrong.has_alpha))
     assert found.box is None and found.memory is None and found.seconds is None

@@ -6,13 +6,13 @@ import pytest
 import torch
 from tiny_runs import field_config
 
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import FIELDS, Config, TrainConfig
 from nerf.fields import field as field_module
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.ops.backend import select
 from nerf.scene.box import SceneBox
-from nerf.training.loop import resolve
 
 BOX = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
 NAMES = [name for name in FIELDS if name != "auto"]
@@ -109,7 +109,7 @@ def test_features_are_noisy_while_they_are_learned_and_never_in_a_picture() -> N
 def test_auto_takes_the_field_that_gets_farthest(device: str, seconds: float | None, field: str, rays: int) -> None:
     """Resolving looks at the device's name alone, so it needs no GPU."""
     backend = replace(select("native", "cpu"), device=torch.device(device))
-    config = resolve(Config(train=TrainConfig(max_seconds=seconds)), backend)
+    config = resolve_config(Config(train=TrainConfig(max_seconds=seconds)), backend.device.type)
     assert (config.field.name, config.train.rays_per_step) == (field, rays)
     assert type(config.field) is FIELDS[field]
 

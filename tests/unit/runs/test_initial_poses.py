@@ -23,6 +23,7 @@ from tiny_runs import (
 import nerf
 from nerf.calibration.pose_alignment import perturbed
 from nerf.cameras.cameras import Cameras
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, PosesConfig
 from nerf.datasets.posed_images import PosedImages
 from nerf.diagnostics import dry_run_page
@@ -30,8 +31,7 @@ from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.runs import checkpoint
 from nerf.runs.initial_poses import cameras_to_begin_with, to_dataset_frame
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve
+from nerf.training.initial_state import init_state
 
 GIVEN = tiny_images().cameras
 
@@ -73,7 +73,7 @@ def test_a_saved_run_hands_its_poses_over(tmp_path: Path) -> None:
     torch.testing.assert_close(found.c2w, to_dataset_frame(learned, GIVEN, GIVEN).c2w)
     assert torch.equal(found.intrinsics, GIVEN.intrinsics) and found.image_sizes.equal(GIVEN.image_sizes)
     backend = select("native", "cpu")
-    state = prepare(resolve(tiny_config(), backend), tiny_images(), backend, None, found)
+    state = init_state(resolve_config(tiny_config(), backend.device.type), tiny_images(), backend, None, found)
     assert torch.equal(state.cameras.c2w, found.c2w)
 
 
@@ -109,9 +109,9 @@ def test_such_a_run_goes_on_when_the_other_one_is_gone(tmp_path: Path, mode: str
     save_run(other)
     config, backend = tiny_config(), select("native", "cpu")
     settings = {"mode": mode, "from_run": str(other), "initial_num_voxels": 500}
-    config = resolve(replace(config, poses=replace(config.poses, **settings)), backend)
+    config = resolve_config(replace(config, poses=replace(config.poses, **settings)), backend.device.type)
     start = cameras_to_begin_with(config.poses, GIVEN)
-    never_stopped, state = (prepare(config, tiny_images(), backend, None, start) for _ in range(2))
+    never_stopped, state = (init_state(config, tiny_images(), backend, None, start) for _ in range(2))
     run_to(config, never_stopped, STEPS)
     run_to(config, state, STEPS // 2)
     checkpoint.save(tmp_path, config, state, GIVEN)

@@ -15,7 +15,7 @@ from nerf.config import renamed
 from nerf.config.schema import LossConfig, PosesConfig
 from nerf.ops.backend import select
 from nerf.runs import checkpoint
-from nerf.runs.run import start_on
+from nerf.runs.run import start
 
 FILES = (checkpoint.MODEL_FILE, checkpoint.RESUME_FILE)
 SCENES = {"bounded": tiny_images, **KIND_SCENES}
@@ -54,7 +54,7 @@ def test_a_run_in_old_words_loads_renders_and_goes_on_bit_for_bit(
         ),
         loss=LossConfig(pair_ssim=0.01, alpha=0.01, tv_global=1e-4, tv_color=1e-6, tv_until=0.2),
     )
-    run = start_on(config, images, backend)
+    run = start(config, images, backend)
     assert run.config.dataset.kind == kind
     run_to(run.config, run.state, MIDDLE)
     run.save(tmp_path)

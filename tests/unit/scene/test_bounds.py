@@ -7,7 +7,7 @@ import pytest
 import torch
 from fixtures import KIND_SCENES, SMALL, all_around, forward_facing
 
-from nerf.config.recipes import BACKGROUNDS
+from nerf.config.recipes import BACKGROUNDS, resolve_config
 from nerf.config.schema import Config, DatasetConfig, OccupancyConfig, TrainConfig
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
@@ -20,8 +20,8 @@ from nerf.rendering.render import render_image
 from nerf.runs import checkpoint
 from nerf.scene import bounds as scene_kinds
 from nerf.scene.description import SceneDescription
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import train
 from nerf.training.state import TrainState, make_sampler
 
 CPU = torch.device("cpu")
@@ -46,8 +46,8 @@ def config_of(kind: str, **dataset: object) -> Config:
 def trained(config: Config, images: PosedImages, backend_name: str = "native") -> tuple[Config, TrainState]:
     backend = select(backend_name, "cpu")
     described = scene_kinds.describe(config.dataset, images.scene, images.has_alpha)
-    config = resolve(config, backend, described.kind)
-    state = prepare(config, images, backend, described)
+    config = resolve_config(config, backend.device.type, described.kind)
+    state = init_state(config, images, backend, described)
     for _ in train(config, state):
         pass
     return config, state
@@ -149,14 +149,14 @@ def test_the_settings_decide_then_the_capture_then_the_images() -> None:
 @pytest.mark.parametrize("kind", ["bounded", "forward_facing", "unbounded"])
 def test_what_the_kind_decides_unless_it_is_set(kind: str) -> None:
     backend = select("native", "cpu")
-    config = resolve(Config(field=VoxelMlpConfig()), backend, kind)
+    config = resolve_config(Config(field=VoxelMlpConfig()), backend.device.type, kind)
     assert config.dataset.kind == kind and config.dataset.background == BACKGROUNDS[kind]
     assert (config.loss.tv_density > 0) == (kind != "bounded") and (config.loss.opacity_entropy > 0) == (
         kind == "bounded"
     )
     assert None not in vars(config.loss).values()
     asked = Config(dataset=DatasetConfig(kind=kind, background="random"))
-    asked = resolve(replace(asked, loss=replace(asked.loss, tv_density=0.5)), backend)
+    asked = resolve_config(replace(asked, loss=replace(asked.loss, tv_density=0.5)), backend.device.type)
     assert asked.dataset.kind == kind and asked.dataset.background == "random" and asked.loss.tv_density == 0.5
 
 

@@ -18,7 +18,7 @@ from nerf.datasets.load import load_split
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import select
 from nerf.rendering.render import render_image
-from nerf.runs.run import start_on
+from nerf.runs.run import start
 
 KINDS = ("bounded", "forward_facing", "unbounded")
 EVERYTHING = {
@@ -63,7 +63,7 @@ def config_of(**settings: object) -> Config:
 
 def picture(kind: str, size: float, settings: dict[str, object]) -> dict[str, Tensor]:
     """What a run of a scene of this size shows and has learned; lengths in its units."""
-    run = start_on(config_of(**settings), resized(images_of(kind, "train"), size), select("native", "cpu"))
+    run = start(config_of(**settings), resized(images_of(kind, "train"), size), select("native", "cpu"))
     for _ in run.train():
         pass
     trained, view = run.open(), resized(images_of(kind, "test"), size).cameras

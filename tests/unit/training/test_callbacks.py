@@ -11,7 +11,7 @@ from nerf.config.schema import LossConfig
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.rendering.render import render_image
-from nerf.runs.run import start_on
+from nerf.runs.run import start
 from nerf.training.loop import Callback, TrainMetrics, train
 from nerf.training.losses import LossInputs
 from nerf.training.state import TrainState, make_sampler
@@ -102,7 +102,7 @@ def test_a_notebook_trains_with_a_loss_of_its_own() -> None:
 
     opacity = {}
     for name, losses in (("plain", {}), ("own", {"emptiness": emptiness})):
-        run = start_on(tiny_config(), tiny_images(), select("native", "cpu"))
+        run = start(tiny_config(), tiny_images(), select("native", "cpu"))
         logs = list(run.train(losses=losses))
         opacity[name] = run.open().render(tiny_images().cameras).opacity.mean()
         assert list(logs[-1].losses) == ["photometric", "distortion", *losses]

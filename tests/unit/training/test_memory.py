@@ -7,14 +7,14 @@ import pytest
 import torch
 from tiny_runs import tiny_config, tiny_images, tiny_state
 
-from nerf.config.recipes import fill_in
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import FIELDS, Config, DatasetConfig, TrainConfig
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.runs import run as runs
 from nerf.training import initial_state
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import train
 from nerf.training.memory import ACTIVE_FRACTION, GIB, TooLittleMemory, check_memory, plan_memory
 from nerf.training.state import TrainState
 
@@ -23,7 +23,7 @@ FINEST = (201, 350, 240)  # lego at 256^3
 
 def on_a_gpu(name: str, **train_settings: object) -> tuple:
     """The resolved config of a run on a GPU, its finest grid and some images."""
-    config = fill_in(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda", "bounded")
+    config = resolve_config(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda", "bounded")
     return config, FINEST, tiny_images()
 
 
@@ -129,7 +129,7 @@ def test_a_run_on_a_gpu_is_refused_before_its_grids_are_made(monkeypatch: pytest
     monkeypatch.setattr(initial_state, "free_bytes", lambda _: 1000)
     monkeypatch.setattr(initial_state, "build_field", lambda *_: pytest.fail("the grids were made"))
     with pytest.raises(UserError, match="this GPU has 0.00 GiB free"):
-        prepare(config, tiny_images(), replace(backend, device=Cuda("cpu")))
+        init_state(config, tiny_images(), replace(backend, device=Cuda("cpu")))
 
 
 def test_what_would_fit_is_known_to_who_catches_it_unless_it_is_far_smaller() -> None:
@@ -154,19 +154,19 @@ def test_a_recipes_grids_shrink_to_what_a_gpu_holds(
     config, backend, tried = tiny_config(), select("native", "cpu"), []
     config = replace(config, field=replace(config.field, num_voxels=given, min_voxel_pixels=0.01))
 
-    def prepare_on_a_gpu(config: Config, *rest: object) -> TrainState:
+    def init_state_on_a_gpu(config: Config, *rest: object) -> TrainState:
         tried.append(config.field.num_voxels)
         if len(tried) == 1:
             raise TooLittleMemory("this GPU is too small", proposed)
-        return prepare(config, *rest)
+        return init_state(config, *rest)
 
-    monkeypatch.setattr(runs, "prepare", prepare_on_a_gpu)
+    monkeypatch.setattr(runs, "init_state", init_state_on_a_gpu)
     if given is not None or proposed is None:
         with pytest.raises(UserError, match="this GPU is too small"):
-            runs.start_on(config, tiny_images(), backend)
+            runs.start(config, tiny_images(), backend)
         assert len(tried) == 1
         return
-    run = runs.start_on(config, tiny_images(), backend)
+    run = runs.start(config, tiny_images(), backend)
     assert tried == [80**3, 10**3] and run.config.field.num_voxels == 10**3
     assert f"field.num_voxels={10**3}, not {80**3}: what fits this GPU's memory" in run.reasons
 
@@ -179,11 +179,11 @@ def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:
         field=FIELDS["voxel_deferred"](num_voxels=96**3, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=5),
         train=TrainConfig(steps=60, rays_per_step=4096, images="device"),
     )
-    config = resolve(config, backend)
+    config = resolve_config(config, backend.device.type)
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    state = prepare(config, tiny_images(), backend)
+    state = init_state(config, tiny_images(), backend)
     for _ in train(config, state):
         pass
     taken = torch.cuda.max_memory_allocated() - before

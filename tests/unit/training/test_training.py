@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nerf.cli.hydra_app import compose
 from nerf.cli.train import TrainScriptConfig
-from nerf.config.recipes import fill_in
+from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, LossConfig, TrainConfig
 from nerf.datasets.blender import load_blender
 from nerf.errors import UserError
@@ -27,8 +27,8 @@ from nerf.rendering.render import Rendering, render_samples, visible_samples
 from nerf.runs import checkpoint
 from nerf.training import losses
 from nerf.training import step as train_step
-from nerf.training.initial_state import prepare
-from nerf.training.loop import NonFiniteLoss, StopWhen, resolve, train
+from nerf.training.initial_state import init_state
+from nerf.training.loop import NonFiniteLoss, StopWhen, train
 from nerf.training.state import TrainState, make_sampler
 from nerf.training.step import TrainStep
 
@@ -49,8 +49,8 @@ def first_losses(field: str, backend_name: str) -> list[float]:
     """Squared error of the first steps of experiment=smoke on the bundled scene."""
     config = compose("train", TrainScriptConfig, ["experiment=smoke", f"field={field}", "train.log_every=1"])
     backend = select(backend_name, "cpu")
-    config = resolve(config, backend)
-    state = prepare(config, load_blender(BRICKS, "train", config.dataset.downscale), backend)
+    config = resolve_config(config, backend.device.type)
+    state = init_state(config, load_blender(BRICKS, "train", config.dataset.downscale), backend)
     first = StopWhen(lambda: state.clock.step >= GOLDEN_STEPS)
     return [10 ** (-look.psnr / 10) for look in train(config, state, [first])]
 
@@ -334,13 +334,13 @@ def test_a_box_that_no_camera_sees_is_refused() -> None:
 @pytest.mark.parametrize("seconds", [5.0, 60.0])
 def test_the_network_of_a_gpus_recipe_does_not_stand_still(seconds: float) -> None:
     """In the first steps all is fog and most pixels are background: colour must not saturate before a scene appears."""
-    recipe = fill_in(Config(train=TrainConfig(max_seconds=seconds)), "cuda", "bounded").field
+    recipe = resolve_config(Config(train=TrainConfig(max_seconds=seconds)), "cuda", "bounded").field
     config = Config(
         field=replace(recipe, num_voxels=32**3), train=TrainConfig(steps=160, rays_per_step=1024, log_every=40)
     )
     backend = select("native", "cpu")
-    config = resolve(config, backend)
-    state = prepare(config, load_blender(BRICKS, "train", 4), backend)
+    config = resolve_config(config, backend.device.type)
+    state = init_state(config, load_blender(BRICKS, "train", 4), backend)
     last = list(train(config, state))[-1]
     assert last.psnr > 16.5  # 14.6 where it stands still
 

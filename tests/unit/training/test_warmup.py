@@ -7,14 +7,14 @@ import pytest
 import torch
 from tiny_runs import tiny_config, tiny_images
 
+from nerf.config.recipes import resolve_config
 from nerf.fields.voxel_field import VoxelField
 from nerf.ops.backend import select
 from nerf.training import grid_schedule
 from nerf.training import loop as training
 from nerf.training import warmup as warm_up
 from nerf.training.grid_schedule import EmptyGrid
-from nerf.training.initial_state import prepare
-from nerf.training.loop import resolve
+from nerf.training.initial_state import init_state
 
 
 @pytest.mark.slow
@@ -24,7 +24,7 @@ def test_a_brief_training_does_everything_and_leaves_the_random_numbers_alone(
     field: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doublings, prunings, chosen = [], [], select(backend, "cpu")
-    config = resolve(tiny_config(field, steps=None, max_seconds=5.0), chosen)
+    config = resolve_config(tiny_config(field, steps=None, max_seconds=5.0), chosen.device.type)
     before = asdict(config)
     prune = grid_schedule.prune
     monkeypatch.setattr(grid_schedule, "prune", lambda *arguments: prunings.append(1) or prune(*arguments))
@@ -39,7 +39,7 @@ def test_a_brief_training_does_everything_and_leaves_the_random_numbers_alone(
 
 
 def test_batches_keep_their_size_so_that_the_same_kernels_are_loaded() -> None:
-    config = resolve(tiny_config(rays_per_step=77), select("native", "cpu"))
+    config = resolve_config(tiny_config(rays_per_step=77), "cpu")
     assert warm_up.shortened(config).train.rays_per_step == 77
     assert warm_up.shortened(config).field.__class__ is config.field.__class__
 
@@ -47,7 +47,7 @@ def test_batches_keep_their_size_so_that_the_same_kernels_are_loaded() -> None:
 @pytest.mark.parametrize("kind", ["bounded", "forward_facing", "unbounded"])
 def test_every_kind_of_scene_is_warmed_up_as_what_it_is(kind: str) -> None:
     chosen = select("native", "cpu")
-    config = resolve(tiny_config(steps=None, max_seconds=5.0), chosen, kind)
+    config = resolve_config(tiny_config(steps=None, max_seconds=5.0), chosen.device.type, kind)
     assert warm_up.shortened(config).dataset.kind == kind
     assert warm_up.train_briefly(config, chosen) == warm_up.STEPS
 
@@ -61,7 +61,7 @@ def test_the_scene_has_a_ball_in_the_middle_of_every_view(kind: str) -> None:
 
 
 def test_training_that_stops_is_not_the_users_business(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = resolve(tiny_config(), select("native", "cpu"))
+    config = resolve_config(tiny_config(), "cpu")
 
     def stopped(*_: object) -> None:
         raise EmptyGrid("nothing")
@@ -72,12 +72,12 @@ def test_training_that_stops_is_not_the_users_business(monkeypatch: pytest.Monke
 
 def test_on_a_cpu_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_up, "train_briefly", lambda *_: pytest.fail("there is nothing to warm up"))
-    assert warm_up.warm_up(resolve(tiny_config(), select("native", "cpu")), select("native", "cpu")) == 0
+    assert warm_up.warm_up(resolve_config(tiny_config(), "cpu"), select("native", "cpu")) == 0
 
 
 def test_on_a_gpu_memory_and_random_numbers_are_as_before(cuda: str) -> None:
     backend = select("native", cuda)
-    config = resolve(tiny_config("voxel_mlp", rays_per_step=4096), backend)
+    config = resolve_config(tiny_config("voxel_mlp", rays_per_step=4096), backend.device.type)
     before = torch.cuda.memory_allocated()
     torch.manual_seed(3)
     expected = torch.rand(3), torch.rand(3, device=cuda)
@@ -94,12 +94,12 @@ def test_on_a_gpu_memory_and_random_numbers_are_as_before(cuda: str) -> None:
 
 def test_on_a_gpu_the_first_steps_are_as_fast_as_later_ones(cuda: str) -> None:
     backend = select("native", cuda)
-    config = resolve(tiny_config("voxel_deferred"), backend)
+    config = resolve_config(tiny_config("voxel_deferred"), backend.device.type)
     warm_up.warm_up(config, backend)
     seconds = []
     for _ in range(2):
         started = time.perf_counter()
-        for _ in training.train(config, prepare(config, tiny_images(), backend)):
+        for _ in training.train(config, init_state(config, tiny_images(), backend)):
             pass
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - started)
