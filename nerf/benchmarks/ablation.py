@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nerf.benchmarks.ablation_row import Batch, FirstStep, GraphRow, Row, Start, measure
-from nerf.benchmarks.figures import Figures, Log
+from nerf.benchmarks.figures import AblationRow, EqualTraining, Log, Speedup
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS, EAGER, GATHER_ONCE, Variant, compiled
 from nerf.benchmarks.unfused import unfused
 from nerf.config.recipes import DEFAULTS, choose, resolve_config
@@ -105,14 +105,14 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
 
 def measure_rows(
     start: Start, settings: AblationConfig, native: Backend, rays_per_step: int | None, log: Log
-) -> list[Figures]:
+) -> list[AblationRow]:
     """All rows on the device of `native`. rays_per_step: the user's setting, None for that of the recipe."""
     device = native.device
     recipe = choose(device.type, start.config.field.name, None)
     rays = min(rays_per_step or recipe.settings["train.rays_per_step"], start.config.train.rays_per_step)
     expected: FirstStep | None = None
 
-    def measured(label: str, backend: Backend, make_row: Callable[[], Row]) -> Figures:
+    def measured(label: str, backend: Backend, make_row: Callable[[], Row]) -> AblationRow:
         nonlocal expected
         gc.collect()
         if device.type == "cuda":
@@ -134,7 +134,7 @@ def measure_rows(
             **measure(row, settings.timed_steps, settings.cpu_row_seconds),
         }
 
-    def measured_variant(variant: Variant) -> Figures:
+    def measured_variant(variant: Variant) -> AblationRow:
         backend = _backend(variant, native)
         return measured(f"torch: {variant.label}", backend, lambda: Row(start, backend, rays, variant.channels_first))
 
@@ -164,7 +164,7 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def _head(label: str, backend: Backend, rays: int) -> Figures:
+def _head(label: str, backend: Backend, rays: int) -> AblationRow:
     return {
         "label": label,
         "backend": backend.name,
@@ -178,14 +178,14 @@ def _backend(variant: Variant, native: Backend) -> Backend:
     return replace(native, name="torch", reason=variant.label, ops=variant.ops)
 
 
-def speedups(rows: list[Figures]) -> Figures:
+def speedups(rows: list[AblationRow]) -> dict[str, dict[str, Speedup]]:
     """Speed-up of the native row over the best PyTorch row, by device and part of the step; ratios of medians.
 
     operations: march + interpolate + composite + backward. step: the whole step. with_graph: the native step replayed
     as a CUDA graph, as in training; without a graph, launching it takes longer than running it. PyTorch's rows read
     sizes from the device, so they cannot be captured. Rows with wrong results are excluded.
     """
-    result: Figures = {}
+    result: dict[str, dict[str, Speedup]] = {}
     for device in dict.fromkeys(row["device"] for row in rows):
         good = {
             row["label"]: row for row in rows if row["device"] == device and row["missing"] is None and row["agrees"]
@@ -207,7 +207,9 @@ def speedups(rows: list[Figures]) -> Figures:
     return result
 
 
-def equal_training(config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend) -> Figures:
+def equal_training(
+    config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend
+) -> EqualTraining:
     """Trains from scratch for a number of steps and scores the result."""
     kind = describe(config.dataset, images.scene, images.has_alpha).kind
     config = resolve_config(shortened(config, steps), backend.device.type, kind)
@@ -232,9 +234,9 @@ def equal_trainings(
     images: PosedImages,
     views: PosedImages,
     native: Backend,
-    rows: list[Figures],
+    rows: list[AblationRow],
     log: Log,
-) -> list[Figures]:
+) -> list[EqualTraining]:
     """The same training with native operations and with the fastest eager PyTorch variant on that device.
 
     Without torch.compile, which would recompile after each of the five grid doublings.

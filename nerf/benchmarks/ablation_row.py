@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from nerf.benchmarks.figures import STAGES, Figures
+from nerf.benchmarks.figures import STAGES, Average, RowTimes
 from nerf.benchmarks.gpu_idle import idle_fraction
 from nerf.benchmarks.stage_clock import GraphClock, StageClock, timed_ops
 from nerf.cameras.rays import Rays
@@ -223,11 +223,10 @@ def warm_up(row: Row) -> None:
     row.reset()
 
 
-def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
+def measure(row: Row, num_steps: int, max_seconds: float) -> RowTimes:
     """Times num_steps steps from the start; on a CPU it ends after max_seconds and three steps.
 
-    Returns steps, stages_ms, operations_ms and step_ms (mean and median, milliseconds), and on a GPU peak_memory_bytes
-    and idle_share (nerf/benchmarks/gpu_idle.py), which are measured in additional steps.
+    On a GPU peak_memory_bytes and idle_share (nerf/benchmarks/gpu_idle.py) are measured in additional steps.
     """
     warm_up(row)
     on_gpu = row.device.type == "cuda"
@@ -248,5 +247,5 @@ def measure(row: Row, num_steps: int, max_seconds: float) -> Figures:
     }
 
 
-def _summary(values: list[float]) -> dict[str, float]:
+def _summary(values: list[float]) -> Average:
     return {"mean": statistics.fmean(values), "median": statistics.median(values)}

@@ -6,18 +6,18 @@ each with the entries of nerf.benchmarks.curve.budget_figures.
 
 import statistics
 
-from nerf.benchmarks.figures import GIB, Figures
+from nerf.benchmarks.figures import GIB, Baselines, Budget, Curve, Spread, System
 
 ALL_VIEWS, EVERY = 200, 4  # official test views; the baselines are scored on every 4th of them
 SPEED_BUDGET = 60.0  # seconds; the rendering speed of this budget's model is compared
 
 
-def same_test(result: Figures, baselines: Figures) -> bool:
+def same_test(result: Curve, baselines: Baselines) -> bool:
     """Whether the baselines were scored on the same scene and image size as a curve."""
     return result["scene"] == baselines["scene"] and result["image_size"] == baselines["image_size"]
 
 
-def psnr_after(system: Figures, seconds: float) -> float | None:
+def psnr_after(system: System, seconds: float) -> float | None:
     """PSNR in dB of a baseline after a number of training seconds: interpolated between its scores, constant after
     the last one, None before the first one.
 
@@ -37,12 +37,12 @@ def psnr_of_baseline_views(per_view: list[float]) -> float | None:
     return statistics.fmean(per_view[::EVERY]) if len(per_view) == ALL_VIEWS else None
 
 
-def comparable_psnr(budget: Figures) -> Figures:
+def comparable_psnr(budget: Budget) -> Spread:
     """The PSNR of a budget over the test views of the baselines if available, else over its own views."""
     return budget.get("psnr_every_4th", budget["psnr"])
 
 
-def ahead(budgets: list[Figures], baselines: Figures) -> list[str]:
+def ahead(budgets: list[Budget], baselines: Baselines) -> list[str]:
     """One sentence for each comparison in which a baseline is ahead."""
     found = []
     for budget in budgets:
@@ -54,7 +54,7 @@ def ahead(budgets: list[Figures], baselines: Figures) -> list[str]:
     return found + _faster_or_smaller(budgets, baselines) + _published(budgets, baselines)
 
 
-def _faster_or_smaller(budgets: list[Figures], baselines: Figures) -> list[str]:
+def _faster_or_smaller(budgets: list[Budget], baselines: Baselines) -> list[str]:
     """Comparisons of rendering time, for the largest budget up to SPEED_BUDGET, and of peak training memory."""
     found = []
     timed = [budget for budget in budgets if budget["seconds"] <= SPEED_BUDGET][-1:]
@@ -70,7 +70,7 @@ def _faster_or_smaller(budgets: list[Figures], baselines: Figures) -> list[str]:
     return found
 
 
-def _published(budgets: list[Figures], baselines: Figures) -> list[str]:
+def _published(budgets: list[Budget], baselines: Baselines) -> list[str]:
     """Comparisons of published PSNR with the best result here in the same time, over all 200 views."""
     found = []
     for paper in baselines["published"]:
@@ -84,7 +84,7 @@ def _published(budgets: list[Figures], baselines: Figures) -> list[str]:
     return found
 
 
-def merged(results: list[Figures]) -> list[Figures]:
+def merged(results: list[Curve]) -> list[Budget]:
     """The budgets of several curve.json, sorted by seconds. Raises ValueError if two files have the same budget."""
     budgets = sorted((budget for result in results for budget in result["budgets"]), key=lambda b: b["seconds"])
     for one, other in zip(budgets, budgets[1:]):
@@ -93,7 +93,7 @@ def merged(results: list[Figures]) -> list[Figures]:
     return budgets
 
 
-def views_note(budgets: list[Figures]) -> str:
+def views_note(budgets: list[Budget]) -> str:
     """A note on the views over which the scores are compared."""
     if all(budget["views"] == ALL_VIEWS for budget in budgets):
         return "over the 50 views of the baselines, every fourth"

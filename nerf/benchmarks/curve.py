@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from nerf.benchmarks.baselines import psnr_of_baseline_views
-from nerf.benchmarks.figures import Figures
+from nerf.benchmarks.figures import Budget, CurveRun, Look, Spread
 from nerf.config.recipes import BUDGETS
 from nerf.config.schema import Config
 from nerf.config.settings import setting
@@ -56,7 +56,7 @@ def check(settings: CurveConfig, config: Config) -> None:
 
 def measure_run(
     config: Config, settings: CurveConfig, train: PosedImages, test: PosedImages, backend: Backend, folder: Path
-) -> Figures:
+) -> CurveRun:
     """One run of the config, which holds budget and seed: its entry for the JSON. Saves the model in folder."""
     run = start(config, train, backend)
     fractions = [0.5**k for k in range(settings.looks, 0, -1)]
@@ -96,7 +96,7 @@ def _score(run: TrainingRun, test: PosedImages, every: int, with_lpips: bool = F
     return evaluate(run.state.field, make_sampler(run.config, run.state), views, color, every, with_lpips=with_lpips)
 
 
-def _intermediate_score(entry: TrainMetrics, scores: Scores) -> Figures:
+def _intermediate_score(entry: TrainMetrics, scores: Scores) -> Look:
     return {
         "seconds": entry.seconds,
         "step": entry.step,
@@ -130,13 +130,13 @@ def with_budget(config: Config, seconds: float, seed: int) -> Config:
     return replace(config, seed=seed, train=replace(config.train, max_seconds=float(seconds)))
 
 
-def budget_figures(seconds: float, runs: list[Figures]) -> Figures:
+def budget_figures(seconds: float, runs: list[CurveRun]) -> Budget:
     """A budget's runs with the median and the range of each figure over the seeds.
 
     psnr_every_4th, over the baselines' views, is there where all official test views were scored.
     """
     per_view = [run["psnr"]["per_view"] for run in runs]
-    summary: Figures = {"seconds": seconds, "field": runs[0]["field"], "views": len(per_view[0])}
+    summary: Budget = {"seconds": seconds, "field": runs[0]["field"], "views": len(per_view[0])}
     summary["psnr"] = spread([run["psnr"]["mean"] for run in runs])
     every_4th = [psnr_of_baseline_views(views) for views in per_view]
     if None not in every_4th:
@@ -150,6 +150,6 @@ def budget_figures(seconds: float, runs: list[Figures]) -> Figures:
     return summary | {"runs": runs}
 
 
-def spread(values: list[float]) -> dict[str, float]:
+def spread(values: list[float]) -> Spread:
     """Median, lowest and highest."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}

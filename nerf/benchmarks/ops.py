@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from nerf.benchmarks.figures import Figures, Log
+from nerf.benchmarks.figures import Direction, KernelGain, Log, OpCase, OpRow, OpsBenchmark, OpSummary, Summary
 from nerf.benchmarks.kernel_notes import KERNEL_NOTES
 from nerf.benchmarks.ops_cases import OPS, SIZES, Case, Problem, Roofline, all_cases, random_numbers
 from nerf.benchmarks.ops_rows import Outputs, Row, load_variants, rows_of
-from nerf.benchmarks.timing import Call, Ceilings, Stopwatch, Summary, measure_ceilings, summary
+from nerf.benchmarks.timing import Call, Ceilings, Stopwatch, measure_ceilings, summary
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS
 from nerf.config.settings import setting
 from nerf.errors import UserError
@@ -47,12 +47,10 @@ class BenchmarkConfig:
     variants: str | None = setting(None, "a Python file; its functions named like operations become rows", path=True)
 
 
-def benchmark(settings: BenchmarkConfig, device: torch.device, log: Log) -> Figures:
+def benchmark(settings: BenchmarkConfig, device: torch.device, log: Log) -> OpsBenchmark:
     """Measures all cases on the device.
 
-    Returns the entries of the JSON: size, flush_bytes, ceilings, cases (op, case, zero_fill, floors (rooflines) and
-    rows), left_out (cases for which there was no time), summaries and ladder (see kernel_gains). Raises UserError for
-    an unknown operation or a file of variants that cannot be used.
+    Raises UserError for an unknown operation or a file of variants that cannot be used.
     """
     unknown = set(settings.ops or ()) - set(OPS)
     if unknown:
@@ -92,7 +90,7 @@ def benchmark(settings: BenchmarkConfig, device: torch.device, log: Log) -> Figu
     }
 
 
-def measure_case(case: Case, rows: list[Row], watch: Stopwatch, ceilings: Ceilings, deadline: float) -> Figures:
+def measure_case(case: Case, rows: list[Row], watch: Stopwatch, ceilings: Ceilings, deadline: float) -> OpCase:
     """Measures one case with all rows. deadline: of time.perf_counter; later rows are left out."""
     problem = case.make(watch.device)
     expected = Expected(case.op, problem)
@@ -178,8 +176,13 @@ def error(found: Outputs, expected: Outputs) -> tuple[float, float] | None:
 
 
 def measure_row(
-    row: Row, problem: Problem, expected: Expected, watch: Stopwatch, ceilings: Ceilings, zero_fill: Figures | None
-) -> Figures:
+    row: Row,
+    problem: Problem,
+    expected: Expected,
+    watch: Stopwatch,
+    ceilings: Ceilings,
+    zero_fill: dict[str, Summary] | None,
+) -> dict[str, Direction]:
     """Errors and times of one row, by direction."""
     mistake = error(results(row, problem), expected.outputs)
     times = _both(watch, _forward_call(row, problem))
@@ -254,7 +257,7 @@ def _both(watch: Stopwatch, call: Call) -> dict[str, Summary]:
 
 def _direction(
     row: Row, mistake: tuple[float, float] | None, times: dict[str, Summary], roofline: Roofline, ceilings: Ceilings
-) -> Figures:
+) -> Direction:
     agrees = mistake is not None and mistake[0] <= MAX_TOLERANCE and mistake[1] <= RMS_TOLERANCE
     seconds = times["cold_ms"]["median"] / 1e3
     per_second = roofline.num_bytes / seconds if seconds else math.inf
@@ -268,7 +271,7 @@ def _direction(
     }
 
 
-def summaries(case: Figures) -> list[Figures]:
+def summaries(case: OpCase) -> list[OpSummary]:
     """Our fast row against the fastest correct PyTorch row, for each direction, by cold and by warm median.
 
     Also forward + backward if both exist; there the fastest row is the one with the smallest sum.
@@ -287,7 +290,7 @@ def summaries(case: Figures) -> list[Figures]:
         line = {"op": case["op"], "case": case["case"], "direction": " + ".join(parts)}
         for mode in ("cold_ms", "warm_ms"):
 
-            def milliseconds(row: Figures, parts: tuple[str, ...] = parts, mode: str = mode) -> float:
+            def milliseconds(row: OpRow, parts: tuple[str, ...] = parts, mode: str = mode) -> float:
                 return sum(row["directions"][part][mode]["median"] for part in parts)
 
             best = min(rivals, key=milliseconds)
@@ -304,7 +307,7 @@ def summaries(case: Figures) -> list[Figures]:
     return lines
 
 
-def kernel_gains(case: Figures) -> list[Figures]:
+def kernel_gains(case: OpCase) -> list[KernelGain]:
     """The naive kernel against the optimized one, with the idea of each, for each direction, by cold median."""
     rows = {row["kind"]: row for row in case["rows"] if row["kind"] in ("plain", "fast") and row["missing"] is None}
     if len(rows) < 2:
@@ -325,7 +328,7 @@ def kernel_gains(case: Figures) -> list[Figures]:
     return lines
 
 
-def wrong_rows(result: Figures) -> list[str]:
+def wrong_rows(result: OpsBenchmark) -> list[str]:
     """The names of the rows whose results differ from float64."""
     return [
         f"{row['label']} ({case['op']}: {case['case']}, {direction})"

@@ -17,7 +17,7 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from nerf.benchmarks.figures import Figures
+from nerf.benchmarks.figures import StepProfile
 from nerf.benchmarks.gpu_idle import idle_fraction
 from nerf.benchmarks.ops_cases import FLOAT, LONG, SIZES, touched_vertices
 from nerf.benchmarks.timing import Stopwatch, matmul_rate, measure_ceilings
@@ -73,12 +73,10 @@ class Batch:
     channels: int
 
 
-def measure_step(run: TrainingRun) -> Figures:
+def measure_step(run: TrainingRun) -> StepProfile:
     """Trains the run to progress LEAVE_AT, then times and profiles its steps.
 
-    Returns field, resolution, the numbers of Batch, step_ms, idle_share (on a GPU), ceilings and stages: stage,
-    launches, ms, work, floor_ms (the roofline; None for other kernels of PyTorch). Raises nerf.training.TrainingStopped
-    like training.
+    Raises nerf.training.TrainingStopped like training.
     """
     for metrics in run.train():
         if metrics.progress >= LEAVE_AT:

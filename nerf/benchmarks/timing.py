@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
+from nerf.benchmarks.figures import Summary
 from nerf.ops.library import load_library
 
 LEAST_RUNS = 3
 LONGEST_WAIT_MS = 20.0  # longest sleep of the stream
 CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-
-Summary = dict[str, object]  # median, and all values
 
 
 def nothing() -> None:
