@@ -8,7 +8,7 @@ Levoy 1996, "A Volumetric Method for Building Complex Models from Range Images")
 Legend: V vertices, F triangles, N points, X Y Z grid vertices.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,19 +16,23 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
-from nerf.cameras.rays import Rays
 from nerf.errors import UserError
+from nerf.export.packages import require
+from nerf.export.surface_colors import surface_colors
 from nerf.export.surface_nets import large_parts, surface_net
+from nerf.export.texture import Texture, bake, unwrap
 from nerf.fields.field import Field
-from nerf.rendering.render import render_rays, sample_weights, visible_samples
+from nerf.rendering.render import sample_weights, visible_samples
 from nerf.rendering.sampler import RaySampler
 from nerf.scene.occupancy import cells_to_vertices, with_neighbors
 
 BAND = 3.0  # truncation distance on either side of the surface, in cells
 FREE_WEIGHT = 0.3  # weight of free-space observations, relative to observations near the surface
+SURFACE_AT = 0.25(
+    0.25  # fraction of a ray's weights before the surface: density rises within a voxel, and half lies behind it
+)
 MET = 0.5  # opacity from which a pixel hits the surface
 MAX_VIEWS, MAX_SIDE = 200, 1000  # number of depth images, and their longer side in pixels
-STEP_BACK = 3.0  # distance before a vertex at which the ray for its colour starts, in cells
 RAYS_AT_A_TIME = 1 << 17
 
 
@@ -39,15 +43,30 @@ class Mesh:
     vertices: Tensor  # [V,3] world
     faces: Tensor  # [F,3] int64
     colors: Tensor  # [V,3] in [0,1]
+    texture: Texture | None = None
 
 
-def extract_mesh(field: Field, sampler: RaySampler, cameras: Cameras, smallest: float = 0.001) -> Mesh:
+def extract_mesh(
+    field: Field,
+    sampler: RaySampler,
+    cameras: Cameras,
+    smallest: float = 0.001,
+    triangles: int | None = None,
+    texture_size: int | None = None,
+) -> Mesh:
     """The surface of a field, in host memory.
 
     cameras: the training cameras. smallest: connected parts with less than this fraction of all triangles are removed.
-    In unbounded and forward-facing scenes only the near part has a surface (Space.is_near). Raises UserError if no
-    camera sees a surface.
+    triangles: at most so many are kept, by quadric edge collapses; None: all. texture_size: texels of a texture's side,
+    about; None: colors at the vertices alone. In unbounded and forward-facing scenes only the near part has a surface
+    (Space.is_near).
+
+    Raises UserError if no camera sees a surface, or if a package is missing that decimation or a texture needs.
     """
+    if triangles is not None:
+        require("fast_simplification", "triangles=N")
+    if texture_size is not None:
+        require("xatlas", "texture=true")
     cameras = cameras[:: -(-len(cameras) // MAX_VIEWS)].within(MAX_SIDE).to(sampler.backend.device)
     coords, faces = surface_net(signed_distance(field, sampler, cameras))
     near = field.box.space.is_near(field.grid_map.to_scene(coords))
@@ -58,11 +77,35 @@ def extract_mesh(field: Field, sampler: RaySampler, cameras: Cameras, smallest: 
             "the scene has no surface: no training camera sees anything that is half opaque; train longer, or check "
             "the training views with evaluate.py split=train."
         )
-    vertices = _to_world(field, coords)
+    if triangles is not None and triangles < len(faces):
+        coords, faces = decimate(coords, faces, triangles)
     if _is_mirror(field, coords):
         faces = faces.flip(1)
-    colors = vertex_colors(field, sampler, cameras, coords, vertices, faces)
-    return Mesh(vertices.cpu(), faces.cpu(), colors.cpu())
+    vertices = _to_world(field, coords)
+    normals = vertex_normals(vertices, faces)
+
+    def color_at(coords: Tensor, normals: Tensor) -> Tensor:
+        points, cells = _to_world(field, coords), _cell_sizes(field, coords)
+        return surface_colors(field, sampler, cameras, points, normals, cells)
+
+    texture = None
+    if texture_size is not None:
+        texture = bake(unwrap(vertices, faces, texture_size), coords, normals, color_at)
+    return Mesh(vertices.cpu(), faces.cpu(), color_at(coords, normals).cpu(), texture)
+
+
+def decimate(coords: Tensor, faces: Tensor, triangles: int) -> tuple[Tensor, Tensor]:
+    """The mesh with at most so many triangles: vertices [V,3] in grid units, faces [F,3].
+
+    Quadric edge collapses (Garland & Heckbert 1997, "Surface Simplification Using Quadric Error Metrics"), by the
+    package fast-simplification. In grid units an error counts alike near to the cameras and far from them.
+    """
+    import fast_simplification
+
+    points, kept = fast_simplification.simplify(
+        coords.cpu().numpy(), faces.cpu().numpy().astype("int32"), target_count=triangles
+    )
+    return torch.from_numpy(points).to(coords), torch.from_numpy(kept).to(faces)
 
 
 @torch.no_grad()
@@ -93,7 +136,7 @@ def signed_distance(field: Field, sampler: RaySampler, cameras: Cameras) -> Tens
 def met_distances(field: Field, sampler: RaySampler, cameras: Cameras, index: int) -> Tensor:
     """Depth of each pixel of a camera, [H*W] distance along the ray in world units; infinite for empty pixels.
 
-    It is the median of the weights along the ray: behind a thin wall that lets light through, the mean would lie in
+    It is a quantile of the weights along the ray: behind a thin wall that lets light through, the mean would lie in
     empty space.
     """
     width, height = cameras.size(index)
@@ -103,9 +146,9 @@ def met_distances(field: Field, sampler: RaySampler, cameras: Cameras, index: in
         samples = visible_samples(field, sampler, rays)
         through = functional.pad(sample_weights(field, sampler, samples).double().cumsum(0), (1, 0))
         begin, end = through[samples.ray_offsets[:-1]], through[samples.ray_offsets[1:]]
-        half = (0.5 * (begin + end)).index_select(0, samples.ray_indices)
+        reached = (begin + SURFACE_AT * (end - begin)).index_select(0, samples.ray_indices)
         passed = torch.zeros_like(samples.ray_offsets[1:])
-        passed.index_add_(0, samples.ray_indices, (through[1:] < half).long())
+        passed.index_add_(0, samples.ray_indices, (through[1:] < reached).long())
         t = functional.pad(0.5 * (samples.t_starts + samples.t_ends), (0, 1))  # of rays without samples: any
         distances = samples.path.distances(t[samples.ray_offsets[:-1] + passed])
         found.append(torch.where(end - begin >= MET, distances, torch.inf))
@@ -139,33 +182,3 @@ def vertex_normals(vertices: Tensor, faces: Tensor) -> Tensor:
     a, b, c = vertices[faces].unbind(1)
     by_area = torch.linalg.cross(b - a, c - a).repeat_interleave(3, dim=0)
     return functional.normalize(torch.zeros_like(vertices).index_add_(0, faces.flatten(), by_area), dim=-1)
-
-
-@torch.no_grad()
-def vertex_colors(
-    field: Field, sampler: RaySampler, cameras: Cameras, coords: Tensor, vertices: Tensor, faces: Tensor
-) -> Tensor:
-    """Colours [V,3] in [0,1] of the vertices, rendered from the direction of the training camera that is most frontal.
-
-    Colour depends on the direction and is reliable in the directions of the photos. coords [V,3]: vertices in grid
-    units. vertices [V,3]: in the world.
-    """
-    normals = vertex_normals(vertices, faces)
-    centers = cameras.centers.to(vertices)
-    cell = _cell_sizes(field, coords)[:, None]
-    space = replace(field.box.space, near=0.0)  # rays start just before the surface
-    sampler = replace(
-        sampler, grid_map=replace(sampler.grid_map, space=space), config=replace(sampler.config, near=0.0)
-    )
-    black, colors = vertices.new_zeros(3), []
-    for part in torch.arange(len(vertices), device=vertices.device).split(RAYS_AT_A_TIME):
-        squarest, directions = vertices.new_full((len(part), 1), -torch.inf), torch.zeros_like(vertices[part])
-        for center in centers:
-            towards = functional.normalize(vertices[part] - center, dim=-1)
-            square = -(towards * normals[part]).sum(-1, keepdim=True)
-            directions = torch.where(square > squarest, towards, directions)
-            squarest = torch.maximum(squarest, square)
-        rays = Rays(vertices[part] - STEP_BACK * cell[part] * directions, directions)
-        rendering = render_rays(field, sampler, rays, black)
-        colors.append((rendering.rgb / rendering.opacity.clamp(min=1e-3)[:, None]).clamp(0, 1))
-    return torch.cat(colors)

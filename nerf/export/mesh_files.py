@@ -1,5 +1,6 @@
-"""Mesh files: PLY for modelling programs, GLB (binary glTF) for browsers and phones."""
+"""Mesh files: GLB (binary glTF) for browsers and phones, PLY and OBJ for modelling programs."""
 
+import io
 import json
 import struct
 from collections.abc import Callable, Mapping
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from nerf.export.mesh import Mesh
@@ -42,45 +44,104 @@ def write_ply(path: Path, mesh: Mesh) -> None:
 
 
 def write_glb(path: Path, mesh: Mesh, up: Tensor) -> None:
-    """Binary glTF 2.0, shown upright and unlit in the vertex colours. up [3]: the world's up direction, unit.
+    """Binary glTF 2.0, shown upright and unlit, in its texture or its vertex colors. up [3]: of the world, unit.
 
     Vertices keep their world coordinates; the node's rotation makes them upright. Raises UserError if it cannot be
     written.
     """
-    positions = mesh.vertices.float().numpy()
-    # glTF's vertex colours are linear; those of photos are sRGB (IEC 61966-2-1).
-    colors = torch.where(mesh.colors <= 0.04045, mesh.colors / 12.92, ((mesh.colors + 0.055) / 1.055) ** 2.4)
-    parts = [mesh.faces.numpy().astype("<u4"), positions.astype("<f4"), colors.numpy().astype("<f4")]
-    starts = np.cumsum([0, *(part.nbytes for part in parts)]).tolist()
-    targets = (ELEMENT_ARRAY_BUFFER, ARRAY_BUFFER, ARRAY_BUFFER)
+    vertices, faces = (mesh.vertices, mesh.faces) if mesh.texture is None else textured(mesh)
+    positions = vertices.float().numpy().astype("<f4")
     size = {"min": positions.min(0).tolist(), "max": positions.max(0).tolist()}
+    arrays = [(faces.numpy().astype("<u4").reshape(-1), "SCALAR", ELEMENT_ARRAY_BUFFER, {})]
+    arrays.append((positions, "VEC3", ARRAY_BUFFER, size))
+    material: dict[str, object] = {"extensions": {"KHR_materials_unlit": {}}, "doubleSided": True}
+    pictures: dict[str, object] = {}
+    parts = [array.tobytes() for array, *_ in arrays]
+    if mesh.texture is None:
+        # glTF's vertex colors are linear; those of photos are sRGB (IEC 61966-2-1).
+        colors = torch.where(mesh.colors <= 0.04045, mesh.colors / 12.92, ((mesh.colors + 0.055) / 1.055) ** 2.4)
+        arrays.append((colors.numpy().astype("<f4"), "VEC3", ARRAY_BUFFER, {}))
+        parts.append(arrays[-1][0].tobytes())
+        attributes = {"POSITION": 1, "COLOR_0": 2}
+    else:
+        arrays.append((mesh.texture.uv.float().numpy().astype("<f4"), "VEC2", ARRAY_BUFFER, {}))
+        parts += [arrays[-1][0].tobytes(), png_bytes(mesh.texture.image)]
+        attributes = {"POSITION": 1, "TEXCOORD_0": 2}
+        material["pbrMetallicRoughness"] = {"baseColorTexture": {"index": 0}, "metallicFactor": 0.0}
+        pictures = {"textures": [{"source": 0}], "images": [{"bufferView": 3, "mimeType": "image/png"}]}
+    parts = [part + bytes(-len(part) % 4) for part in parts]
+    starts = np.cumsum([0, *map(len, parts)]).tolist()
+    views = [{"buffer": 0, "byteOffset": start, "byteLength": len(part)} for start, part in zip(starts, parts)]
+    for view, (_, _, target, _) in zip(views, arrays):
+        view["target"] = target
     scene = {
         "asset": {"version": "2.0", "generator": "nerf-voxel"},
         "extensionsUsed": ["KHR_materials_unlit"],
         "scene": 0,
         "scenes": [{"nodes": [0]}],
         "nodes": [{"mesh": 0, "rotation": _upright(up.tolist())}],
-        "meshes": [{"primitives": [{"attributes": {"POSITION": 1, "COLOR_0": 2}, "indices": 0, "material": 0}]}],
-        "materials": [{"extensions": {"KHR_materials_unlit": {}}, "doubleSided": True}],
+        "meshes": [{"primitives": [{"attributes": attributes, "indices": 0, "material": 0}]}],
+        "materials": [material],
+        **pictures,
         "accessors": [
-            {"bufferView": 0, "componentType": UNSIGNED_INT, "count": parts[0].size, "type": "SCALAR"},
-            {"bufferView": 1, "componentType": FLOAT, "count": len(positions), "type": "VEC3", **size},
-            {"bufferView": 2, "componentType": FLOAT, "count": len(positions), "type": "VEC3"},
+            {
+                "bufferView": number,
+                "componentType": UNSIGNED_INT if kind == "SCALAR" else FLOAT,
+                "count": len(array),
+                "type": kind,
+                **limits,
+            }
+            for number, (array, kind, _, limits) in enumerate(arrays)
         ],
-        "bufferViews": [
-            {"buffer": 0, "byteOffset": start, "byteLength": part.nbytes, "target": target}
-            for start, part, target in zip(starts, parts, targets, strict=False)
-        ],
+        "bufferViews": views,
         "buffers": [{"byteLength": starts[-1]}],
     }
     text = json.dumps(scene, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 4)  # every part is whole words already
+    text += b" " * (-len(text) % 4)
     with replacing(path) as partial, partial.open("wb") as file:
         file.write(struct.pack("<3I", GLB_MAGIC, 2, 12 + 8 + len(text) + 8 + starts[-1]))
         file.write(struct.pack("<2I", len(text), JSON_CHUNK) + text)
         file.write(struct.pack("<2I", starts[-1], BINARY_CHUNK))
         for part in parts:
-            file.write(part.tobytes())
+            file.write(part)
+
+
+def write_obj(path: Path, mesh: Mesh) -> None:
+    """Wavefront OBJ in world coordinates. A texture is NAME.png beside it, named by NAME.mtl; else colors follow the
+    positions of the vertices, as MeshLab and Blender read them.
+
+    Raises UserError if it cannot be written.
+    """
+    if mesh.texture is None:
+        rows = torch.cat([mesh.vertices, mesh.colors], dim=1)
+        lines = ["v {:.7g} {:.7g} {:.7g} {:.4f} {:.4f} {:.4f}".format(*row) for row in rows.tolist()]
+        lines += ["f {} {} {}".format(*face) for face in (mesh.faces + 1).tolist()]
+    else:
+        material, picture = path.with_suffix(".mtl"), path.with_suffix(".png")
+        with replacing(picture) as partial:
+            partial.write_bytes(png_bytes(mesh.texture.image))
+        with replacing(material) as partial:
+            partial.write_text(f"newmtl field\nKa 1 1 1\nKd 1 1 1\nKs 0 0 0\nillum 1\nmap_Kd {picture.name}\n")
+        uv = mesh.texture.uv * torch.tensor([1.0, -1.0]) + torch.tensor([0.0, 1.0])  # OBJ's v goes upwards
+        corners = torch.stack([mesh.texture.sources[mesh.texture.faces], mesh.texture.faces], dim=-1) + 1
+        lines = [f"mtllib {material.name}", "usemtl field"]
+        lines += ["v {:.7g} {:.7g} {:.7g}".format(*row) for row in mesh.vertices.tolist()]
+        lines += ["vt {:.6f} {:.6f}".format(*row) for row in uv.tolist()]
+        lines += ["f {}/{} {}/{} {}/{}".format(*face) for face in corners.flatten(1).tolist()]
+    with replacing(path) as partial:
+        partial.write_text("\n".join(lines) + "\n")
+
+
+def textured(mesh: Mesh) -> tuple[Tensor, Tensor]:
+    """Vertices [W,3] and faces [F,3] of a mesh with a texture, cut along the edges of its charts."""
+    return mesh.vertices[mesh.texture.sources], mesh.texture.faces
+
+
+def png_bytes(image: Tensor) -> bytes:
+    """A uint8 image [H,W,3] as the content of a PNG file."""
+    content = io.BytesIO()
+    Image.fromarray(image.numpy()).save(content, "PNG")
+    return content.getvalue()
 
 
 def _upright(up: list[float]) -> list[float]:
@@ -96,4 +157,5 @@ def _upright(up: list[float]) -> list[float]:
 FORMATS: Mapping[str, Callable[[Path, Mesh, Tensor], None]] = {
     ".glb": write_glb,
     ".ply": lambda path, mesh, up: write_ply(path, mesh),
+    ".obj": lambda path, mesh, up: write_obj(path, mesh),
 }

@@ -253,7 +253,11 @@ def test_the_script_makes_both_kinds_of_file(call: Callable[..., int], capsys: p
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (("run=run", "file=mesh.obj"), "file=mesh.obj is of no format that is known here; name one with .glb or .ply"),
+        (
+            ("run=run", "file=mesh.stl"),
+            "file=mesh.stl is of no format that is known here; name one with .glb or .ply or",
+        ),
+        (("run=run", "file=a.ply", "texture=true"), "PLY holds no texture; give a name with .glb or .obj"),
         (("run=nowhere",), "nowhere"),
         (("run=run", "smallest=2"), "smallest"),
     ],

@@ -1,0 +1,35 @@
+"""The mesh of the bundled scene lies on the true surface and has no holes where cameras look."""
+
+import torch
+from _bricks import render_bricks
+
+from nerf.config.overrides import settings
+from nerf.export.mesh import extract_mesh
+from nerf.export.raster import first_surfaces
+from nerf.runs.run import start
+
+VIEWS = (0, 33, 66)
+
+
+def test_the_mesh_of_the_bundled_scene_is_its_surface() -> None:
+    run = start(settings({"device": "cpu", "train.steps": 400, "dataset.downscale": 2}))
+    for _ in run.train():
+        pass
+    opened = run.open()
+    mesh = extract_mesh(opened.field, opened.sampler, opened.cameras)
+    found, true, uncovered, covered = [], [], 0, 0
+    for view in VIEWS:
+        shown, weights = first_surfaces(mesh.vertices, mesh.faces, opened.cameras, view)
+        hit = shown >= 0
+        found.append((mesh.vertices[mesh.faces[shown[hit]]] * weights[hit][..., None]).sum(1))
+        rays = opened.cameras.pixel_range_rays(view, 0, len(shown))
+        _, met, depth = render_bricks(rays)
+        true.append(rays.origins[met] + depth[met, None] * rays.directions[met])
+        solid = opened.render(opened.cameras, view).opacity.flatten() > 0.9
+        uncovered, covered = uncovered + int((solid & ~hit).sum()), covered + int(solid.sum())
+    some, whole = torch.cat(found)[::20], torch.cat(true)
+    distance = (
+        torch.cat([torch.cdist(part, whole).amin(1) for part in some.split(256)]).mean() / opened.field.voxel_size
+    )
+    assert distance <= 0.5, f"{distance:.2f} voxels"
+    assert uncovered <= 0.002 * covered, f"{uncovered} of {covered} pixels have no triangle"
