@@ -28,9 +28,7 @@ from nerf.scene.occupancy import cells_to_vertices, with_neighbors
 
 BAND = 3.0  # truncation distance on either side of the surface, in cells
 FREE_WEIGHT = 0.3  # weight of free-space observations, relative to observations near the surface
-SURFACE_AT = 0.25(
-    0.25  # fraction of a ray's weights before the surface: density rises within a voxel, and half lies behind it
-)
+SURFACE_AT = 0.25  # share of a ray's weights before the surface: density takes a voxel to rise, half lies behind it
 MET = 0.5  # opacity from which a pixel hits the surface
 MAX_VIEWS, MAX_SIDE = 200, 1000  # number of depth images, and their longer side in pixels
 RAYS_AT_A_TIME = 1 << 17
