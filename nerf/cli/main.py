@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "scores a trained run again, on any split",
     "mesh": "writes the surface of a trained run as a mesh",
     "export": "takes a trained run away: a web page, points, a mesh, a volume, cameras",
+    "view": "shows a trained run in a browser",
     "ablate": "takes the optimizations of a training step away one by one",
     "benchmark": "measures operations, the stages of a step, or quality against training seconds",
     "prepare": "makes poses for photos or a video, with COLMAP",
@@ -27,7 +28,7 @@ COMMANDS = {
     "doctor": "versions, what `auto` chooses and why, a check of every operation; fails where one is broken",
 }
 # Their first word may be the folder of a run: `nerf export outputs/RUN`.
-OF_A_RUN = ("render", "evaluate", "mesh", "export")
+OF_A_RUN = ("render", "evaluate", "mesh", "export", "view")
 
 
 def main() -> int:

@@ -29,6 +29,7 @@ CLASSES = {
     "evaluate": "EvaluateConfig",
     "mesh": "MeshConfig",
     "export": "ExportConfig",
+    "view": "ViewConfig",
     "ablate": "AblateScriptConfig",
     "benchmark": "BenchmarkScriptConfig",
 }

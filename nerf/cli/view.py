@@ -1,0 +1,78 @@
+"""Look at a trained run in a browser: turn it, cut it, compare it with its photos.
+
+    python scripts/view.py                                   the newest run, at http://localhost:8080
+    python scripts/view.py run=outputs/RUN port=8090         another run, on another port
+    python scripts/view.py rays_per_pixel=1                  faster at rest, less sharp
+    python scripts/view.py host=0.0.0.0                      other machines may look too
+
+Needs the extra [view]. Pictures are coarse while the camera moves, ten a second or more, and full when it rests. They
+show color, depth, normals, opacity, the error against the nearest photo, or the occupied cells. Ctrl-C ends it.
+"""
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nerf.cli.hydra_app import run
+from nerf.cli.open_run import PicturesConfig, open_run
+from nerf.config.settings import setting
+from nerf.errors import UserError
+from nerf.runs.open_run import LoadedRun
+from nerf.viewer.scene import Scene, StillScene
+
+if TYPE_CHECKING:
+    from nerf.viewer.server import Viewer
+
+
+@dataclass
+class ViewConfig(PicturesConfig):
+    host: str = setting("127.0.0.1", "address to listen on; 127.0.0.1 is this machine alone, 0.0.0.0 every network")
+    port: int = setting(8080, "port to listen on", low=1, high=65535)
+
+
+def main(config: ViewConfig, folder: Path, overrides: list[str]) -> None:
+    serve = viewer_class()
+    loaded = open_run(config)
+    with serve(StillScene(scene_of(loaded)), config.host, config.port, str(loaded.folder)) as viewer:
+        announce(viewer, config.host)
+        threading.Event().wait()  # until a signal
+
+
+def scene_of(loaded: LoadedRun) -> Scene:
+    """What the viewer shows of a run, with its photos where they are still found."""
+    try:
+        photos = loaded.given_views("train")
+        photos = photos if len(photos) == len(loaded.cameras) else None
+    except UserError as error:
+        print(f"note: without photos: {error}")
+        photos = None
+    return Scene(loaded.field, loaded.sampler, loaded.background, loaded.cameras, photos)
+
+
+def viewer_class() -> "type[Viewer]":
+    """The viewer. Raises UserError if viser is not installed or too old."""
+    try:
+        import viser
+        from viser import ViserServer
+
+        if int(viser.__version__.split(".")[0]) < 1:
+            raise ImportError(f"viser {viser.__version__}")
+        del ViserServer
+    except ImportError as error:
+        found = "viser is missing" if isinstance(error, ModuleNotFoundError) else f"{error} is found"
+        raise UserError(f"{found}, expected viser >= 1.0; get it with: pip install 'nerf-voxel[view]'.") from error
+    from nerf.viewer.server import Viewer
+
+    return Viewer
+
+
+def announce(viewer: "Viewer", host: str) -> None:
+    """Prints the address, and who else may look."""
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        print(f"host={host}: whoever reaches this machine's port {viewer.port} can look and steer, without a password")
+    print(f"open {viewer.url} in a browser; Ctrl-C ends it", flush=True)
+
+
+def command() -> None:
+    run("view", ViewConfig, main, __doc__)

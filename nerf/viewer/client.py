@@ -1,0 +1,111 @@
+"""One client of the viewer: a thread that renders what it looks at, as fast as it moves and as well as it rests."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from nerf.viewer.look import Look, ViewCamera
+from nerf.viewer.modes import draw_pixels
+from nerf.viewer.resolution import Resolution
+from nerf.viewer.scene import Scene, SceneClosed, SceneSource
+
+REST_SECONDS = 0.2  # a camera that has not moved for so long rests
+
+
+class ClientRenderer:
+    """Renders the newest request of a client in its own thread until close().
+
+    send(picture [H,W,3] uint8, resting) gets every finished picture; fail(message) what went wrong. Both are called in
+    the thread. A request overtakes those before it: none is queued, so a slow client costs no memory.
+    """
+
+    def __init__(
+        self, source: SceneSource, send: Callable[[np.ndarray, bool], None], fail: Callable[[str], None]
+    ) -> None:
+        self._source, self._send, self._fail = source, send, fail
+        self._changed = threading.Condition()
+        self._camera: ViewCamera | None = None
+        self._look, self._version, self._closed = Look(), 0, False
+        self.resolution = Resolution()
+        self._thread = threading.Thread(target=self._run, name="viewer-client", daemon=True)
+        self._thread.start()
+
+    def show(self, camera: ViewCamera | None = None, look: Look | None = None) -> None:
+        """Asks for a picture: of a camera that has moved, of other settings, or again because the scene has changed."""
+        with self._changed:
+            self._camera, self._look = camera or self._camera, look or self._look
+            self._version += 1
+            self._changed.notify()
+
+    @property
+    def camera(self) -> ViewCamera | None:
+        """The newest camera; None before the first."""
+        return self._camera
+
+    @property
+    def look(self) -> Look:
+        return self._look
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends the thread, waiting at most timeout seconds for the part of a picture that it renders."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        drawn, at_rest = 0, True
+        while True:
+            with self._changed:
+                if drawn == self._version and not at_rest:
+                    self._changed.wait(REST_SECONDS)
+                else:
+                    self._changed.wait_for(lambda: self._closed or self._version != drawn)
+                if self._closed:
+                    return
+                resting = drawn == self._version
+                version, camera, look = self._version, self._camera, self._look
+            if camera is None:
+                drawn = version
+                continue
+            try:
+                picture = self._picture(camera, look, version, resting)
+            except SceneClosed:
+                return
+            except RuntimeError as error:  # out of memory; the next picture may be smaller
+                self._fail(str(error).splitlines()[0])
+                drawn, at_rest = version, True
+                continue
+            if picture is not None:
+                self._send(picture, resting)
+                drawn, at_rest = version, resting
+
+    def _picture(self, camera: ViewCamera, look: Look, version: int, resting: bool) -> np.ndarray | None:
+        """The picture [H,W,3] uint8; None if it rests no more, or the client left."""
+        full = (camera.width, camera.height)
+        width, height = full if resting else self.resolution.moving(full)
+        cameras, parts, first = camera.cameras(width, height), [], 0
+        while first < width * height:
+            # A picture of a moving camera is one part: half of it would be of no use.
+            part, seconds = self._source.run(lambda scene, first=first: self._part(scene, look, cameras, first, resting))
+            parts.append(part)
+            first += len(part)
+            if not resting:
+                self.resolution.measured(len(part), seconds)
+            if self._closed or (resting and self._version != version):
+                return None
+        return torch.cat(parts).view(height, width, 3).numpy()
+
+    def _part(
+        self, scene: Scene, look: Look, cameras, first: int, resting: bool
+    ) -> tuple[torch.Tensor, float]:
+        """The pixels from `first` on, as many as a part has, and the seconds that they took."""
+        per_pixel = scene.sampler.rays_per_pixel if resting else 1
+        end = min(first + self.resolution.band(per_pixel), cameras.width * cameras.height)
+        start = time.perf_counter()
+        pixels = draw_pixels(scene, look, cameras.to(scene.sampler.backend.device), first, end, per_pixel)
+        return pixels, time.perf_counter() - start

@@ -1,0 +1,111 @@
+"""The viewer's server: viser on a port, one ClientPage for each browser that is connected."""
+
+import contextlib
+import io
+import logging
+import socket
+import threading
+from types import TracebackType
+
+import torch
+import viser
+
+from nerf.cameras.poses import estimate_target, estimate_up
+from nerf.config.commands import assignment
+from nerf.errors import UserError
+from nerf.viewer.look import vertical_fov
+from nerf.viewer.page import ClientPage
+from nerf.viewer.scene import Scene, SceneSource
+
+CLOSING_SECONDS = 10  # until a thread that renders is left to end by itself
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Viewer:
+    """Serves a scene until close(); a context manager."""
+
+    def __init__(self, source: SceneSource, host: str, port: int, title: str) -> None:
+        """Raises UserError if the port cannot be had."""
+        check_port(host, port)
+        self.source = source
+        scene = source.run(lambda scene: scene)
+        self._pages: dict[int, ClientPage] = {}
+        self._lock, self._closed = threading.Lock(), False
+        logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
+        with contextlib.redirect_stdout(io.StringIO()):  # viser's own box; the command prints the address
+            self.server = viser.ViserServer(host=host, port=port, label=title, verbose=False)
+        self.port = self.server.get_port()
+        self.url = f"http://{'localhost' if host in LOOPBACK else host}:{self.port}"
+        self.server.gui.configure_theme(show_logo=False, show_share_button=False, control_layout="collapsible")
+        self._reach = self._begin_camera(scene)
+        self.server.on_client_connect(self._arrive)
+        self.server.on_client_disconnect(self._leave)
+
+    def __enter__(self) -> "Viewer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pages(self) -> list[ClientPage]:
+        """Of the clients that are connected."""
+        with self._lock:
+            return list(self._pages.values())
+
+    def close(self) -> None:
+        """Ends the server and the threads of all clients."""
+        with self._lock:
+            self._closed, pages = True, list(self._pages.values())
+            self._pages.clear()
+        self.source.close()
+        for page in pages:
+            page.renderer.close(CLOSING_SECONDS)
+        self.server.stop()
+
+    def _begin_camera(self, scene: Scene) -> float:
+        """Sets where a new client looks from; returns the distance beyond which nothing of the scene is expected."""
+        cameras = scene.cameras
+        c2w = cameras.c2w.double().cpu()
+        up, center = estimate_up(c2w), c2w[0, :, 3]
+        try:
+            target = estimate_target(c2w)
+        except ValueError:  # the cameras look at nothing in common
+            target = center - c2w[0, :, 2]
+        self.server.scene.set_up_direction(up.numpy())
+        begin = self.server.initial_camera
+        begin.position, begin.look_at, begin.up = center.numpy(), target.numpy(), up.numpy()
+        begin.fov = vertical_fov(cameras, 0)
+        begin.near = 1e-3
+        return 2 * max(1e-6, float((c2w[:, :, 3] - target).norm(dim=-1).max()))
+
+    def _arrive(self, client: viser.ClientHandle) -> None:
+        scene = self.source.run(lambda scene: scene)
+        with self._lock:
+            if self._closed or client.client_id not in self.server.get_clients():
+                return
+            self._pages[client.client_id] = ClientPage(client, self.source, scene, self._reach)
+
+    def _leave(self, client: viser.ClientHandle) -> None:
+        with self._lock:
+            page = self._pages.pop(client.client_id, None)
+        if page is not None:
+            page.close()
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises UserError if the port of the host cannot be listened on."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except socket.gaierror as error:
+        raise UserError(f"host={host} is no address of this machine: {error.strerror}; try host=127.0.0.1.") from error
+    except OSError as error:
+        other = assignment("port", str(port + 1))
+        raise UserError(
+            f"port={port} of {host} cannot be used ({error.strerror}), perhaps by another viewer; try {other}."
+        ) from error
