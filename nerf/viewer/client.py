@@ -91,7 +91,9 @@ class ClientRenderer:
         cameras, parts, first = camera.cameras(width, height), [], 0
         while first < width * height:
             # A picture of a moving camera is one part: half of it would be of no use.
-            part, seconds = self._source.run(lambda scene, first=first: self._part(scene, look, cameras, first, resting))
+            part, seconds = self._source.run(
+                lambda scene, first=first: self._part(scene, look, cameras, first, resting)
+            )
             parts.append(part)
             first += len(part)
             if not resting:
@@ -100,9 +102,7 @@ class ClientRenderer:
                 return None
         return torch.cat(parts).view(height, width, 3).numpy()
 
-    def _part(
-        self, scene: Scene, look: Look, cameras, first: int, resting: bool
-    ) -> tuple[torch.Tensor, float]:
+    def _part(self, scene: Scene, look: Look, cameras, first: int, resting: bool) -> tuple[torch.Tensor, float]:
         """The pixels from `first` on, as many as a part has, and the seconds that they took."""
         per_pixel = scene.sampler.rays_per_pixel if resting else 1
         end = min(first + self.resolution.band(per_pixel), cameras.width * cameras.height)

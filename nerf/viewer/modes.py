@@ -32,9 +32,7 @@ def draw_pixels(scene: Scene, look: Look, cameras: Cameras, first: int, end: int
     return (pixels.clamp(0, 1) * 255 + 0.5).to(torch.uint8).cpu()
 
 
-def _pixels(
-    scene: Scene, sampler: RaySampler, mode: str, cameras: Cameras, rays: Rays, background: Tensor
-) -> Tensor:
+def _pixels(scene: Scene, sampler: RaySampler, mode: str, cameras: Cameras, rays: Rays, background: Tensor) -> Tensor:
     if mode == "occupancy":
         return _occupied_cells(scene, sampler, rays, background)
     if mode == "normals":

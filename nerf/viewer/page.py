@@ -118,4 +118,3 @@ def _thumbnail(scene: Scene, index: int) -> np.ndarray | None:
 
 def _bytes(color: torch.Tensor) -> Sequence[int]:
     return tuple(round(255 * value) for value in color.tolist())
-

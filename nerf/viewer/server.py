@@ -36,7 +36,7 @@ class Viewer:
             self.server = viser.ViserServer(host=host, port=port, label=title, verbose=False)
         self.port = self.server.get_port()
         self.url = f"http://{'localhost' if host in LOOPBACK else host}:{self.port}"
-        self.server.gui.configure_theme(show_logo=False, show_share_button=False, control_layout="collapsible")
+        self.server.gui.configure_theme(show_logo=False, show_share_button=False)
         self._reach = self._begin_camera(scene)
         self.server.on_client_connect(self._arrive)
         self.server.on_client_disconnect(self._leave)

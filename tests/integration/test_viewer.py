@@ -1,0 +1,137 @@
+"""The viewer in a browser: its picture is ours, a drag moves the camera, closing leaves no thread."""
+
+import io
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from browser import browser, wait_for
+from PIL import Image
+from script_runs import start_script
+from viewed import tiny_scene
+
+from nerf.images.metrics import psnr
+from nerf.rendering.render import render_image
+from nerf.viewer.scene import StillScene
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("viser", reason="no viser: pip install viser")
+PANEL = 340  # pixels on the right that the controls cover
+BANNER = 180  # pixels on top where the page says that it draws without a GPU
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def viewer() -> Iterator[Any]:
+    from nerf.viewer.server import Viewer
+
+    with Viewer(StillScene(tiny_scene()), "127.0.0.1", free_port(), "a tiny scene") as viewer:
+        yield viewer
+
+
+@pytest.fixture
+def page(viewer: Any) -> Iterator[Any]:
+    with browser(800, 500) as driver:
+        driver.get(viewer.url)
+        wait_for(lambda: viewer.pages)
+        yield driver
+    wait_for(lambda: not viewer.pages)
+
+
+def rests(page: Any) -> bool:
+    """Whether the newest picture is whole and has the size of the window."""
+    return "moving" not in page.status.content and " x " in page.status.content
+
+
+def shown(driver: Any) -> torch.Tensor:
+    picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+    return torch.from_numpy(np.array(picture)).float() / 255
+
+
+def test_the_browser_shows_what_we_render(viewer: Any, page: Any) -> None:
+    client = viewer.pages[0]
+    scene = tiny_scene()
+
+    def alike() -> bool:
+        if not rests(client):
+            return False
+        view = client.renderer.camera
+        cameras = view.cameras(view.width, view.height)
+        expected = render_image(scene.field, scene.sampler, cameras, 0, scene.background).rgb.clamp(0, 1)
+        found = shown(page)[: view.height, : view.width]
+        assert found.shape == expected.shape
+        part = slice(BANNER, None), slice(0, view.width - PANEL if view.width > 700 else view.width)
+        assert expected[part].std() > 0.05  # the object is in it
+        return psnr(found[part], expected[part]) >= 35
+
+    wait_for(alike)
+
+
+def test_a_drag_moves_the_camera_and_a_new_picture_comes(viewer: Any, page: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    client = viewer.pages[0]
+    wait_for(lambda: rests(client))
+    before = client.renderer.camera.c2w.clone()
+    canvas = page.find_element("tag name", "canvas")
+    ActionChains(page).move_to_element_with_offset(canvas, -100, 100).click_and_hold().move_by_offset(60, 20).perform()
+    ActionChains(page).release().perform()
+    wait_for(lambda: (client.renderer.camera.c2w - before).abs().max() > 0.05)
+    wait_for(lambda: rests(client))
+
+
+def test_its_controls_change_the_look(viewer: Any, page: Any) -> None:
+    client = viewer.pages[0]
+    client.mode.value = "depth"
+    client.crop[2].value = (0.0, 0.5)
+    wait_for(lambda: client.renderer.look.mode == "depth" and client.renderer.look.crop_upper[2] == 0.5)
+    client.frusta_shown.value = True
+    wait_for(lambda: len(client._frusta) == len(tiny_scene().cameras))
+
+
+def test_two_clients_each_have_a_camera_and_one_may_go(viewer: Any, page: Any) -> None:
+    with browser(400, 300) as other:
+        other.get(viewer.url)
+        wait_for(lambda: len(viewer.pages) == 2)
+        sizes = {client.renderer.camera.width for client in viewer.pages}
+        assert len(sizes) == 2
+    wait_for(lambda: len(viewer.pages) == 1)
+    viewer.pages[0].move()
+    wait_for(lambda: rests(viewer.pages[0]))
+
+
+def test_closing_leaves_no_thread() -> None:
+    from nerf.viewer.server import Viewer
+
+    before = set(threading.enumerate())
+    with Viewer(StillScene(tiny_scene()), "127.0.0.1", free_port(), "closing") as viewer, browser(400, 300) as driver:
+        driver.get(viewer.url)
+        wait_for(lambda: viewer.pages and rests(viewer.pages[0]))
+        viewer.close()
+    wait_for(lambda: not [thread for thread in set(threading.enumerate()) - before if thread.is_alive()])
+
+
+def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path: Path) -> None:
+    from script_runs import run_script
+
+    settings = ("train.steps=10", "dataset.downscale=8", "device=cpu", "hydra.run.dir=run")
+    assert run_script("train", *settings, cwd=tmp_path).returncode == 0
+    command = start_script("view", "run=run", f"port={free_port()}", "device=cpu", cwd=tmp_path)
+    line = command.stdout.readline()
+    while "http://localhost" not in line:
+        assert line, command.stderr.read()
+        line = command.stdout.readline()
+    command.send_signal(signal.SIGINT)
+    out, err = command.communicate(timeout=300)
+    assert command.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in out + err
