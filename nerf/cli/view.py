@@ -54,14 +54,12 @@ def viewer_class() -> "type[Viewer]":
     """The viewer. Raises UserError if viser is not installed or too old."""
     try:
         import viser
-        from viser import ViserServer
 
-        if int(viser.__version__.split(".")[0]) < 1:
+        if tuple(map(int, viser.__version__.split(".")[:2])) < (1, 1):
             raise ImportError(f"viser {viser.__version__}")
-        del ViserServer
     except ImportError as error:
         found = "viser is missing" if isinstance(error, ModuleNotFoundError) else f"{error} is found"
-        raise UserError(f"{found}, expected viser >= 1.0; get it with: pip install 'nerf-voxel[view]'.") from error
+        raise UserError(f"{found}, expected viser >= 1.1; get it with: pip install 'nerf-voxel[view]'.") from error
     from nerf.viewer.server import Viewer
 
     return Viewer

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from nerf.cameras.cameras import Cameras
 from nerf.viewer.look import Look, ViewCamera
 from nerf.viewer.modes import draw_pixels
 from nerf.viewer.resolution import Resolution
@@ -64,7 +65,8 @@ class ClientRenderer:
                 if drawn == self._version and not at_rest:
                     self._changed.wait(REST_SECONDS)
                 else:
-                    self._changed.wait_for(lambda: self._closed or self._version != drawn)
+                    while not self._closed and self._version == drawn:
+                        self._changed.wait()
                 if self._closed:
                     return
                 resting = drawn == self._version
@@ -102,7 +104,9 @@ class ClientRenderer:
                 return None
         return torch.cat(parts).view(height, width, 3).numpy()
 
-    def _part(self, scene: Scene, look: Look, cameras, first: int, resting: bool) -> tuple[torch.Tensor, float]:
+    def _part(
+        self, scene: Scene, look: Look, cameras: Cameras, first: int, resting: bool
+    ) -> tuple[torch.Tensor, float]:
         """The pixels from `first` on, as many as a part has, and the seconds that they took."""
         per_pixel = scene.sampler.rays_per_pixel if resting else 1
         end = min(first + self.resolution.band(per_pixel), cameras.width * cameras.height)

@@ -74,7 +74,7 @@ class ClientPage:
 
     def _show_frusta(self) -> None:
         if not self._frusta:
-            self._frusta = add_frusta(self._client, self._scene, 0.05 * self._reach)
+            self._frusta = add_frusta(self._client, self._scene, 0.02 * self._reach)
         for frustum in self._frusta:
             frustum.visible = self.frusta_shown.value
 
@@ -86,9 +86,16 @@ def add_frusta(client: viser.ClientHandle, scene: Scene, scale: float) -> list[v
     for index in sorted(set(chosen.tolist())):
         (width, height), (wxyz, position) = cameras.size(index), page_pose(cameras.c2w[index])
         handle = client.scene.add_camera_frustum(
-            f"/cameras/{index}", vertical_fov(cameras, index), width / height, scale=scale, color=(60, 90, 160),
-            image=_thumbnail(scene, index), wxyz=wxyz, position=position,
-        )  # fmt: skip
+            f"/cameras/{index}",
+            vertical_fov(cameras, index),
+            width / height,
+            scale=scale,
+            thickness=0.03 * scale,
+            color=(60, 90, 160),
+            image=_thumbnail(scene, index),
+            wxyz=wxyz,
+            position=position,
+        )
         handle.on_click(_mover(client, cameras, index, scale))
         handles.append(handle)
     return handles
@@ -103,7 +110,7 @@ def _mover(client: viser.ClientHandle, cameras: Cameras, index: int, scale: floa
         with client.atomic():
             client.camera.up_direction = up.numpy()
             client.camera.position = center.numpy()
-            client.camera.look_at = (center + 10 * scale * forward).numpy()
+            client.camera.look_at = (center + 25 * scale * forward).numpy()
             client.camera.fov = vertical_fov(cameras, index)
 
     return move

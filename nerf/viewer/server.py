@@ -7,7 +7,6 @@ import socket
 import threading
 from types import TracebackType
 
-import torch
 import viser
 
 from nerf.cameras.poses import estimate_target, estimate_up

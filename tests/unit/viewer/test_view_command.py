@@ -18,7 +18,7 @@ def test_without_viser_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 def test_an_old_viser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     viser = pytest.importorskip("viser", reason="no viser: pip install viser")
     monkeypatch.setattr(viser, "__version__", "0.2.7")
-    with pytest.raises(UserError, match=r"viser 0\.2\.7 is found, expected viser >= 1\.0"):
+    with pytest.raises(UserError, match=r"viser 0\.2\.7 is found, expected viser >= 1\.1"):
         viewer_class()
 
 
