@@ -9,6 +9,7 @@ Needs the extra [view]. Pictures are coarse while the camera moves, ten a second
 show color, depth, normals, opacity, the error against the nearest photo, or the occupied cells. Ctrl-C ends it.
 """
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ class ViewConfig(PicturesConfig):
 def main(config: ViewConfig, folder: Path, overrides: list[str]) -> None:
     serve = viewer_class()
     loaded = open_run(config)
+    with contextlib.suppress(OSError):  # nothing is written: an empty folder would only be in the way
+        folder.rmdir()
     with serve(StillScene(scene_of(loaded)), config.host, config.port, str(loaded.folder)) as viewer:
         announce(viewer, config.host)
         threading.Event().wait()  # until a signal

@@ -135,3 +135,4 @@ def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path: Path) -> None:
     out, err = command.communicate(timeout=300)
     assert command.returncode == 128 + signal.SIGINT
     assert "Traceback" not in out + err
+    assert list(tmp_path.rglob("outputs/views/*")) == []  # no empty folder stays
