@@ -2,6 +2,7 @@
 
 python scripts/evaluate.py                      the newest run, its test views
 python scripts/evaluate.py run=outputs/RUN split=train every=10
+python scripts/evaluate.py runs=outputs/A,outputs/B          compares runs: a table, and a page with sliders
 python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
 """
 
@@ -11,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from nerf.cli.compare_runs import compare_runs
 from nerf.cli.hydra_app import run
 from nerf.cli.open_run import PicturesConfig, open_run
 from nerf.cli.report import commit, print_table, score_views
@@ -23,6 +25,7 @@ from nerf.ops.backend import device_name
 
 @dataclass
 class EvaluateConfig(PicturesConfig):
+    runs: str | None = setting(None, "folders of runs to compare, separated by commas, in place of run", path=True)
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
     view_poses: str | None = setting(
@@ -32,6 +35,9 @@ class EvaluateConfig(PicturesConfig):
 
 
 def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
+    if config.runs is not None:
+        compare_runs(config.runs, config.root, folder, overrides)
+        return
     loaded = open_run(config)
     settings = loaded.config
     settings.evaluation.split, settings.evaluation.every = config.split, config.every

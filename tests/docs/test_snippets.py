@@ -124,7 +124,7 @@ def check_settings(command: str, arguments: list[str], monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "run", lambda config_name, cls, main, doc: asked.append((config_name, cls)))
     module.command()
     try:
-        hydra_app.compose(*asked[0], arguments)
+        hydra_app.compose(*asked[0], hydra_app.as_hydra_reads(asked[0][1], arguments))
     except UserError as error:
         return str(error)
     return None

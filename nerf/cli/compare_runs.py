@@ -1,0 +1,119 @@
+"""Compares trained runs: `nerf evaluate runs=A,B`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from PIL import Image
+from yaml import YAMLError
+
+from nerf.config import renamed
+from nerf.config.commands import program
+from nerf.config.schema import Config, build
+from nerf.datasets.load import found_again, load_split
+from nerf.errors import UserError
+from nerf.evaluation.compare import METRICS, RunResult, compare, read_metrics, text
+from nerf.evaluation.compare_page import page
+from nerf.files import replacing
+from nerf.rendering.background import Background
+from nerf.runs.checkpoint import MODEL_FILE, RESUME_FILE, SINGLE_FILE
+
+FREE = ("runs", "root", "dataset.root")  # settings that go with runs=; the others are of a scoring
+
+
+def compare_runs(runs: str, root: str | None, folder: Path, overrides: list[str]) -> None:
+    """Prints the comparison and writes compare.txt and compare.html into the folder. Raises UserError."""
+    names = [override.lstrip("+").partition("=")[0] for override in overrides]
+    refused = [name for name in names if name not in FREE and not name.startswith("hydra.")]
+    if refused:
+        raise UserError(f"runs= compares the scores that the runs have; drop {', '.join(refused)}.")
+    folders = list(dict.fromkeys(Path(part.strip()) for part in runs.split(",") if part.strip()))
+    if len(folders) < 2:
+        raise UserError(f"runs={runs}: found one folder, expected two or more, as runs=outputs/A,outputs/B.")
+    missing = [str(path) for path in folders if not path.is_dir()]
+    if missing:
+        raise UserError(f"runs={runs}: there is no folder {', '.join(missing)}.")
+    results = [read_result(path) for path in folders]
+    compared = compare(results)
+    split = compared.scored[0][1].metrics.get("split", "test")
+    try:
+        photo = photos([run.folder for _, run in compared.scored], split, root)
+    except UserError as error:
+        compared.notes.append(f"the page shows renders only: {error}")
+        photo = _no_photo
+    words = text(compared)
+    for name, content in (("compare.txt", words), ("compare.html", page(compared, split, photo))):
+        with replacing(folder / name) as partial:
+            partial.write_text(content, encoding="utf-8")
+    print(words)
+    print(folder / "compare.html")
+
+
+def read_result(folder: Path) -> RunResult:
+    """A run as its folder shows it, with the reason in words where it has no scores."""
+    metrics, problem = read_metrics(folder)
+    if problem is not None and not (folder / METRICS).is_file():
+        problem = _without_metrics(folder)
+    model = folder / MODEL_FILE
+    try:
+        settings = _flat(saved_settings(folder))
+    except UserError:
+        settings = {}
+    return RunResult(folder, metrics, settings, model.stat().st_size if model.is_file() else None, problem)
+
+
+def _without_metrics(folder: Path) -> str:
+    """Why a run has no metrics.json, and the remedy."""
+    if (folder / MODEL_FILE).is_file():
+        return f"stopped before it was scored; score it: {program('scripts/evaluate.py', f'run={folder}')}"
+    if (folder / RESUME_FILE).is_file():
+        return f"stopped before its end; resume it: {program('scripts/train.py', f'resume={folder}')}"
+    if (folder / SINGLE_FILE).is_file():
+        return "written by version 1 of this program; train it again"
+    return f"no run is in it, expected {MODEL_FILE} and {METRICS}"
+
+
+def saved_settings(folder: Path) -> dict[str, Any]:
+    """The settings of a run's config.yaml, under their present names. Raises UserError if it cannot be read."""
+    path = folder / "config.yaml"
+    try:
+        found = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); expected the settings of a run.") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no settings; expected those of a run.")
+    return renamed.nested(found)
+
+
+def _flat(nested: dict[str, Any], group: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in nested.items():
+        flat |= _flat(value, f"{group}{name}.") if isinstance(value, dict) else {f"{group}{name}": value}
+    return flat
+
+
+def photos(folders: list[Path], split: str, root: str | None) -> Callable[[str], Image.Image | None]:
+    """The ground truth of a view by name, from the scene of the first run that says where it lies. Raises UserError."""
+    settings = next((folder for folder in folders if (folder / "config.yaml").is_file()), folders[0])
+    config = build(Config, saved_settings(settings))
+    if root is not None:
+        config.dataset.root = root
+    views = load_split(found_again(config.dataset), split)
+    # A learned background is the field's, which is not loaded here; it becomes white, and photos show none.
+    color = Background.of(config.dataset, None).eval(torch.device("cpu"))
+    index = {name: number for number, name in enumerate(views.names)}
+
+    def photo(view: str) -> Image.Image | None:
+        if view not in index:
+            return None
+        pixels = (255 * views.image_over(index[view], color)).round().clamp(0, 255).byte()
+        return Image.fromarray(pixels.numpy())
+
+    return photo
+
+
+def _no_photo(view: str) -> None:
+    return None
