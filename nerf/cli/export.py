@@ -1,6 +1,7 @@
 """Take a trained run away, in a form that other programs open.
 
     python scripts/export.py outputs/RUN format=web        one HTML file: turn the scene in a browser, without a server
+    python scripts/export.py outputs/RUN format=splats     the surface as Gaussians, for viewers of splats: PLY
     python scripts/export.py outputs/RUN format=points     the surface as points with colours and normals: PLY
     python scripts/export.py outputs/RUN format=mesh       the surface as triangles: GLB (mesh.py has more choices)
     python scripts/export.py outputs/RUN format=volume     density on its grid, with the box and units: NumPy's .npz
@@ -11,6 +12,7 @@ Without a run's folder the newest one is taken. The last line printed is the fil
 The page of format=web needs WebGL 2; drag to turn, the wheel zooms, and it shows depth and saves pictures.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from nerf.export.camera_files import write_colmap, write_transforms
 from nerf.export.mesh import extract_mesh
 from nerf.export.mesh_files import write_glb
 from nerf.export.points import write_points
+from nerf.export.splats.export import MOST, export_splats
 from nerf.export.volume import write_volume
 from nerf.export.web.export import export_web
 from nerf.runs.open_run import LoadedRun
@@ -31,7 +34,9 @@ from nerf.runs.open_run import LoadedRun
 
 @dataclass
 class ExportConfig(PicturesConfig):
-    format: str = setting("web", "what is written", choices=("web", "points", "mesh", "volume", "cameras", "colmap"))
+    format: str = setting(
+        "web", "what is written", choices=("web", "splats", "points", "mesh", "volume", "cameras", "colmap")
+    )
     file: str | None = setting(
         None, "name of the file, in the folder of the result; none = named by the format", path=True
     )
@@ -39,6 +44,11 @@ class ExportConfig(PicturesConfig):
     web_width: int = setting(32, "format=web: neurons per layer of the page's network", choices=(16, 32, 64))
     web_steps: int | None = setting(
         None, "format=web: steps for which that network is trained; none = 30000 on a GPU, 4000 on a CPU", low=2
+    )
+    max_splats: int = setting(MOST, "format=splats: Gaussians at most", low=1, high=10_000_000)
+    splats_degree: int = setting(3, "format=splats: degree of the harmonics of a color", choices=(0, 1, 2, 3))
+    splats_steps: int | None = setting(
+        None, "format=splats: steps for which Gaussians are fitted; none = 4000 on a GPU, 500 on a CPU", low=0
     )
 
 
@@ -49,6 +59,13 @@ def _web(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
         config.web_features, config.web_width, steps=config.web_steps,
     )  # fmt: skip
     return f"{page.num_bytes / 1e6:.1f} MB, {page.distilled_psnr:.1f} dB beside the run's own network"
+
+
+def _splats(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
+    most, degree, steps = config.max_splats, config.splats_degree, config.splats_steps
+    written = export_splats(path, opened.field, opened.sampler, opened.cameras, most, degree, steps)
+    beside = f", {written.psnr:.1f} dB beside the run's own pictures" if math.isfinite(written.psnr) else ""
+    return f"{written.count} splats{beside}"
 
 
 def _points(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
@@ -90,6 +107,7 @@ def _names(opened: LoadedRun) -> Sequence[str]:
 # By the setting: the name of the file or folder, and what writes it and tells its size.
 FORMATS: dict[str, tuple[str, Callable[[LoadedRun, Path, ExportConfig], str]]] = {
     "web": ("scene.html", _web),
+    "splats": ("splats.ply", _splats),
     "points": ("points.ply", _points),
     "mesh": ("mesh.glb", _mesh),
     "volume": ("volume.npz", _volume),
