@@ -35,13 +35,13 @@ class MeshConfig(RunConfig):
     smallest: float = setting(0.001, "parts with a smaller fraction of all triangles are removed", low=0, high=1)
 
     triangles: int | None = setting(
-        None, "at most so many triangles; none = all, and 100000 for a texture, which takes long to unwrap", low=4
+        None, "at most so many triangles; none = all, and 200000 for a texture, which takes time to unwrap", low=4
     )
     texture: bool = setting(False, "colours in a texture, not at the vertices; for GLB and OBJ")
-    texture_size: int = setting(2048, "texels of the texture's side, about", low=16, high=8192)
+    texture_size: int = setting(2048, "texels of the texture's longer side, at most", low=16, high=8192)
 
 
-UNWRAPPED_TRIANGLES = 100_000
+UNWRAPPED_TRIANGLES = 200_000
 
 
 def main(config: MeshConfig, folder: Path, overrides: list[str]) -> None:

@@ -13,6 +13,7 @@ from nerf.export.mesh import Mesh, extract_mesh, vertex_normals
 from nerf.export.mesh_files import FORMATS
 from nerf.export.mesh_sheet import SIDE, draw_mesh, mesh_sheet
 from nerf.export.surface_colors import GUTTER, fill_gutter
+from nerf.export.texture import unwrap
 
 PACKAGES = {"xatlas": {"texture_size": 64}, "fast_simplification": {"triangles": 9}}  # and what needs them
 UP = torch.tensor([0.0, 0.0, 1.0])
@@ -39,12 +40,28 @@ def test_few_triangles_are_still_the_ball(textured: Mesh) -> None:
 def test_the_texture_has_the_colors_of_the_vertices(textured: Mesh) -> None:
     texture = textured.texture
     height, width = texture.image.shape[:2]
-    assert 100 <= width <= 180 and 100 <= height <= 180
+    assert 100 <= width <= 128 and 100 <= height <= 128
     assert texture.uv.min() >= 0 and texture.uv.max() <= 1
     column, row = (texture.uv * torch.tensor([width, height])).long().unbind(-1)
     at = texture.image[row.clamp(max=height - 1), column.clamp(max=width - 1)].float() / 255
     expected = textured.colors[texture.sources]
     assert (at - expected).abs().mean() < 0.03 < expected[:, 0].std()
+
+
+def test_a_mesh_is_unwrapped_in_parts(textured: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one part, a sharp mesh takes minutes."""
+    cut_once = unwrap(textured.vertices, textured.faces, 128)
+    monkeypatch.setattr("nerf.export.texture.TOGETHER", 90)
+    charts = unwrap(textured.vertices, textured.faces, 128)
+    in_parts, whole = charts.sources[charts.faces].sort(1)[0], textured.faces.sort(1)[0]
+    assert in_parts.unique(dim=0).equal(whole.unique(dim=0)) and len(in_parts) == len(whole)
+    assert len(charts.sources) > len(cut_once.sources)  # more seams
+    assert max(charts.size) <= 128
+    a, b, c = (charts.uv[charts.faces] * torch.tensor(charts.size)).unbind(1)
+    sizes = (0.5 * torch.linalg.det(torch.stack([b - a, c - a], dim=1))).abs()
+    a, b, c = textured.vertices[charts.sources[charts.faces]].unbind(1)
+    areas = 0.5 * torch.linalg.cross(b - a, c - a).norm(dim=-1)
+    assert (sizes / areas).log().std() < 0.3  # texels are spread evenly
 
 
 def test_it_is_drawn_as_the_field_is(textured: Mesh) -> None:
