@@ -10,6 +10,7 @@
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
     python scripts/train.py resume=outputs/RUN train.steps=N  train a finished one further, to N steps in all
     python scripts/train.py dataset=lego dry_run=true         checks poses, box, memory and time, as one HTML page
+    python scripts/train.py dataset=lego viewer=true          watch it learn at http://localhost:8080; pause, stop
 
 The run folder gets config.yaml, model.pt (for rendering), resume.pt (for resuming; may be deleted after the end),
 metrics.json, test renders, a contact sheet, an orbit video, and TensorBoard events if tensorboard is installed. Ctrl-C,
@@ -28,6 +29,8 @@ from omegaconf import OmegaConf
 from nerf.cli.hydra_app import CONFIGS, own_root, run
 from nerf.cli.report import RunReport, progress_bar, save_config
 from nerf.cli.signals import STOPPING, Stopped
+from nerf.cli.view import HOST, PORT, viewer_class
+from nerf.cli.watch import watching
 from nerf.config import renamed
 from nerf.config.commands import assignment, program
 from nerf.config.schema import Config
@@ -44,7 +47,18 @@ from nerf.training.loop import train
 
 BUDGET = ("steps", "max_seconds")  # a finished run may get a larger one
 # Overrides that do not change the result of a resumed run.
-RESUME_FREE = ("resume", "hydra.", "-", "evaluation.", "dataset.root", "train.log_every", "train.save_")
+RESUME_FREE = (
+    "resume",
+    "hydra.",
+    "-",
+    "evaluation.",
+    "dataset.root",
+    "train.log_every",
+    "train.save_",
+    "viewer",
+    "host",
+    "port",
+)
 
 
 @dataclass
@@ -52,6 +66,9 @@ class TrainScriptConfig(Config):
     resume: str | None = setting(None, "folder of a stopped run to go on with", path=True)
     dry_run: bool = setting(False, "write dry_run.html, which looks at the scene and the plan, and train nothing")
     overwrite: bool = setting(False, "write over the run in the folder that hydra.run.dir names")
+    viewer: bool = setting(False, "show the run in a browser while it trains; needs the extra [view]")
+    host: str = setting(HOST, "address that the viewer listens on; 127.0.0.1 is this machine alone")
+    port: int = setting(PORT, "port that the viewer listens on", low=1, high=65535)
 
 
 def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
@@ -67,6 +84,8 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
                 f"resume={folder} is a file, expected the folder of a run; give "
                 f"{assignment('resume', folder.parent)} instead."
             )
+    if given.viewer:
+        viewer_class()  # before anything is read
     with RunLock(folder) as lock:
         _train(given, folder, lock, overrides)
 
@@ -92,10 +111,48 @@ def _run_config(given: TrainScriptConfig) -> Config:
 def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: list[str]) -> None:
     """Trains to the end of the run or until a signal, then writes scores and images into the folder."""
     training = _begin(given, folder, overrides)
-    config, state, backend = training.config, training.state, training.state.field.backend
-    images, cameras = training.images, training.images.cameras
-    sources = training.sources
+    config, state, sources = training.config, training.state, training.sources
+    cameras, photos = training.images.cameras, training.images if given.viewer else None
     save_config(folder, config, sources)
+    _describe(training)
+    del training  # frees host memory: the state has its own copy of the pixels
+
+    interrupt, log = StopOnInterrupt(STOPPING), []
+    report = RunReport(folder, config, state.field.backend)
+    saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)
+    with watching(given, config, state, photos, folder, interrupt) as live:
+        with interrupt, progress_bar(state.clock) as bar:
+            try:
+                for metrics in train(config, state, [interrupt, saver, *([live] if live else [])]):
+                    bar.show(metrics)
+                    report.add(metrics)
+                    log.append(metrics)
+            except TrainingStopped as error:
+                raise saver.explain(error) from error
+            peak_memory = report.peak_memory()
+            report.folder = folder = saver.finish(state)
+        if interrupt.asked or not state.clock.finished:  # by a signal, or by a button of the viewer
+            known = interrupt.signal in (None, signal.SIGINT)
+            by = "" if known else f" by {signal.Signals(interrupt.signal).name}"
+            print(f"\nStopped{by} at step {state.clock.step}, saved in {folder}.")
+            print(f"Resume it with: {program('scripts/train.py', f'resume={folder}')}")
+            sys.exit(interrupt.exit_status)
+        if live:
+            live.settle()
+        state.batches.drop_images()
+        try:
+            scores = report.finish(state, cameras, peak_memory)
+        except Stopped as stopped:
+            score = program("scripts/evaluate.py", f"run={folder}")
+            saved = f"the trained run is saved in {folder}; score it with: {score}"
+            raise Stopped(stopped.number, saved) from stopped
+        for note in run_notes(config, state, log, scores):
+            print(f"note: {note}", file=sys.stderr)
+
+
+def _describe(training: TrainingRun) -> None:
+    """Says what is trained, and on what."""
+    config, images, backend = training.config, training.images, training.state.field.backend
     for note in (*training.notes, *images.notes):
         print(note, file=sys.stderr)
     size = images.cameras.described_size
@@ -103,34 +160,6 @@ def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: lis
     print(f"scene kind {config.dataset.kind}: {'; '.join(training.reasons)}", file=sys.stderr)
     if backend.device.type == "cuda":
         print(f"memory plan: {training.memory_plan()}", file=sys.stderr)
-    del training, images  # frees host memory: the state has its own copy of the pixels
-
-    report, log = RunReport(folder, config, backend), []
-    saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)
-    with StopOnInterrupt(STOPPING) as interrupt, progress_bar(state.clock) as bar:
-        try:
-            for metrics in train(config, state, [interrupt, saver]):
-                bar.show(metrics)
-                report.add(metrics)
-                log.append(metrics)
-        except TrainingStopped as error:
-            raise saver.explain(error) from error
-        peak_memory = report.peak_memory()
-        report.folder = folder = saver.finish(state)
-    if interrupt.asked:
-        by = "" if interrupt.signal == signal.SIGINT else f" by {signal.Signals(interrupt.signal).name}"
-        print(f"\nStopped{by} at step {state.clock.step}, saved in {folder}.")
-        print(f"Resume it with: {program('scripts/train.py', f'resume={folder}')}")
-        sys.exit(interrupt.exit_status)
-    state.batches.drop_images()
-    try:
-        scores = report.finish(state, cameras, peak_memory)
-    except Stopped as stopped:
-        score = program("scripts/evaluate.py", f"run={folder}")
-        saved = f"the trained run is saved in {folder}; score it with: {score}"
-        raise Stopped(stopped.number, saved) from stopped
-    for note in run_notes(config, state, log, scores):
-        print(f"note: {note}", file=sys.stderr)
 
 
 def _resumed_config(given: TrainScriptConfig, saved: Config, overrides: list[str]) -> Config:

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from nerf.viewer.server import Viewer
 
 
+HOST, PORT = "127.0.0.1", 8080
+
+
 @dataclass
 class ViewConfig(PicturesConfig):
-    host: str = setting("127.0.0.1", "address to listen on; 127.0.0.1 is this machine alone, 0.0.0.0 every network")
-    port: int = setting(8080, "port to listen on", low=1, high=65535)
+    host: str = setting(HOST, "address to listen on; 127.0.0.1 is this machine alone, 0.0.0.0 every network")
+    port: int = setting(PORT, "port to listen on", low=1, high=65535)
 
 
 def main(config: ViewConfig, folder: Path, overrides: list[str]) -> None:

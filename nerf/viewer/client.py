@@ -10,10 +10,14 @@ import torch
 from nerf.cameras.cameras import Cameras
 from nerf.viewer.look import Look, ViewCamera
 from nerf.viewer.modes import draw_pixels
-from nerf.viewer.resolution import Resolution
+from nerf.viewer.resolution import FRAME_SECONDS, Resolution
 from nerf.viewer.scene import Scene, SceneClosed, SceneSource
 
 REST_SECONDS = 0.2  # a camera that has not moved for so long rests
+WHILE_TRAINING = (
+    0.4  # seconds that the picture of a resting camera may take then; at 4% of the time one comes every 10 seconds
+)
+REFRESH_SECONDS = 0.5  # until a whole picture of a scene that is being trained is drawn again
 
 
 class ClientRenderer:
@@ -59,18 +63,22 @@ class ClientRenderer:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        drawn, at_rest = 0, True
+        drawn, at_rest, scene_version = 0, True, self._source.version
         while True:
             with self._changed:
                 if drawn == self._version and not at_rest:
                     self._changed.wait(REST_SECONDS)
                 else:
-                    while not self._closed and self._version == drawn:
-                        self._changed.wait()
+                    refresh = REFRESH_SECONDS if self._source.changes else None
+                    if refresh and drawn == self._version:
+                        self._changed.wait(refresh)
+                    while not self._closed and self._version == drawn and self._source.version == scene_version:
+                        self._changed.wait(refresh)
                 if self._closed:
                     return
                 resting = drawn == self._version
                 version, camera, look = self._version, self._camera, self._look
+            scene_version = self._source.version
             if camera is None:
                 drawn = version
                 continue
@@ -88,13 +96,19 @@ class ClientRenderer:
 
     def _picture(self, camera: ViewCamera, look: Look, version: int, resting: bool) -> np.ndarray | None:
         """The picture [H,W,3] uint8; None if it rests no more, or the client left."""
-        full = (camera.width, camera.height)
-        width, height = full if resting else self.resolution.moving(full)
+        limit = self._source.frame_seconds
+        full, self.resolution.frame_seconds = (camera.width, camera.height), limit or FRAME_SECONDS
+        size, per_pixel = self.resolution.moving(full), 1
+        if resting:
+            size, per_pixel = full, self._source.scene().sampler.rays_per_pixel
+            if limit is not None and self.resolution.in_time(full, WHILE_TRAINING / per_pixel) != full:
+                size, per_pixel = self.resolution.in_time(full, WHILE_TRAINING), 1
+        width, height = size
         cameras, parts, first = camera.cameras(width, height), [], 0
         while first < width * height:
             # A picture of a moving camera is one part: half of it would be of no use.
             part, seconds = self._source.run(
-                lambda scene, first=first: self._part(scene, look, cameras, first, resting)
+                lambda scene, first=first: self._part(scene, look, cameras, first, per_pixel), resting
             )
             parts.append(part)
             first += len(part)
@@ -105,10 +119,9 @@ class ClientRenderer:
         return torch.cat(parts).view(height, width, 3).numpy()
 
     def _part(
-        self, scene: Scene, look: Look, cameras: Cameras, first: int, resting: bool
+        self, scene: Scene, look: Look, cameras: Cameras, first: int, per_pixel: int
     ) -> tuple[torch.Tensor, float]:
         """The pixels from `first` on, as many as a part has, and the seconds that they took."""
-        per_pixel = scene.sampler.rays_per_pixel if resting else 1
         end = min(first + self.resolution.band(per_pixel), cameras.width * cameras.height)
         start = time.perf_counter()
         pixels = draw_pixels(scene, look, cameras.to(scene.sampler.backend.device), first, end, per_pixel)

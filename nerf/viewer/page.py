@@ -10,9 +10,11 @@ import viser
 from nerf.cameras.cameras import Cameras
 from nerf.images import visualize
 from nerf.viewer.client import ClientRenderer
+from nerf.viewer.live import LiveScene
 from nerf.viewer.look import Look, ViewCamera, page_pose, vertical_fov
 from nerf.viewer.modes import MODES
 from nerf.viewer.scene import Scene, SceneSource
+from nerf.viewer.training_panel import TrainingPanel
 
 LARGEST = 1600  # pixels along a side of a picture; a larger window shows it enlarged
 QUALITY = {False: 70, True: 95}  # of JPEG, moving and at rest
@@ -29,6 +31,7 @@ class ClientPage:
         self.renderer = ClientRenderer(source, self._send, self._fail)
         modes = [mode for mode in MODES if mode != "error" or scene.photos is not None]
         gui = client.gui
+        self.training = TrainingPanel(client, source) if isinstance(source, LiveScene) else None
         with gui.add_folder("View"):
             self.mode = gui.add_dropdown("picture", modes, initial_value="color")
             self.own_background = gui.add_checkbox("own background", False)
@@ -60,6 +63,11 @@ class ClientPage:
         camera = self._client.camera
         size = camera.image_width, camera.image_height
         self.renderer.show(ViewCamera.of_page(camera.wxyz, camera.position, camera.fov, *size, LARGEST))
+
+    def update(self) -> None:
+        """Shows how training goes on."""
+        if self.training is not None:
+            self.training.update()
 
     def close(self) -> None:
         self.renderer.close()

@@ -19,9 +19,13 @@ class Resolution:
 
     def moving(self, full: Size) -> Size:
         """The size of a picture that takes frame_seconds, in the proportions of full and at most as large."""
+        return self.in_time(full, self.frame_seconds)
+
+    def in_time(self, full: Size, seconds: float) -> Size:
+        """The same for so many seconds."""
         pixels = FIRST_PIXELS
         if self._seconds_per_pixel is not None:
-            pixels = max(FEWEST_PIXELS, self.frame_seconds / self._seconds_per_pixel)
+            pixels = max(FEWEST_PIXELS, seconds / self._seconds_per_pixel)
         scale = min(1.0, math.sqrt(pixels / (full[0] * full[1])))
         return max(1, round(full[0] * scale)), max(1, round(full[1] * scale))
 

@@ -33,8 +33,18 @@ class SceneClosed(Exception):
 class SceneSource(Protocol):
     """Lets threads render the scene, one at a time."""
 
-    def run(self, work: Callable[[Scene], T]) -> T:
-        """The result of work. Raises SceneClosed after close()."""
+    version: int  # grows whenever a picture would look different
+    frame_seconds: float | None  # rendering time for a picture of a moving camera; None: as long as it likes
+
+    @property
+    def changes(self) -> bool:
+        """Whether a picture grows old by itself."""
+
+    def scene(self) -> Scene:
+        """The newest scene. Only run() may render it."""
+
+    def run(self, work: Callable[[Scene], T], resting: bool = False) -> T:
+        """The result of work. resting: it may take its time. Raises SceneClosed after close()."""
 
     def close(self) -> None:
         """Ends run() for all threads."""
@@ -43,10 +53,15 @@ class SceneSource(Protocol):
 class StillScene:
     """A scene that does not change any more: whoever asks renders it in their own thread."""
 
+    version, frame_seconds, changes = 0, None, False
+
     def __init__(self, scene: Scene) -> None:
         self._scene, self._lock, self._closed = scene, threading.Lock(), False
 
-    def run(self, work: Callable[[Scene], T]) -> T:
+    def scene(self) -> Scene:
+        return self._scene
+
+    def run(self, work: Callable[[Scene], T], resting: bool = False) -> T:
         with self._lock:
             if self._closed:
                 raise SceneClosed

@@ -16,6 +16,7 @@ from nerf.viewer.look import vertical_fov
 from nerf.viewer.page import ClientPage
 from nerf.viewer.scene import Scene, SceneSource
 
+TICK_SECONDS = 0.5  # between two looks at how training goes on
 CLOSING_SECONDS = 10  # until a thread that renders is left to end by itself
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -27,7 +28,7 @@ class Viewer:
         """Raises UserError if the port cannot be had."""
         check_port(host, port)
         self.source = source
-        scene = source.run(lambda scene: scene)
+        scene = source.scene()
         self._pages: dict[int, ClientPage] = {}
         self._lock, self._closed = threading.Lock(), False
         logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
@@ -39,6 +40,10 @@ class Viewer:
         self._reach = self._begin_camera(scene)
         self.server.on_client_connect(self._arrive)
         self.server.on_client_disconnect(self._leave)
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="viewer-progress", daemon=True)
+        if source.changes:
+            self._ticker.start()
 
     def __enter__(self) -> "Viewer":
         return self
@@ -54,15 +59,28 @@ class Viewer:
         with self._lock:
             return list(self._pages.values())
 
+    def wait_for_nobody(self) -> None:
+        """Returns when no client is connected."""
+        while self.pages:
+            self._ended.wait(TICK_SECONDS)
+
     def close(self) -> None:
         """Ends the server and the threads of all clients."""
         with self._lock:
             self._closed, pages = True, list(self._pages.values())
             self._pages.clear()
+        self._ended.set()
         self.source.close()
+        if self._ticker.is_alive():
+            self._ticker.join(CLOSING_SECONDS)
         for page in pages:
             page.renderer.close(CLOSING_SECONDS)
         self.server.stop()
+
+    def _tick(self) -> None:
+        while not self._ended.wait(TICK_SECONDS):
+            for page in self.pages:
+                page.update()
 
     def _begin_camera(self, scene: Scene) -> float:
         """Sets where a new client looks from; returns the distance beyond which nothing of the scene is expected."""
@@ -81,7 +99,7 @@ class Viewer:
         return 2 * max(1e-6, float((c2w[:, :, 3] - target).norm(dim=-1).max()))
 
     def _arrive(self, client: viser.ClientHandle) -> None:
-        scene = self.source.run(lambda scene: scene)
+        scene = self.source.scene()
         with self._lock:
             if self._closed or client.client_id not in self.server.get_clients():
                 return

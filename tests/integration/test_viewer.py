@@ -121,6 +121,37 @@ def test_closing_leaves_no_thread() -> None:
     wait_for(lambda: not [thread for thread in set(threading.enumerate()) - before if thread.is_alive()])
 
 
+def test_a_training_run_is_watched_paused_and_stopped(tmp_path: Path) -> None:
+    port = free_port()
+    settings = ("viewer=true", f"port={port}", "train.steps=100000", "dataset.downscale=8", "train.log_every=20")
+    command = start_script("train", *settings, "device=cpu", "hydra.run.dir=run", cwd=tmp_path)
+    try:
+        assert "localhost" in command.stdout.readline(), command.stderr.read()
+        with browser(1000, 700) as driver:
+            driver.get(f"http://localhost:{port}")
+
+            def text() -> str:
+                return driver.find_element("tag name", "body").text
+
+            def press(label: str) -> None:
+                found = [b for b in driver.find_elements("tag name", "button") if b.text.strip() == label]
+                found[0].click()
+
+            wait_for(lambda: "samples a ray" in text() and " x " in text())
+            press("pause")
+            wait_for(lambda: "paused" in text() and "moving" not in text())
+            press("go on")
+            step = int(text().split("step ")[1].split()[0])
+            wait_for(lambda: "left" in text() and int(text().split("step ")[1].split()[0]) > step)
+            press("stop and save")
+            out, err = command.communicate(timeout=300)
+    finally:
+        command.kill()
+    assert command.returncode == 0, err
+    assert "Resume it with" in out and "Traceback" not in err
+    assert (tmp_path / "run" / "resume.pt").exists()
+
+
 def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path: Path) -> None:
     from script_runs import run_script
 

@@ -22,10 +22,10 @@ class Gate(StillScene):
         super().__init__(scene)
         self.open, self.asked = threading.Event(), threading.Semaphore(0)
 
-    def run(self, work: Callable) -> object:
+    def run(self, work: Callable, resting: bool = False) -> object:
         self.asked.release()
         assert self.open.wait(PATIENCE)
-        return super().run(work)
+        return super().run(work, resting)
 
 
 class Inbox:
@@ -115,10 +115,10 @@ def test_what_goes_wrong_is_told_and_the_next_picture_comes() -> None:
     class Full(StillScene):
         broken = True
 
-        def run(self, work: Callable) -> object:
+        def run(self, work: Callable, resting: bool = False) -> object:
             if self.broken:
                 raise RuntimeError("out of memory\nand much more")
-            return super().run(work)
+            return super().run(work, resting)
 
     source, inbox = Full(tiny_scene()), Inbox()
     renderer = ClientRenderer(source, inbox.send, inbox.fail)

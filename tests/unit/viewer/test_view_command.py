@@ -2,8 +2,10 @@
 
 import socket
 import sys
+from pathlib import Path
 
 import pytest
+from script_runs import script_caller
 
 from nerf.cli.view import viewer_class
 from nerf.errors import UserError
@@ -32,3 +34,24 @@ def test_a_port_in_use_and_a_foreign_host_are_answered() -> None:
             check_port("127.0.0.1", port)
     with pytest.raises(UserError, match="host=no-such-host.invalid"):
         check_port("no-such-host.invalid", 8080)
+
+
+def test_viewer_true_is_answered_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = script_caller(monkeypatch, tmp_path)
+    monkeypatch.setitem(sys.modules, "viser", None)
+    assert call("train", "viewer=true", f"dataset.root={tmp_path / 'nowhere'}") == 2
+    assert "pip install 'nerf-voxel[view]'" in capsys.readouterr().err
+
+
+def test_a_run_whose_viewer_has_no_port_does_not_train(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("viser", reason="no viser: pip install viser")
+    call = script_caller(monkeypatch, tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert call("train", "viewer=true", f"port={port}", "dataset.downscale=8", "hydra.run.dir=run") == 2
+    assert f"port={port} of 127.0.0.1 cannot be used" in capsys.readouterr().err
+    assert not Path("run/model.pt").exists()
