@@ -5,6 +5,7 @@
     python scripts/export.py outputs/RUN format=points     the surface as points with colours and normals: PLY
     python scripts/export.py outputs/RUN format=mesh       the surface as triangles: GLB (mesh.py has more choices)
     python scripts/export.py outputs/RUN format=volume     density on its grid, with the box and units: NumPy's .npz
+    python scripts/export.py outputs/RUN format=volume file=volume.vti    the same for ParaView
     python scripts/export.py outputs/RUN format=cameras    the training cameras, as learned: transforms.json
     python scripts/export.py outputs/RUN format=colmap     the same as COLMAP's text model
 
@@ -114,14 +115,19 @@ FORMATS: dict[str, tuple[str, Callable[[LoadedRun, Path, ExportConfig], str]]] =
     "cameras": ("transforms.json", _cameras),
     "colmap": ("sparse/0", _colmap),
 }
+MORE_SUFFIXES = {"volume": (".vti",)}
 
 
 def main(config: ExportConfig, folder: Path, overrides: list[str]) -> None:
     name, write = FORMATS[config.format]
     path = folder / (config.file or name)
     suffix = Path(name).suffix
-    if path.suffix != suffix and suffix:
-        raise UserError(f"file={config.file} does not fit format={config.format}; give a name that ends with {suffix}.")
+    suffixes = (suffix, *MORE_SUFFIXES.get(config.format, ()))
+    if path.suffix not in suffixes and suffix:
+        fitting = " or ".join(suffixes)
+        raise UserError(
+            f"file={config.file} does not fit format={config.format}; give a name that ends with {fitting}."
+        )
     opened = open_run(config)
     size = write(opened, path, config)
     print(f"{size}, of {opened.folder}:", path, sep="\n")

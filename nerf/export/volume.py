@@ -1,5 +1,6 @@
-"""The density of a scene in a box as a NumPy archive, for programs that show or measure volumes."""
+"""The density of a scene in a box, as a NumPy archive or VTK's image data, for programs that show volumes."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from nerf.scene.space import WorldSpace
 
 
 def write_volume(path: Path, field: Field, sampler: RaySampler) -> None:
-    """Writes a compressed .npz: what a viewer of volumes needs to place density in the world.
+    """Writes what a viewer of volumes needs to place density in the world: a .vti file by its name, else .npz.
 
     density [X,Y,Z] float32, per world unit, 0 where no cell is occupied; aabb [2,3] float64: world positions of vertex
     (0,0,0) and of the last one; occupied [X-1,Y-1,Z-1] bool; unit: "1/world unit".
@@ -35,4 +36,32 @@ def write_volume(path: Path, field: Field, sampler: RaySampler) -> None:
         "unit": np.array("1/world unit"),
     }
     with replacing(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        if path.suffix == ".vti":
+            file.write(vti_bytes(arrays))
+        else:
+            np.savez_compressed(file, **arrays)
+
+
+def vti_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """VTK's XML image data, which ParaView opens: density at the points, occupied at the cells, unit as field data."""
+    density, aabb = arrays["density"], arrays["aabb"]
+    spacing = (aabb[1] - aabb[0]) / (np.array(density.shape) - 1)
+    extent = " ".join(f"0 {size - 1}" for size in density.shape)
+    x_first = [arrays["density"].astype("<f4").ravel("F"), arrays["occupied"].astype("u1").ravel("F")]
+    blocks = [struct.pack("<Q", values.nbytes) + values.tobytes() for values in x_first]
+    unit = " ".join(str(code) for code in (*str(arrays["unit"]).encode(), 0))
+    header = f"""<?xml version="1.0"?>
+<VTKFile type="ImageData" version="1.0" byte_order="LittleEndian" header_type="UInt64">
+<ImageData WholeExtent="{extent}" Origin="{_numbers(aabb[0])}" Spacing="{_numbers(spacing)}">
+<FieldData><Array type="String" Name="unit" NumberOfTuples="1" format="ascii">{unit}</Array></FieldData>
+<Piece Extent="{extent}">
+<PointData Scalars="density"><DataArray type="Float32" Name="density" format="appended" offset="0"/></PointData>
+<CellData><DataArray type="UInt8" Name="occupied" format="appended" offset="{len(blocks[0])}"/></CellData>
+</Piece>
+</ImageData>
+<AppendedData encoding="raw">_"""
+    return header.encode() + b"".join(blocks) + b"</AppendedData></VTKFile>\n"
+
+
+def _numbers(values: np.ndarray) -> str:
+    return " ".join(repr(float(value)) for value in values)
