@@ -1,6 +1,7 @@
-"""Compares trained runs: `nerf evaluate runs=A,B`."""
+"""Compares trained runs: `nerf evaluate runs=A,B`, and the end of a sweep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,19 @@ from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from yaml import YAMLError
 
+from nerf.cli.hydra_app import SweptRun
 from nerf.config import renamed
 from nerf.config.commands import program
 from nerf.config.schema import Config, build
 from nerf.datasets.load import found_again, load_split
 from nerf.errors import UserError
-from nerf.evaluation.compare import METRICS, RunResult, compare, read_metrics, text
+from nerf.evaluation.compare import METRICS, Comparison, RunResult, compare, read_metrics, table, text
 from nerf.evaluation.compare_page import page
 from nerf.files import replacing
 from nerf.rendering.background import Background
 from nerf.runs.checkpoint import MODEL_FILE, RESUME_FILE, SINGLE_FILE
 
+TEXT = "compare.txt"
 FREE = ("runs", "root", "dataset.root")  # settings that go with runs=; the others are of a scoring
 
 
@@ -36,8 +39,33 @@ def compare_runs(runs: str, root: str | None, folder: Path, overrides: list[str]
     missing = [str(path) for path in folders if not path.is_dir()]
     if missing:
         raise UserError(f"runs={runs}: there is no folder {', '.join(missing)}.")
-    results = [read_result(path) for path in folders]
-    compared = compare(results)
+    _show(compare([read_result(path) for path in folders]), root, folder)
+
+
+def compare_sweep(folder: Path, runs: Sequence[SweptRun]) -> None:
+    """The comparison of a sweep's runs, each named by the settings that not all have, in the folder of the sweep.
+
+    Runs that have no picture in common, of several scenes say, become a table of their own scores. Nothing is written
+    where fewer than two runs have scores.
+    """
+    results = [read_result(run.folder) for run in runs]
+    failed = [str(run.problem) if run.problem else result.problem for run, result in zip(runs, results, strict=True)]
+    results = [replace(result, problem=problem) for result, problem in zip(results, failed, strict=True)]
+    if sum(result.problem is None for result in results) < 2:
+        return
+    shared = set.intersection(*(set(run.overrides) for run in runs))
+    names = [" ".join(given for given in run.overrides if given not in shared) for run in runs]
+    try:
+        _show(replace(compare(results), names=names), None, folder)
+    except UserError as error:
+        words = table(names, results) + f"\n\nnot view by view: {error}\n"
+        with replacing(folder / TEXT) as partial:
+            partial.write_text(words, encoding="utf-8")
+        print(words)
+
+
+def _show(compared: Comparison, root: str | None, folder: Path) -> None:
+    """Prints a comparison and writes it into the folder, with a page."""
     split = compared.scored[0][1].metrics.get("split", "test")
     try:
         photo = photos([run.folder for _, run in compared.scored], split, root)
@@ -45,7 +73,7 @@ def compare_runs(runs: str, root: str | None, folder: Path, overrides: list[str]
         compared.notes.append(f"the page shows renders only: {error}")
         photo = _no_photo
     words = text(compared)
-    for name, content in (("compare.txt", words), ("compare.html", page(compared, split, photo))):
+    for name, content in ((TEXT, words), ("compare.html", page(compared, split, photo))):
         with replacing(folder / name) as partial:
             partial.write_text(content, encoding="utf-8")
     print(words)

@@ -43,8 +43,25 @@ ROOTS = ("dataset.root", "root")  # folder of the scene, for commands that train
 EXIT_OF_ONE_RUN = (0, 1, 2)  # a sweep continues after these; other statuses come from signals and end the sweep
 
 
-def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None], doc: str) -> None:
+@dataclasses.dataclass(frozen=True)
+class SweptRun:
+    """One run of a sweep."""
+
+    folder: Path
+    overrides: list[str]
+    problem: object | None  # why it failed; None if it did not
+
+
+def run(
+    config_name: str,
+    cls: type,
+    main: Callable[[Any, Path, list[str]], None],
+    doc: str,
+    after_sweep: Callable[[Path, list[SweptRun]], None] = lambda folder, runs: None,
+) -> None:
     """Runs main(config, output folder, overrides) with the composed config, a checked instance of cls.
+
+    after_sweep: called with the folder of a sweep (-m) and its runs, when all have ended.
 
     A mistake of the user ends with one message and exit status 2; settings are checked before a folder is made.
     """
@@ -70,15 +87,19 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         arguments.append(f"hydra.run.dir={quoted(resumed)}")
     else:
         _add_new_folder("hydra.run.dir", folder, arguments)
-    problems: list[tuple[list[str], object | None]] = []  # of each run, with its overrides
+    runs: list[SweptRun] = []
+    sweep_folder = Path()
 
     @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
     def task(composed: Any) -> None:
         own = list(HydraConfig.get().overrides.task) if sweep else typed
         sys.argv[1:] = own  # what results name as their command
-        problems.append((own, "an error of the program"))
+        nonlocal sweep_folder
+        settings = HydraConfig.get()
+        sweep_folder = Path(settings.runtime.cwd) / settings.sweep.dir
+        runs.append(SweptRun(Path(settings.runtime.output_dir), own, "an error of the program"))
         problem = _problem(cls, composed, main, own if sweep else in_new_words, sweep)
-        problems[-1] = own, problem
+        runs[-1] = dataclasses.replace(runs[-1], problem=problem)
         if problem is not None and not sweep:
             _fail(problem)
         if problem is not None:  # the other runs go on
@@ -90,11 +111,11 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         with signals.raised():
             task()
     except OSError as error:
-        if problems:
+        if runs:
             raise
         _fail(forbidden(error, "the run's folder"))
     except HydraException as error:
-        if problems:
+        if runs:
             raise
         _fail(_of_hydra(error))
     except signals.Stopped as stopped:  # outside of training, which saves
@@ -103,11 +124,13 @@ def run(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None
         sys.exit(stopped.exit_status)
     finally:
         sys.argv[1:] = typed
-        failed = [(own, problem) for own, problem in problems if problem is not None]
+        failed = [one for one in runs if one.problem is not None]
         if sweep and failed:
-            print(f"error: {len(failed)} of the {len(problems)} runs of this sweep failed:", file=sys.stderr)
-            for own, problem in failed:
-                print(f"  {' '.join(own)}: {problem}", file=sys.stderr)
+            print(f"error: {len(failed)} of the {len(runs)} runs of this sweep failed:", file=sys.stderr)
+            for one in failed:
+                print(f"  {' '.join(one.overrides)}: {one.problem}", file=sys.stderr)
+    if sweep:
+        after_sweep(sweep_folder, runs)
     if failed:
         sys.exit(2)
 

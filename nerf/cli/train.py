@@ -7,6 +7,7 @@
     python scripts/train.py dataset=lego train.max_seconds=60 in a minute
     python scripts/train.py dataset=lego poses=refine         learns the cameras' poses with the scene
     python scripts/train.py dataset=lego poses.from_run=RUN   trains with the poses that another run learned
+    python scripts/train.py -m field=voxel_sh,voxel_deferred  several runs, and a table that compares them
     python scripts/train.py resume=outputs/RUN                go on with a stopped run
     python scripts/train.py resume=outputs/RUN train.steps=N  train a finished one further, to N steps in all
     python scripts/train.py dataset=lego dry_run=true         checks poses, box, memory and time, as one HTML page
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from nerf.cli.compare_runs import compare_sweep
 from nerf.cli.hydra_app import CONFIGS, own_root, run
 from nerf.cli.report import RunReport, progress_bar, save_config
 from nerf.cli.signals import STOPPING, Stopped
@@ -206,4 +208,4 @@ def _set(config: Config, name: str, value: object) -> None:
 
 
 def command() -> None:
-    run("train", TrainScriptConfig, main, __doc__)
+    run("train", TrainScriptConfig, main, __doc__, compare_sweep)

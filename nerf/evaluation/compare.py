@@ -111,6 +111,13 @@ def rows(compared: Comparison) -> list[tuple[str, ...]]:
     return [(name, *_figures(run, compared.views)) for name, run in zip(compared.names, compared.runs, strict=True)]
 
 
+def table(names: Sequence[str], runs: Sequence[RunResult]) -> str:
+    """The scores of runs that have no views in common, each over its own."""
+    own = [(name, *_figures(run, run.metrics.get("views", ()))) for name, run in zip(names, runs, strict=True)]
+    failed = [f"note: {name}: {run.problem}" for name, run in zip(names, runs, strict=True) if run.problem is not None]
+    return "\n".join([aligned([COLUMNS, *own]), *failed])
+
+
 def _figures(run: RunResult, views: Sequence[str]) -> tuple[str, ...]:
     if run.problem is not None:
         return ("-",) * (len(COLUMNS) - 1)

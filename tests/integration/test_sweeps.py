@@ -1,14 +1,16 @@
 """Several runs from one command line (-m): what is refused before any, and what the others do where one fails."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from script_runs import ROOT
+from script_runs import ROOT, run_script
 
-from nerf.cli.hydra_app import run
+from nerf.cli.compare_runs import compare_sweep
+from nerf.cli.hydra_app import SweptRun, run
 from nerf.config.schema import Config
 from nerf.errors import UserError
 
@@ -107,3 +109,42 @@ def test_several_values_without_m_are_answered_with_it(sweep: Call, capsys: pyte
 def test_what_a_sweep_writes_is_no_part_of_the_repository() -> None:
     command = ["git", "check-ignore", "multirun/2026-01-01/12-00-00/0/model.pt"]
     assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode in (0, 128)  # 128: no repository here
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_with_a_comparison(tmp_path: Path) -> None:
+    settings = ["train.steps=10", "dataset.downscale=8", "evaluation.every=100", "field.num_voxels=1000,4096"]
+    out = run_script("train", "-m", *settings, "device=cpu", "hydra.sweep.dir=all", cwd=tmp_path)
+    assert "Traceback" not in out.stderr
+    words = (tmp_path / "all" / "compare.txt").read_text()
+    assert words.strip() in out.stdout
+    assert words.splitlines()[1].startswith("field.num_voxels=1000  ")
+    assert (tmp_path / "all" / "compare.html").stat().st_size > 1000
+
+
+def test_failed_runs_are_rows_and_scenes_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def swept(name: str, scene: str, problem: object = None) -> SweptRun:
+        folder = tmp_path / name
+        folder.mkdir()
+        if problem is None:
+            scores = {"per_view": [20.0, 30.0], "mean": 25.0}
+            content = {"views": ["a", "b"], "psnr": scores, "ssim": scores, "scene": scene, "split": "test"}
+            (folder / "metrics.json").write_text(json.dumps(content))
+        return SweptRun(folder, [f"seed={name}"], problem)
+
+    runs = [swept("0", "lego"), swept("1", "lego"), swept("2", "lego", UserError("the grid is empty."))]
+    compare_sweep(tmp_path, runs)
+    words = (tmp_path / "compare.txt").read_text()
+    assert words in capsys.readouterr().out
+    lines = [line.split() for line in words.splitlines()]
+    assert ["seed=0", "25.00", "25.0000", "-", "-", "-", "-"] in lines
+    assert ["seed=2", "-", "-", "-", "-", "-", "-"] in lines and "the grid is empty." in words
+    assert (tmp_path / "compare.html").exists()
+    compare_sweep(tmp_path, [*runs, swept("3", "chair")])
+    words = (tmp_path / "compare.txt").read_text()
+    assert "seed=3" in words and "different scenes" in words
+
+
+def test_a_sweep_without_two_scores_leaves_no_comparison(tmp_path: Path) -> None:
+    compare_sweep(tmp_path, [SweptRun(tmp_path, ["seed=0"], None), SweptRun(tmp_path, ["seed=1"], "failed")])
+    assert list(tmp_path.iterdir()) == []
