@@ -7,7 +7,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -40,6 +39,7 @@ from nerf.training.state import TrainState, make_sampler
 
 ROOT = Path(__file__).resolve().parents[2]
 SHEET_ROWS = 4
+CONTACT_SHEET = "contact_sheet.png"
 ORBIT_VIEWS = 60
 # Longest sides in pixels: enough for viewing; on a CPU, larger videos would take longer than the training.
 SHEET_SIDE = 1024
@@ -139,27 +139,10 @@ class progress_bar:  # noqa: N801 - used like a function
 
 
 class RunReport:
-    """Records the log entries of a run as events, and writes its scores and images into its folder."""
+    """Writes the scores and images of a run into its folder."""
 
     def __init__(self, folder: Path, config: Config, backend: Backend) -> None:
         self.folder, self.config, self.backend = folder, config, backend
-        self._started = time.perf_counter()
-        try:
-            from torch.utils.tensorboard import SummaryWriter  # optional
-        except ImportError:
-            self._events = None
-        else:
-            self._events = SummaryWriter(str(folder))
-
-    def add(self, metrics: TrainMetrics) -> None:
-        if self._events is None:
-            return
-        try:
-            self._events.add_scalar("train/psnr", metrics.psnr, metrics.step)
-            self._events.add_scalar("train/rays_per_second", metrics.rays_per_second, metrics.step)
-        except OSError as error:
-            self.note(f"No more TensorBoard events are written: {error}.")
-            self._events = None
 
     def note(self, message: str) -> None:
         """Prints a message above the progress bar."""
@@ -206,9 +189,6 @@ class RunReport:
         metrics |= held_out.pose_facts(config, learned, cameras)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
-        if self._events is not None:
-            self._events.add_scalar("test/psnr", metrics["psnr"]["mean"], clock.step)
-            self._events.close()
         print_table(metrics, scores, state.field.voxel_size)
         print(self.folder / "metrics.json", sheet, sep="\n")
         try:
@@ -243,7 +223,7 @@ def score_views(
         with_lpips=True,
         exposure=config.evaluation.exposure,
     )
-    path = folder / "contact_sheet.png"
+    path = folder / CONTACT_SHEET
     height, width = (max(row[0].shape[axis] for row in rows.values()) for axis in range(2))
     framed = [[visualize.framed(picture, width, height) for picture in row] for row in rows.values()]
     pictures.save_png(path, visualize.contact_sheet(framed, names=list(rows)))

@@ -14,8 +14,8 @@
     python scripts/train.py dataset=lego viewer=true          watch it learn at http://localhost:8080; pause, stop
 
 The run folder gets config.yaml, model.pt (for rendering), resume.pt (for resuming; may be deleted after the end),
-metrics.json, test renders, a contact sheet, an orbit video, and TensorBoard events if tensorboard is installed. Ctrl-C,
-SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU save the run and print the command that resumes it. The exit status is then 128 +
+metrics.json, test renders, a contact sheet, an orbit video, and curves where TensorBoard is installed. Ctrl-C, SIGTERM,
+SIGHUP, SIGUSR1 and SIGXCPU save the run and print the command that resumes it. The exit status is then 128 +
 the signal's number, so that a scheduler can start the run again with resume=.
 """
 
@@ -29,8 +29,10 @@ from omegaconf import OmegaConf
 
 from nerf.cli.compare_runs import compare_sweep
 from nerf.cli.hydra_app import CONFIGS, own_root, run
-from nerf.cli.report import RunReport, progress_bar, save_config
+from nerf.cli.report import CONTACT_SHEET, RunReport, progress_bar, save_config
 from nerf.cli.signals import STOPPING, Stopped
+from nerf.cli.trackers import CHOICES as TRACKER_CHOICES
+from nerf.cli.trackers import Tracking, chosen_tracker
 from nerf.cli.view import HOST, PORT, viewer_class
 from nerf.cli.watch import watching
 from nerf.config import renamed
@@ -68,6 +70,9 @@ class TrainScriptConfig(Config):
     resume: str | None = setting(None, "folder of a stopped run to go on with", path=True)
     dry_run: bool = setting(False, "write dry_run.html, which looks at the scene and the plan, and train nothing")
     overwrite: bool = setting(False, "write over the run in the folder that hydra.run.dir names")
+    log: str = setting(
+        "auto", "where curves and pictures go; auto = tensorboard if it is installed", choices=TRACKER_CHOICES
+    )
     viewer: bool = setting(False, "show the run in a browser while it trains; needs the extra [view]")
     host: str = setting(HOST, "address that the viewer listens on; 127.0.0.1 is this machine alone")
     port: int = setting(PORT, "port that the viewer listens on", low=1, high=65535)
@@ -86,8 +91,9 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
                 f"resume={folder} is a file, expected the folder of a run; give "
                 f"{assignment('resume', folder.parent)} instead."
             )
+    chosen_tracker(given.log)  # before anything is read
     if given.viewer:
-        viewer_class()  # before anything is read
+        viewer_class()
     with RunLock(folder) as lock:
         _train(given, folder, lock, overrides)
 
@@ -121,13 +127,13 @@ def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: lis
 
     interrupt, log = StopOnInterrupt(STOPPING), []
     report = RunReport(folder, config, state.field.backend)
+    tracking = Tracking(chosen_tracker(given.log), folder, config, report.note)
     saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)
     with watching(given, config, state, photos, folder, interrupt) as live:
         with interrupt, progress_bar(state.clock) as bar:
             try:
-                for metrics in train(config, state, [interrupt, saver, *([live] if live else [])]):
+                for metrics in train(config, state, [interrupt, saver, tracking, *([live] if live else [])]):
                     bar.show(metrics)
-                    report.add(metrics)
                     log.append(metrics)
             except TrainingStopped as error:
                 raise saver.explain(error) from error
@@ -138,6 +144,7 @@ def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: lis
             by = "" if known else f" by {signal.Signals(interrupt.signal).name}"
             print(f"\nStopped{by} at step {state.clock.step}, saved in {folder}.")
             print(f"Resume it with: {program('scripts/train.py', f'resume={folder}')}")
+            tracking.close()
             sys.exit(interrupt.exit_status)
         if live:
             live.settle()
@@ -148,6 +155,7 @@ def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: lis
             score = program("scripts/evaluate.py", f"run={folder}")
             saved = f"the trained run is saved in {folder}; score it with: {score}"
             raise Stopped(stopped.number, saved) from stopped
+        tracking.finish(config.evaluation.split, scores.summary(), folder / CONTACT_SHEET, state.clock.step)
         for note in run_notes(config, state, log, scores):
             print(f"note: {note}", file=sys.stderr)
 

@@ -1,0 +1,128 @@
+"""log=: figures and pictures of a run in a tracker; one that fails ends no run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from script_runs import script_caller
+from tiny_runs import STEPS, tiny_config, tiny_state
+
+from nerf.cli import trackers
+from nerf.cli.trackers import PICTURES_AT, Tracking
+from nerf.errors import UserError
+from nerf.training.loop import train
+
+
+class Noted:
+    """A tracker that keeps what it gets, until it breaks."""
+
+    def __init__(self, folder: Path, config: object) -> None:
+        self.values: dict[str, dict[int, float]] = {}
+        self.pictures: list[tuple[str, tuple, int]] = []
+        self.closed, self.full = False, False
+
+    def scalars(self, values: dict[str, float], step: int) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        for name, value in values.items():
+            self.values.setdefault(name, {})[step] = value
+
+    def picture(self, name: str, image: np.ndarray, step: int) -> None:
+        assert image.dtype == np.uint8
+        self.pictures.append((name, image.shape, step))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def tracking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Tracking, Noted, list[str]]:
+    monkeypatch.setitem(trackers.TRACKERS, "noted", Noted)
+    notes: list[str] = []
+    made = Tracking("noted", tmp_path, tiny_config("voxel_deferred"), notes.append)
+    return made, made._tracker, notes
+
+
+def test_each_loss_rate_and_figure_is_logged_with_pictures(tracking: tuple[Tracking, Noted, list[str]]) -> None:
+    made, noted, notes = tracking
+    config, state = tiny_state(tiny_config("voxel_deferred"))
+    logged = {metrics.step: metrics for metrics in train(config, state, [made])}
+    assert set(noted.values["train/psnr"]) == set(logged)
+    assert noted.values["loss/photometric"][STEPS] == logged[STEPS].losses["photometric"]
+    rates = noted.values["lr/density_grid"]
+    assert rates[STEPS] < rates[1] and 0 < noted.values["train/occupied_fraction"][STEPS] < 1
+    assert len({step for _, _, step in noted.pictures}) <= len(PICTURES_AT)
+    assert {name for name, _, _ in noted.pictures} == {"train/color", "train/depth"}
+    assert all(shape == (20, 20, 3) for _, shape, _ in noted.pictures)
+    made.close()
+    assert noted.closed and notes == []
+
+
+def test_a_tracker_that_fails_is_said_once_and_the_run_goes_on(tracking: tuple[Tracking, Noted, list[str]]) -> None:
+    made, noted, notes = tracking
+    noted.full = True
+    config, state = tiny_state(tiny_config("voxel_deferred"))
+    assert [metrics.step for metrics in train(config, state, [made])][-1] == STEPS
+    assert len(notes) == 1 and "No space left on device" in notes[0] and "training goes on" in notes[0]
+
+
+def test_a_logged_run_is_the_same_run(tracking: tuple[Tracking, Noted, list[str]]) -> None:
+    config, alone = tiny_state(tiny_config("voxel_deferred"))
+    list(train(config, alone))
+    config, state = tiny_state(tiny_config("voxel_deferred"))
+    list(train(config, state, [tracking[0]]))
+    expected = alone.field.state_dict()
+    assert all(value.equal(expected[name]) for name, value in state.field.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_a_missing_package_is_answered_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setitem(trackers.MODULES, name, f"no_{name}")
+    call = script_caller(monkeypatch, tmp_path)
+    assert call("train", f"log={name}", f"dataset.root={tmp_path / 'nowhere'}") == 2
+    assert f"pip install no_{name}" in capsys.readouterr().err
+
+
+def test_a_tracker_that_cannot_begin_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(folder: Path, config: object) -> None:
+        raise ValueError("not logged in.")
+
+    monkeypatch.setitem(trackers.TRACKERS, "broken", broken)
+    with pytest.raises(UserError, match="log=broken cannot begin: not logged in; .*log=none"):
+        Tracking("broken", tmp_path, tiny_config(), print)
+
+
+def test_tensorboard_reads_what_a_run_logged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    call = script_caller(monkeypatch, tmp_path)
+    settings = ("train.steps=20", "dataset.downscale=8", "evaluation.every=100", "device=cpu")
+    assert call("train", "log=tensorboard", *settings, "hydra.run.dir=run") == 0
+    events = accumulator.EventAccumulator("run", size_guidance={"images": 0})
+    events.Reload()
+    tags = events.Tags()
+    assert {"train/psnr", "loss/photometric", "test/psnr", "lr/density_grid"} <= set(tags["scalars"])
+    assert {"train/color", "test/views"} <= set(tags["images"])
+    assert "config/text_summary" in tags["tensors"]
+
+
+def test_wandb_and_mlflow_take_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the store that needs no database
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.chdir(tmp_path)
+    for name in ("wandb", "mlflow"):
+        notes: list[str] = []
+        made = Tracking(name, tmp_path, tiny_config("voxel_deferred"), notes.append)
+        config, state = tiny_state(tiny_config("voxel_deferred"))
+        list(train(config, state, [made]))
+        made.close()
+        assert notes == []
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    import mlflow
+
+    run = mlflow.search_runs(experiment_names=[trackers.PROJECT], output_format="list")[0]
+    assert run.data.metrics["train/psnr"] > 0 and run.data.params["field.num_voxels"] == str(12**3)
