@@ -121,7 +121,7 @@ def check_settings(command: str, arguments: list[str], monkeypatch: pytest.Monke
     if not hasattr(module, "run"):
         return f"it takes no settings, found {arguments}" if arguments else None
     asked = []
-    monkeypatch.setattr(module, "run", lambda config_name, cls, main, doc: asked.append((config_name, cls)))
+    monkeypatch.setattr(module, "run", lambda config_name, cls, *_: asked.append((config_name, cls)))
     module.command()
     try:
         hydra_app.compose(*asked[0], hydra_app.as_hydra_reads(asked[0][1], arguments))
