@@ -6,7 +6,8 @@
     python scripts/view.py host=0.0.0.0                      other machines may look too
 
 Needs the extra [view]. Pictures are coarse while the camera moves, ten a second or more, and full when it rests. They
-show color, depth, normals, opacity, the error against the nearest photo, or the occupied cells. Ctrl-C ends it.
+show color, depth, normals, opacity, features, the error against the nearest photo, or the occupied cells. Ctrl-C ends
+it.
 """
 
 import contextlib

@@ -122,19 +122,30 @@ def render_samples(
 @torch.no_grad()
 def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tensor) -> Rendering:
     """Renders rays without gradients and without storing samples, if the field has a deferred_grid."""
-    grid = field.density_grid_view
-    if grid is None or field.deferred_grid is None:
+    if field.density_grid_view is None or field.deferred_grid is None:
         return render_samples(field, sampler, visible_samples(field, sampler, rays), background)
+    values, opacity, depth = composited_grid(field, sampler, rays, field.deferred_grid)
+    light = _shade(field, values, opacity, rays.pixel_directions())
+    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
+
+
+@torch.no_grad()
+def composited_grid(
+    field: Field, sampler: RaySampler, rays: Rays, values_grid: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What rays composite of a grid [X,Y,Z,C] beside the density grid of the field, which must have one.
+
+    Returns values [P,C], opacity [P] and depth [P] as Rendering has it, means of each pixel's rays.
+    """
+    grid = field.density_grid_view
     path, march = sampler.march(rays, None)
     limits = sampler.config.min_transmittance, sampler.config.min_weight
     density = grid.values, grid.shift, grid.scale
     values, opacity, depth = sampler.backend.ops.render_rays(
-        *march, *density, *limits, field.deferred_grid, sampler.grid_map.space.contraction, rays.per_pixel
+        *march, *density, *limits, values_grid, sampler.grid_map.space.contraction, rays.per_pixel
     )
     depth = path.world_depth(depth, opacity)
-    opacity, depth = rays.pixel_means(opacity), rays.pixel_means(depth)
-    light = _shade(field, values, opacity, rays.pixel_directions())
-    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
+    return values, rays.pixel_means(opacity), rays.pixel_means(depth)
 
 
 def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:

@@ -65,6 +65,7 @@ class Look:
     far: float = math.inf
     crop_lower: tuple[float, float, float] = (0.0, 0.0, 0.0)  # box of what is shown, as fractions of the grid
     crop_upper: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    exposure: float = 0.0  # stops, of color only: each doubles its linear light
 
     def limit(self, sampler: RaySampler) -> RaySampler:
         """The sampler between the clipping planes and inside of the box."""

@@ -1,4 +1,4 @@
-"""The kinds of picture in the viewer: color, depth, normals, opacity, error and occupancy.
+"""The kinds of picture in the viewer: color, depth, normals, opacity, features, error and occupancy.
 
 Legend: P pixels, R rays, M samples.
 """
@@ -10,14 +10,22 @@ from torch.nn import functional
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.rays import Rays
 from nerf.images import visualize
+from nerf.images.srgb import exposed
 from nerf.rendering.render import Rendering, render_rays, render_samples, visible_samples
 from nerf.rendering.sampler import RaySampler, depth_range
+from nerf.viewer.features import has_features, mean_features
 from nerf.viewer.look import Look
 from nerf.viewer.scene import Scene
 
-MODES = ("color", "depth", "normals", "opacity", "error", "occupancy")
+MODES = ("color", "depth", "normals", "opacity", "features", "error", "occupancy")
 UNSEEN = 0.5  # grey of what the nearest photo does not show, in the error picture
 TURN_LENGTH = 1.0  # a turn by one radian counts as a move by this fraction of the distance between the cameras' mean
+
+
+def modes_of(scene: Scene) -> list[str]:
+    """The kinds of picture that a scene has: error only with photos, features only with an appearance grid."""
+    absent = {"error": scene.photos is None, "features": not has_features(scene.field)}
+    return [mode for mode in MODES if not absent.get(mode, False)]
 
 
 @torch.no_grad()
@@ -29,12 +37,17 @@ def draw_pixels(scene: Scene, look: Look, cameras: Cameras, first: int, end: int
     if look.background is not None:
         background = torch.tensor(look.background, device=background.device)
     pixels = _pixels(scene, sampler, look.mode, cameras, rays, background)
+    if look.mode == "color":
+        pixels = exposed(pixels, look.exposure)
     return (pixels.clamp(0, 1) * 255 + 0.5).to(torch.uint8).cpu()
 
 
 def _pixels(scene: Scene, sampler: RaySampler, mode: str, cameras: Cameras, rays: Rays, background: Tensor) -> Tensor:
     if mode == "occupancy":
         return _occupied_cells(scene, sampler, rays, background)
+    if mode == "features":
+        features, opacity = mean_features(scene.field, sampler, rays)
+        return opacity[:, None] * scene.feature_colors(features) + (1 - opacity)[:, None] * background
     if mode == "normals":
         samples = visible_samples(scene.field, sampler, rays)
         seen = render_samples(scene.field, sampler, samples, background, with_normals=True)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from nerf.cameras.cameras import Cameras
 from nerf.datasets.posed_images import PosedImages
 from nerf.fields.field import Field
 from nerf.rendering.sampler import RaySampler
+from nerf.viewer.features import FeatureColors, feature_colors
 
 T = TypeVar("T")
 
@@ -24,6 +26,11 @@ class Scene:
     background: Tensor  # [3] on the device
     cameras: Cameras  # training cameras on the CPU
     photos: PosedImages | None = None  # of these cameras; None: not found
+
+    @cached_property
+    def feature_colors(self) -> FeatureColors:
+        """How features are shown in every picture of this scene. Only of a field that has_features()."""
+        return feature_colors(self.field, self.sampler, self.cameras)
 
 
 class SceneClosed(Exception):

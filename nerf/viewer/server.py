@@ -74,7 +74,7 @@ class Viewer:
         if self._ticker.is_alive():
             self._ticker.join(CLOSING_SECONDS)
         for page in pages:
-            page.renderer.close(CLOSING_SECONDS)
+            page.close(CLOSING_SECONDS)
         self.server.stop()
 
     def _tick(self) -> None:

@@ -92,11 +92,11 @@ def test_a_drag_moves_the_camera_and_a_new_picture_comes(viewer: Any, page: Any)
 
 def test_its_controls_change_the_look(viewer: Any, page: Any) -> None:
     client = viewer.pages[0]
-    client.mode.value = "depth"
-    client.crop[2].value = (0.0, 0.5)
+    client.view.mode.value = "depth"
+    client.view.crop[2].value = (0.0, 0.5)
     wait_for(lambda: client.renderer.look.mode == "depth" and client.renderer.look.crop_upper[2] == 0.5)
-    client.frusta_shown.value = True
-    wait_for(lambda: len(client._frusta) == len(tiny_scene().cameras))
+    client.cameras.shown.value = True
+    wait_for(lambda: len(client.cameras.frusta) == len(tiny_scene().cameras))
 
 
 def test_two_clients_each_have_a_camera_and_one_may_go(viewer: Any, page: Any) -> None:

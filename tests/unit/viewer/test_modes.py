@@ -9,6 +9,7 @@ from torch import Tensor
 from viewed import tiny_scene
 
 from nerf.cameras.cameras import Cameras
+from nerf.images.srgb import to_linear
 from nerf.images.visualize import color_error
 from nerf.rendering.render import Rendering, render_image
 from nerf.viewer.look import Look, ViewCamera, page_pose, vertical_fov
@@ -103,3 +104,10 @@ def test_a_far_plane_of_the_run_stays() -> None:
     limited = replace(sampler, config=replace(sampler.config, near=0.5, far=3.0))
     assert Look(far=math.inf).limit(limited).config.far == 3.0
     assert Look(near=0.1).limit(limited).config.near == 0.5
+
+
+def test_exposure_brightens_colors_and_nothing_else() -> None:
+    before, after = drawn(Look()), drawn(Look(exposure=-1.0))
+    torch.testing.assert_close(to_linear(after), to_linear(before) / 2, rtol=0, atol=0.01)
+    for mode in ("depth", "normals", "opacity", "features"):
+        assert drawn(Look(mode, exposure=2.0)).equal(drawn(Look(mode)))
