@@ -1,4 +1,4 @@
-"""A trained field as a file of Gaussians, which viewers and editors of 3D Gaussian Splatting open.
+"""A trained field as a file of Gaussians, PLY or SPZ, which viewers and editors of 3D Gaussian Splatting open.
 
 Points of the surface become flat Gaussians, turned by the field's normals and as large as their spacing; harmonics are
 fitted to the colors in which the field's own pictures show them; a short optimization against these pictures settles
@@ -16,6 +16,7 @@ from nerf.export.splats.fit import fit
 from nerf.export.splats.gaussians import Gaussians, write_ply
 from nerf.export.splats.harmonics import fit_harmonics
 from nerf.export.splats.pictures import Pictures, render_pictures
+from nerf.export.splats.spz import check_spz, write_spz
 from nerf.export.splats.surface import surface_points, tangent_frames
 from nerf.fields.field import Field
 from nerf.rendering.sampler import RaySampler
@@ -44,12 +45,16 @@ def export_splats(
     degree: int = 3,
     steps: int | None = None,
 ) -> SplatFile:
-    """Writes at most so many Gaussians as PLY, with harmonics up to this degree.
+    """Writes at most so many Gaussians with harmonics up to this degree: SPZ where the path ends with .spz, else PLY.
 
     cameras: those of training, whose pictures are rendered and fitted. steps: of the optimization; None: fit.STEPS.
     Coordinates are the world's. There is no background: what lies at infinity in an unbounded scene becomes a shell.
-    Raises UserError where the cameras see no surface, and where the file cannot be written.
+    Raises UserError where the cameras see no surface, SPZ cannot hold the scene, gsply is missing, or the file cannot
+    be written.
     """
+    compressed = path.suffix == ".spz"
+    if compressed:
+        check_spz()
     pictures = render_pictures(field, sampler, cameras)
     gaussians = first_gaussians(field, sampler, pictures, most, degree)
     gaussians, psnr = fit(gaussians, pictures, sampler.backend, steps)
@@ -58,7 +63,7 @@ def export_splats(
     if not kept.any():
         raise UserError("no Gaussian was left after fitting; give fewer splats_steps, or train the run longer.")
     gaussians = gaussians[kept.nonzero()[:, 0]]
-    write_ply(path, gaussians)
+    (write_spz if compressed else write_ply)(path, gaussians)
     return SplatFile(len(gaussians), psnr)
 
 
