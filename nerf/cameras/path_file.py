@@ -40,16 +40,21 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
     the principal point is not the image centre. fps: frames per second. Raises UserError if path cannot be
     written.
     """
-    last_row = [0.0, 0.0, 0.0, 1.0]
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(path_content(cameras, fps), indent=1) + "\n")
+
+
+def path_content(cameras: Cameras, fps: float) -> dict[str, Any]:
+    """What a path file holds; see write_camera_path."""
     entries = [
         {
-            "camera_to_world": [*pose.flatten().tolist(), *last_row],
+            "camera_to_world": matrix_entry(pose),
             "fov": math.degrees(2 * math.atan(0.5 * cameras.height / fy)),
             "aspect": cameras.width / cameras.height,
         }
         for pose, fy in zip(cameras.c2w.cpu(), cameras.intrinsics[:, 1].tolist())
     ]
-    content = {
+    return {
         "camera_type": "perspective",
         "render_width": cameras.width,
         "render_height": cameras.height,
@@ -57,8 +62,11 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
         "seconds": len(cameras) / fps,
         "camera_path": entries,
     }
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def matrix_entry(pose: torch.Tensor) -> list[float]:
+    """A pose [3,4] as 16 numbers, row by row."""
+    return [*pose.flatten().tolist(), 0.0, 0.0, 0.0, 1.0]
 
 
 def read_camera_path(path: Path) -> CameraPath:
@@ -68,7 +76,7 @@ def read_camera_path(path: Path) -> CameraPath:
     Raises UserError, naming file and entry, for a file that is missing or not JSON, for missing keys, wrong counts,
     numbers that are not finite, matrices that are not poses, angles out of range, and non-perspective cameras.
     """
-    content = _read_object(path)
+    content = read_path_object(path)
     kind = content.get("camera_type", "perspective")
     if not isinstance(kind, str) or kind.lower() != "perspective":
         raise UserError(
@@ -87,8 +95,8 @@ def read_camera_path(path: Path) -> CameraPath:
         where = f"{path}: camera_path[{index}]"
         if not isinstance(entry, dict):
             raise UserError(f"{where} is {shown(entry)}, expected an object with camera_to_world and fov; correct it.")
-        poses.append(_pose(where, entry))
-        fov = _number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
+        poses.append(read_pose(where, entry))
+        fov = read_number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
         focal = focal_from_fov(height, math.radians(fov))
         _check_aspect(where, entry, width, height)
         intrinsics.append([focal, focal, width / 2, height / 2])
@@ -96,7 +104,7 @@ def read_camera_path(path: Path) -> CameraPath:
     return CameraPath(cameras, _frame_rate(path, content, len(poses)))
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_path_object(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise UserError(f"{path}: no such file, expected a camera path in nerfstudio's JSON format; correct path=.")
     content = read_json(path)
@@ -107,7 +115,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _number(where: str, holder: dict[str, Any], key: str, low: float, high: float, meaning: str) -> float:
+def read_number(where: str, holder: dict[str, Any], key: str, low: float, high: float, meaning: str) -> float:
     """The number under a key, between low and high, neither included."""
     value = holder.get(key)
     if value is None:
@@ -119,7 +127,7 @@ def _number(where: str, holder: dict[str, Any], key: str, low: float, high: floa
 
 
 def _size(path: Path, content: dict[str, Any], key: str) -> int:
-    size = _number(str(path), content, key, 0, MAX_SIZE + 1, "the size of the frames in pixels")
+    size = read_number(str(path), content, key, 0, MAX_SIZE + 1, "the size of the frames in pixels")
     if size != round(size):
         raise UserError(f"{path}: {key} is {size:g}, expected a whole number of pixels; correct it.")
     return round(size)
@@ -127,9 +135,9 @@ def _size(path: Path, content: dict[str, Any], key: str) -> int:
 
 def _frame_rate(path: Path, content: dict[str, Any], frames: int) -> float | None:
     if content.get("fps") is not None:
-        return _number(str(path), content, "fps", 0, math.inf, "the frames per second")
+        return read_number(str(path), content, "fps", 0, math.inf, "the frames per second")
     if content.get("seconds"):  # 0 is what viewers write for a path without a length
-        return frames / _number(str(path), content, "seconds", 0, math.inf, "the length of the video")
+        return frames / read_number(str(path), content, "seconds", 0, math.inf, "the length of the video")
     return None
 
 
@@ -137,7 +145,7 @@ def _check_aspect(where: str, entry: dict[str, Any], width: int, height: int) ->
     """Checks that aspect agrees with the image size. Several programs write 1 for any size, which is ignored."""
     if entry.get("aspect") is None:
         return
-    aspect = _number(where, entry, "aspect", 0, math.inf, "width by height")
+    aspect = read_number(where, entry, "aspect", 0, math.inf, "width by height")
     if aspect != 1 and abs(aspect * height / width - 1) > ASPECT_TOLERANCE:
         raise UserError(
             f"{where}: aspect is {aspect:g}, but render_width x render_height is {width}x{height}, which is "
@@ -145,28 +153,26 @@ def _check_aspect(where: str, entry: dict[str, Any], width: int, height: int) ->
         )
 
 
-def _pose(where: str, entry: dict[str, Any]) -> torch.Tensor:
-    """camera_to_world as a pose [3,4] float64."""
-    values = entry.get("camera_to_world")
+def read_pose(where: str, entry: dict[str, Any], key: str = "camera_to_world") -> torch.Tensor:
+    """The pose under a key, [3,4] float64; a scale in it is removed."""
+    values = entry.get(key)
     if not isinstance(values, list) or len(values) != 16:
         found = f"a list of {len(values)}" if isinstance(values, list) else shown(values)
-        raise UserError(
-            f"{where}: camera_to_world is {found}, expected 16 numbers, a 4x4 matrix row by row; correct it."
-        )
+        raise UserError(f"{where}: {key} is {found}, expected 16 numbers, a 4x4 matrix row by row; correct it.")
     for value in values:
         if not isinstance(value, float) or not math.isfinite(value):
-            raise UserError(f"{where}: camera_to_world holds {shown(value)}, expected finite numbers; correct it.")
+            raise UserError(f"{where}: {key} holds {shown(value)}, expected finite numbers; correct it.")
     matrix = torch.tensor(values, dtype=torch.float64).view(4, 4)
     last_row = matrix.new_tensor([0.0, 0.0, 0.0, 1.0])
     if not torch.allclose(matrix[3], last_row, rtol=0, atol=1e-6):
         transposed = torch.allclose(matrix[:, 3], last_row, rtol=0, atol=1e-6)
         hint = "; it is written column by column, transpose it." if transposed else "; correct it."
-        raise UserError(f"{where}: camera_to_world ends with {matrix[3].tolist()}, expected the row 0, 0, 0, 1{hint}")
+        raise UserError(f"{where}: {key} ends with {matrix[3].tolist()}, expected the row 0, 0, 0, 1{hint}")
     volume = torch.linalg.det(matrix[:3, :3])
     rotation = matrix[:3, :3] / volume.clamp(min=1e-30) ** (1 / 3)  # huge where it mirrors
     if (rotation.T @ rotation - torch.eye(3)).abs().max() > RIGID_TOLERANCE:
         raise UserError(
-            f"{where}: camera_to_world is not a rotation, a scale and a shift (it mirrors or shears, determinant "
+            f"{where}: {key} is not a rotation, a scale and a shift (it mirrors or shears, determinant "
             f"{volume.item():.3g}); expected a camera's pose; export it again."
         )
     return torch.cat([rotation, matrix[:3, 3:]], dim=1)

@@ -39,18 +39,31 @@ def interpolate(cameras: Cameras, views: int) -> Cameras:
 
 def even_speed(c2w: Tensor, views: int) -> Tensor:
     """Parameters [views] of points at equal distances along the path through c2w [K,3,4], from 0 to K - 1."""
-    segments = len(c2w) - 1
-    u = torch.linspace(0, segments, PIECES * segments + 1, dtype=torch.float64)
+    u, travelled = distances(c2w, 0, len(c2w) - 1)
+    targets = torch.linspace(0, 1, views, dtype=torch.float64) * travelled[-1]
+    return parameters_at(u, travelled, targets)
+
+
+def distances(c2w: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
+    """Parameters of the path from one key camera to another, and the distance travelled from the first to each.
+
+    Both are [PIECES * (last - first) + 1], strictly rising, and have every key camera at a multiple of PIECES. Turning
+    on the spot counts as a distance, too (TURNING_FRACTION).
+    """
+    u = torch.linspace(first, last, PIECES * (last - first) + 1, dtype=torch.float64)
     poses = interpolate_poses(c2w, u)
     moved = poses[:, :, 3].diff(dim=0).norm(dim=1)
     turned = _angle_between(poses[:-1, :, :3], poses[1:, :, :3])
     turning_radius = moved.sum() / turned.sum() if moved.sum() > 0 and turned.sum() > 0 else moved.new_tensor(1.0)
     length = torch.maximum(moved, TURNING_FRACTION * turning_radius * turned)
     length = length + 1e-9 * length.sum() / len(length) + 1e-30  # strictly rising, even for identical cameras
-    travelled = torch.nn.functional.pad(length.cumsum(0), (1, 0))
-    targets = torch.linspace(0, 1, views, dtype=torch.float64) * travelled[-1]
+    return u, torch.nn.functional.pad(length.cumsum(0), (1, 0))
+
+
+def parameters_at(u: Tensor, travelled: Tensor, targets: Tensor) -> Tensor:
+    """Parameters [N] at distances targets [N], by what distances() returned."""
     piece = torch.searchsorted(travelled, targets, right=True).clamp(1, len(u) - 1) - 1
-    fraction = (targets - travelled[piece]) / length[piece]
+    fraction = (targets - travelled[piece]) / (travelled[piece + 1] - travelled[piece])
     return torch.lerp(u[piece], u[piece + 1], fraction.clamp(0, 1))
 
 

@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from nerf.errors import UserError
 from nerf.files import replacing
 from nerf.images.metrics import IMAGE, check_float
 
@@ -53,13 +54,10 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
     repeated, because yuv420p, the pixel format that every player supports, stores colour at half the resolution.
     Missing folders are created.
 
-    Raises RuntimeError if imageio-ffmpeg is missing, ValueError if there are no frames, one is not a float
-    image, or sizes differ, and UserError where path cannot be written.
+    Raises ValueError if there are no frames, one is not a float image, or sizes differ, and UserError if
+    imageio-ffmpeg is missing or path cannot be written.
     """
-    try:
-        import imageio_ffmpeg  # noqa: F401  (asked for before the first frame is rendered)
-    except ImportError as error:
-        raise RuntimeError("writing a video needs imageio-ffmpeg: pip install imageio-ffmpeg") from error
+    check_encoder()
 
     remaining = iter(frames)
     first = next(remaining, None)
@@ -78,6 +76,23 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
                 check_float(f"frame {count - 1}", frame, first.shape)
                 writer.append_data(_pad_to_even(_to_bytes(frame)))
         _check_video(video, count)
+
+
+def check_encoder() -> None:
+    """Raises UserError if there is no encoder of videos; asked for before the first frame is rendered."""
+    try:
+        import imageio_ffmpeg
+
+        imageio_ffmpeg.get_ffmpeg_exe()
+    except ImportError as error:
+        raise UserError(
+            "imageio-ffmpeg is missing, expected for writing videos; get it with: pip install imageio-ffmpeg."
+        ) from error
+    except RuntimeError as error:  # a package without its program, as where pip built it from source
+        raise UserError(
+            "imageio-ffmpeg finds no program ffmpeg, expected for writing videos; install ffmpeg, or set the "
+            "environment variable IMAGEIO_FFMPEG_EXE to one."
+        ) from error
 
 
 def _check_video(path: Path, frames: int) -> None:

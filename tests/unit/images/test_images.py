@@ -192,8 +192,18 @@ def test_video_refuses_no_frames_and_changing_sizes(tmp_path):
 
 def test_a_missing_encoder_is_named_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(RuntimeError, match="pip install imageio-ffmpeg"):
-        write_video(tmp_path / "video.mp4", [torch.zeros(16, 16, 3)])
+    frames = iter([torch.zeros(16, 16, 3)])
+    with pytest.raises(UserError, match="pip install imageio-ffmpeg"):
+        write_video(tmp_path / "video.mp4", frames)
+    monkeypatch.undo()
+
+    def no_program() -> None:
+        raise RuntimeError("No ffmpeg exe could be found.")
+
+    monkeypatch.setattr("imageio_ffmpeg.get_ffmpeg_exe", no_program)
+    with pytest.raises(UserError, match="IMAGEIO_FFMPEG_EXE"):
+        write_video(tmp_path / "video.mp4", frames)
+    assert next(frames, None) is not None and list(tmp_path.iterdir()) == []  # nothing was rendered in vain
 
 
 def test_a_video_in_a_folder_of_any_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
