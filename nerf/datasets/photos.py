@@ -96,7 +96,7 @@ def load_photos(
     notes = _notes(capture, photos, missing, split, use)
     images = PosedImages(pixels, cameras, names, valid_pixels=valid_pixels, notes=notes)
     try:
-        scene = _scene(capture, images if split == "train" else None, channels == 4)
+        scene = scene_of(capture, images if split == "train" else None, channels == 4)
         if outlined:  # the masks are why there is alpha
             said = f"The masks are {use.why}: it is alone in a box."
             scene = replace(scene, reasons=tuple(said if why == TRANSPARENT else why for why in scene.reasons))
@@ -105,7 +105,7 @@ def load_photos(
         return replace(images, notes=(f"kind and extent of the scene are not known: {error}", *notes))
 
 
-def _scene(capture: Capture, images: PosedImages | None, has_alpha: bool) -> SceneDescription:
+def scene_of(capture: Capture, images: PosedImages | None, has_alpha: bool) -> SceneDescription:
     """Kind and extent of the scene, as cameras, points and depths tell; alpha shows a box better than they do.
 
     images: of training, which are looked at where no depth is known; None: do without.

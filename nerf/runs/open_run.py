@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from nerf.errors import UserError
 from nerf.evaluation import held_out_poses as held_out
 from nerf.evaluation.scores import Scores, evaluate
 from nerf.fields.field import Field
-from nerf.ops.backend import select
+from nerf.ops.backend import Backend, select
 from nerf.rendering.background import Background
 from nerf.rendering.render import Rendering, render_image
 from nerf.rendering.sampler import RaySampler
@@ -92,10 +93,17 @@ def load(
     config = checkpoint.restore_config(content)
     if rays_per_pixel is not None:
         config = build(Config, asdict(replace(config, sampler=replace(config.sampler, rays_per_pixel=rays_per_pixel))))
-    chosen = select(backend, device)
-    field, occupancy = checkpoint.restore_field(content, config, chosen)
+    return restored(folder, content, config, select(backend, device))
+
+
+def restored(folder: Path, content: dict[str, Any], config: Config, backend: Backend) -> LoadedRun:
+    """A run for rendering, from the content of its model file or, to the last bit, of its resume file.
+
+    config: as restore_config makes it of the content.
+    """
+    field, occupancy = checkpoint.restore_field(content, config, backend)
     step_size = config.sampler.step_size_voxels * field.voxel_size
-    sampler = RaySampler(chosen, field.grid_map, occupancy, step_size, config.sampler)
+    sampler = RaySampler(backend, field.grid_map, occupancy, step_size, config.sampler)
     learned, given = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
     return LoadedRun(folder, config, field, sampler, learned, given)
 

@@ -145,20 +145,23 @@ def resume(
     change: Callable[[Config], Config] = lambda saved: saved,
     steps: int | None = None,
     max_seconds: float | None = None,
+    images: PosedImages | None = None,
 ) -> TrainingRun:
     """Loads a saved run for further training: a stopped run continues as if never stopped, a finished one is extended.
 
     change: maps the saved settings to those to continue with; it must not change settings that affect the result.
     steps, max_seconds: the new total budget of a finished run, including what it has done. It continues with the second
-    half of a schedule of that length (RunClock.extend).
+    half of a schedule of that length (RunClock.extend). images: of the training, where they are in memory already.
 
     Raises UserError if there is no such run, it is damaged, or its images have changed; if an unfinished run is given a
     new budget, or a finished run a budget that is already used up.
     """
     content = checkpoint.load_resume(Path(folder))
     config = change(checkpoint.restore_config(content))
-    config = replace(config, dataset=located(found_again(config.dataset)))
-    backend, images = select(config.backend, config.device), load_split(config.dataset, "train")
+    if images is None:
+        config = replace(config, dataset=located(found_again(config.dataset)))
+        images = load_split(config.dataset, "train")
+    backend = select(config.backend, config.device)
     config = resolve_for_run(config, images, backend)
     run = TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
     budget = (config.train.steps, config.train.max_seconds)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from doc_pages import ROOT, Block, copied_tree, pages, snippets
 
 BLOCKS = {page: snippets(page) for page in pages()}
@@ -143,4 +144,23 @@ def check_make(words: list[str], _: pytest.MonkeyPatch) -> str | None:
     return f"Makefile has no {missing}" if missing else None
 
 
-CHECKS = {"python": check_python, "pip": check_pip, "make": check_make, "export": lambda words, _: None}
+def check_nerfbaselines(words: list[str], _: pytest.MonkeyPatch) -> str | None:
+    """What is wrong with the settings of ours that NerfBaselines is given."""
+    from nerf.config.overrides import settings
+    from nerf.errors import UserError
+
+    given = [following for word, following in zip(words, words[1:]) if word == "--set"]
+    try:
+        settings({name: yaml.safe_load(value) for name, _, value in (setting.partition("=") for setting in given)})
+    except UserError as error:
+        return str(error)
+    return None
+
+
+CHECKS = {
+    "python": check_python,
+    "pip": check_pip,
+    "make": check_make,
+    "nerfbaselines": check_nerfbaselines,
+    "export": lambda words, _: None,
+}
