@@ -1,9 +1,15 @@
-"""Files that appear whole or not at all, a full or read-only disk answered in words, and JSON."""
+"""Files that appear whole or not at all and outlast a loss of power; a full or read-only disk answered in words; JSON.
+
+Every file of a run and of a command is written here: under a temporary name in its own folder, flushed to disk,
+renamed, and the folder flushed. Temporary files are locked while their writer lives, so those of the dead are known.
+"""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,21 +24,26 @@ DATA = _CHECKOUT / "data" if (_CHECKOUT / "configs").is_dir() else Path("data")
 # Of an installed package: setup.py puts the bundled scene there.
 PACKED_SCENES = Path(__file__).resolve().parent / "scenes"
 
+# Names of temporary files: .NAME.PROCESS-RANDOM.partial.SUFFIX; ffmpeg goes by the suffix.
+_PARTIAL = re.compile(r"\..*\.\d+-[0-9a-f]{8}\.partial(\.\w+)?")
+_STEM_LENGTH = 40  # characters of the file's own name in that of its temporary file: a name may have 255 bytes
+# Errors of file systems that cannot flush a folder, or of folders that may be written but not read.
+_NO_FOLDER_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES, errno.EPERM}
+# Errors of file systems without hard links.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside path that takes its place on success and is removed on failure.
+    """A temporary file beside path that takes its place on success, flushed to disk, and is removed on failure.
 
-    Missing folders are created. Raises UserError, naming path, where the disk is full or cannot be written.
+    It is there, empty, to be written over by its name. Missing folders are created. Raises UserError, naming path,
+    where the disk is full or cannot be written.
     """
-    partial = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")  # ffmpeg goes by the suffix
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        make_folder(path.parent)
+        with _partial(path) as (partial, _):
             yield partial
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
@@ -40,32 +51,66 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from error
 
 
-@contextmanager
-def partial_file(path: Path) -> Iterator[BinaryIO]:
-    """A hidden file beside path, which takes its place on success, flushed to disk, and is removed on failure.
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file in UTF-8 as replacing() does."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
-    What writers that are dead left of such files is removed first; those of living ones are locked, and stay.
-    Raises OSError.
+
+@contextmanager
+def partial_file(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]:
+    """As replacing(), but the file is open for writing, its folder must be there, and errors are OSError.
+
+    previous: a second name that the file which stood at path so far is kept under. There is always a whole file at
+    path. A file system without hard links keeps none.
     """
-    for left_over in path.parent.glob(f".{path.name}.*"):
-        _remove_if_dead(left_over)
+    with _partial(path, previous) as (_, file):
+        yield file
+
+
+@contextmanager
+def _partial(path: Path, previous: Path | None = None) -> Iterator[tuple[Path, BinaryIO]]:
     partial, file = _open_locked(path)
-    with file:
-        try:
-            yield file
+    try:
+        with file:
+            yield partial, file
             file.flush()
-            os.fsync(file.fileno())
+            _flush(partial, os.O_RDONLY)  # by its name: a library may have put another file there
+            if previous is not None:
+                _keep(path, previous)
             os.replace(partial, path)
-        except BaseException:
-            with contextlib.suppress(OSError):  # as unwritable as before
-                partial.unlink(missing_ok=True)
+    except BaseException:
+        with contextlib.suppress(OSError):  # as unwritable as before
+            partial.unlink(missing_ok=True)
+        raise
+    flush_folder(path.parent)
+
+
+def _keep(path: Path, previous: Path) -> None:
+    """Gives the file at path, if there is one, a second name in the place of the file that had it."""
+    second = _partial_name(previous)
+    try:
+        os.link(path, second)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
             raise
+        return
+    try:
+        os.replace(second, previous)
+    finally:
+        second.unlink(missing_ok=True)
+
+
+def _partial_name(path: Path) -> Path:
+    """A name beside path that no other process has, on another machine neither."""
+    return path.with_name(f".{path.stem[:_STEM_LENGTH]}.{os.getpid()}-{secrets.token_hex(4)}.partial{path.suffix}")
 
 
 def _open_locked(path: Path) -> tuple[Path, BinaryIO]:
-    """A new file beside path under a name that no other process has, on another machine neither."""
     while True:
-        partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        partial = _partial_name(path)
         file = os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "wb")
         with contextlib.suppress(OSError):  # a file system without locks, where nobody can tell who is dead
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -74,10 +119,53 @@ def _open_locked(path: Path) -> tuple[Path, BinaryIO]:
         file.close()
 
 
+def clear_left_overs(folder: Path, depth: int = 2) -> None:
+    """Removes temporary files of dead writers from the folder and from the folders in it, depth levels down.
+
+    Files of living writers are locked and stay. What cannot be read or removed stays without an error.
+    """
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if entry.is_dir(follow_symlinks=False):
+                if depth and not entry.name.startswith("."):
+                    clear_left_overs(Path(entry.path), depth - 1)
+            elif _PARTIAL.fullmatch(entry.name):
+                _remove_if_dead(Path(entry.path))
+
+
 def _remove_if_dead(left_over: Path) -> None:
     with contextlib.suppress(OSError), left_over.open("rb") as file:  # another process has it, or was faster
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         left_over.unlink()
+
+
+def make_folder(folder: Path) -> None:
+    """Creates a folder and those above it, where they are missing, and flushes their names to disk. Raises OSError."""
+    missing = []
+    for above in (folder, *folder.parents):
+        if above.exists():
+            break
+        missing.append(above)
+    folder.mkdir(parents=True, exist_ok=True)
+    for new in missing:
+        flush_folder(new.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flushes a folder's names to disk, which renames and new files need to outlast a loss of power. Raises OSError."""
+    try:
+        _flush(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_FLUSH:
+            raise
+
+
+def _flush(path: Path, flags: int) -> None:
+    opened = os.open(path, flags)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def read_json(path: Path) -> Any:

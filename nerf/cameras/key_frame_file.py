@@ -23,7 +23,7 @@ from nerf.cameras.path_file import (
     read_pose,
 )
 from nerf.errors import UserError
-from nerf.files import replacing, shown
+from nerf.files import write_text, shown
 
 ROUNDING = 1e-6  # of the limits of a number that was written as text
 
@@ -57,8 +57,7 @@ def write_key_frames(file: Path, path: KeyFramePath, fps: float, width: int, hei
         "is_cycle": path.loop,
         "smoothness_value": 0.0,
     }
-    with replacing(file) as partial:
-        partial.write_text(json.dumps(content, indent=1) + "\n")
+    write_text(file, json.dumps(content, indent=1) + "\n")
 
 
 def read_key_frames(file: Path) -> EditedPath:

@@ -19,7 +19,7 @@ import torch
 from nerf.cameras.cameras import Cameras, focal_from_fov
 from nerf.cameras.se3 import RIGID_TOLERANCE
 from nerf.errors import UserError
-from nerf.files import read_json, replacing, shown
+from nerf.files import read_json, shown, write_text
 
 MAX_SIZE = 16384  # pixels along an edge; what H.264 can store
 ASPECT_TOLERANCE = 0.02  # rounding to whole pixels and to a few digits
@@ -40,8 +40,7 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
     the principal point is not the image centre. fps: frames per second. Raises UserError if path cannot be
     written.
     """
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(path_content(cameras, fps), indent=1) + "\n")
+    write_text(path, json.dumps(path_content(cameras, fps), indent=1) + "\n")
 
 
 def path_content(cameras: Cameras, fps: float) -> dict[str, Any]:

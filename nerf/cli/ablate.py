@@ -26,6 +26,7 @@ from nerf.config.schema import Config
 from nerf.datasets.load import load_split
 from nerf.errors import UserError
 from nerf.fields.voxel_sh import VoxelShConfig
+from nerf.files import write_text
 from nerf.ops.backend import device_name, select
 
 STARTED = time.perf_counter()
@@ -86,9 +87,8 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
 
 
 def _write(folder: Path, result: dict) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "ablation.json"
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    write_text(path, json.dumps(result, indent=2) + "\n")
     return path
 
 

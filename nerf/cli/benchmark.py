@@ -36,6 +36,7 @@ from nerf.cli.report import provenance
 from nerf.config.schema import Config
 from nerf.config.settings import setting
 from nerf.errors import UserError
+from nerf.files import write_text
 from nerf.ops.backend import device_name, select
 
 STARTED = time.perf_counter()
@@ -84,9 +85,8 @@ def _measure_operations(config: BenchmarkScriptConfig, folder: Path) -> None:
         "settings": asdict(config.benchmark),
         **provenance(),
     }
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "benchmark.json"
-    path.write_text(compact(json.dumps(result, indent=1)) + "\n")
+    write_text(path, compact(json.dumps(result, indent=1)) + "\n")
     print(f"\n{benchmark_rows_table(result)}\n\n{benchmark_table(result)}\n\n{path}")
     wrong = wrong_rows(result)
     if wrong:

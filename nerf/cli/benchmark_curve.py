@@ -15,6 +15,7 @@ from nerf.cli.report import ROOT, provenance
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split
 from nerf.errors import TrainingStopped, UserError
+from nerf.files import write_text
 from nerf.ops.backend import device_name, select
 
 BASELINES = ROOT / "docs" / "results" / "data" / "baselines_h200.json"
@@ -59,7 +60,7 @@ def run_curve(config: Config, settings: CurveConfig, folder: Path, log: Log) -> 
 
 def _write(folder: Path, result: dict, baselines: dict | None) -> None:
     path = folder / "curve.json"
-    path.write_text(compact(json.dumps(result, indent=1)) + "\n")
+    write_text(path, compact(json.dumps(result, indent=1)) + "\n")
     plot_curve([result], baselines, folder / "curve.png")
 
 

@@ -11,6 +11,7 @@ from nerf.cli.report import provenance
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split
 from nerf.errors import TrainingStopped, UserError
+from nerf.files import write_text
 from nerf.ops.backend import device_name, select
 from nerf.runs.run import start
 
@@ -36,7 +37,6 @@ def run_step(config: Config, folder: Path, log: Callable[[str], None]) -> None:
         **provenance(),
         **figures,
     }
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "step.json"
-    path.write_text(compact(json.dumps(result, indent=1)) + "\n")
+    write_text(path, compact(json.dumps(result, indent=1)) + "\n")
     print(f"\n{step_table(result)}\n\n{path}")

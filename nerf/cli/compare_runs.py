@@ -19,7 +19,7 @@ from nerf.datasets.load import found_again, load_split
 from nerf.errors import UserError
 from nerf.evaluation.compare import METRICS, Comparison, RunResult, compare, read_metrics, table, text
 from nerf.evaluation.compare_page import page
-from nerf.files import replacing
+from nerf.files import write_text
 from nerf.rendering.background import Background
 from nerf.runs.checkpoint import MODEL_FILE, RESUME_FILE, SINGLE_FILE
 
@@ -59,8 +59,7 @@ def compare_sweep(folder: Path, runs: Sequence[SweptRun]) -> None:
         _show(replace(compare(results), names=names), None, folder)
     except UserError as error:
         words = table(names, results) + f"\n\nnot view by view: {error}\n"
-        with replacing(folder / TEXT) as partial:
-            partial.write_text(words, encoding="utf-8")
+        write_text(folder / TEXT, words)
         print(words)
 
 
@@ -74,8 +73,7 @@ def _show(compared: Comparison, root: str | None, folder: Path) -> None:
         photo = _no_photo
     words = text(compared)
     for name, content in ((TEXT, words), ("compare.html", page(compared, split, photo))):
-        with replacing(folder / name) as partial:
-            partial.write_text(content, encoding="utf-8")
+        write_text(folder / name, content)
     print(words)
     print(folder / "compare.html")
 

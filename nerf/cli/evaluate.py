@@ -15,11 +15,13 @@ from pathlib import Path
 from nerf.cli.compare_runs import compare_runs
 from nerf.cli.hydra_app import run
 from nerf.cli.open_run import PicturesConfig, open_run
-from nerf.cli.report import commit, print_table, score_views
+from nerf.cli.report import commit, print_table
+from nerf.cli.scored_views import score_views
 from nerf.config.commands import as_typed
 from nerf.config.settings import setting
 from nerf.evaluation.held_out_poses import pose_facts
 from nerf.evaluation.scores import SCORES
+from nerf.files import write_text
 from nerf.ops.backend import device_name
 
 
@@ -66,7 +68,7 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
         }
     )
     path = folder / "metrics.json"
-    path.write_text(json.dumps(metrics, indent=2) + "\n")
+    write_text(path, json.dumps(metrics, indent=2) + "\n")
     print_table(metrics, scores, loaded.field.voxel_size)
     print(path)
     print(sheet)

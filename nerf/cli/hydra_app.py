@@ -36,6 +36,7 @@ from nerf.config import renamed
 from nerf.config import schema as settings
 from nerf.config.settings import unknown_setting
 from nerf.errors import UserError
+from nerf.files import clear_left_overs
 from nerf.runs.interrupts import leave_dead_terminal
 from nerf.runs.run_folder import new_folder
 
@@ -139,6 +140,7 @@ def _problem(cls: type, composed: Any, main: Callable, own: list[str], sweep: bo
     """Runs main; returns the message of the error that ended it, None without error."""
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
+        clear_left_overs(folder)
         main(_build(cls, composed, own), folder, own)
     except SystemExit as end:
         if not sweep or end.code not in (None, *EXIT_OF_ONE_RUN):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from nerf.config.settings import setting
 from nerf.errors import UserError
+from nerf.files import clear_left_overs
 from nerf.runs.open_run import LoadedRun, load
 
 
@@ -28,6 +29,7 @@ class PicturesConfig(RunConfig):
 def open_run(config: RunConfig) -> LoadedRun:
     """Loads the run of the config. Raises UserError if there is none or it is damaged."""
     loaded = load(config.run, config.backend, config.device, getattr(config, "rays_per_pixel", None))
+    clear_left_overs(loaded.folder)
     root = getattr(config, "root", None)
     if root is not None:
         if not Path(root).expanduser().exists():

@@ -9,6 +9,7 @@ from typing import IO
 
 from nerf.cli.prepare_poses import Found
 from nerf.errors import UserError
+from nerf.files import clear_left_overs, make_folder, write_text
 
 NOTE = "prepare.json"
 LOCK = "lock"
@@ -27,9 +28,10 @@ class Prepared:
         self._lock: IO | None = None
 
     def __enter__(self) -> "Prepared":
-        if not self.note.exists() and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+        clear_left_overs(self.note.parent)
+        if not self.note.exists() and self.out.exists() and not self._barely_begun():
             raise UserError(f"{self.out} is there already and was not made by this command; name a new folder OUT.")
-        self.note.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.note.parent)
         self._lock = (self.note.parent / LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,6 +52,12 @@ class Prepared:
 
     def __exit__(self, *error: object) -> None:
         self._lock.close()
+
+    def _barely_begun(self) -> bool:
+        """Whether OUT is empty, or was left by a call that was killed before its note was written."""
+        if not self.out.is_dir():
+            return False
+        return all(path in (self.note.parent, self.note.parent / LOCK) for path in self.out.rglob("*"))
 
     def result(self, how: str) -> Found | None:
         """The result of an earlier call with this way of matching; None if it did not finish."""
@@ -76,6 +84,4 @@ class Prepared:
             raise UserError(f"{self.note} is damaged ({error}); add --again to make {self.out} anew.") from error
 
     def _write(self, content: dict) -> None:
-        part = self.note.with_suffix(".part")
-        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        part.replace(self.note)
+        write_text(self.note, json.dumps(content, indent=1))

@@ -13,37 +13,24 @@ from pathlib import Path
 
 import torch
 from omegaconf import OmegaConf
-from torch import Tensor
 from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
-from nerf.cameras.paths import orbit, spiral
+from nerf.cli.scored_views import score_views, write_orbit
 from nerf.config import renamed
 from nerf.config.commands import as_typed
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split
-from nerf.datasets.posed_images import PosedImages
 from nerf.evaluation import held_out_poses as held_out
-from nerf.evaluation.scores import Scores, evaluate
-from nerf.fields.field import Field
-from nerf.images import visualize
-from nerf.images import write as pictures
+from nerf.evaluation.scores import Scores
+from nerf.files import write_text
 from nerf.images.metrics import SSIM_WINDOW
 from nerf.ops.backend import Backend, device_name
 from nerf.optim.clock import RunClock
-from nerf.rendering.background import Background
-from nerf.rendering.render import Rendering, render_image
-from nerf.rendering.sampler import RaySampler, depth_range
 from nerf.training.loop import TrainMetrics
 from nerf.training.state import TrainState, make_sampler
 
 ROOT = Path(__file__).resolve().parents[2]
-SHEET_ROWS = 4
-CONTACT_SHEET = "contact_sheet.png"
-ORBIT_VIEWS = 60
-# Longest sides in pixels: enough for viewing; on a CPU, larger videos would take longer than the training.
-SHEET_SIDE = 1024
-ORBIT_SIDE = {"cuda": 1920, "cpu": 400}
 
 
 def save_config(folder: Path, config: Config, sources: Mapping[str, str]) -> None:
@@ -51,14 +38,13 @@ def save_config(folder: Path, config: Config, sources: Mapping[str, str]) -> Non
 
     sources: source by setting. For a resumed run it is empty; then the comments of unchanged lines are kept.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.yaml"
     before = _commented(path.read_text()) if path.exists() and not sources else {}
     lines = []
     for name, line in _named_lines(OmegaConf.to_yaml(OmegaConf.create(asdict(config)))):
         comment = sources.get(name) or before.get(_assignment(name, line), "")
         lines.append(f"{line}  # {comment}" if comment and comment != "default" else line)
-    path.write_text("\n".join(lines) + "\n")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def _named_lines(text: str) -> list[tuple[str, str]]:
@@ -155,10 +141,10 @@ class RunReport:
             return torch.cuda.max_memory_reserved(self.backend.device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> Scores:
-        """Scores the run, writes metrics.json and the images, prints the table and the paths. Returns the scores.
+    def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> tuple[Scores, Path]:
+        """Scores the run, writes metrics.json and the images, prints the table and the paths.
 
-        cameras: the given training cameras. peak_memory: bytes, of training.
+        cameras: the given training cameras. peak_memory: bytes, of training. Returns the scores and the contact sheet.
         """
         config, clock = self.config, state.clock
         sampler, learned = make_sampler(config, state), state.cameras.to("cpu")
@@ -187,58 +173,14 @@ class RunReport:
             "torch": torch.__version__,
         }
         metrics |= held_out.pose_facts(config, learned, cameras)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+        write_text(self.folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
         print_table(metrics, scores, state.field.voxel_size)
         print(self.folder / "metrics.json", sheet, sep="\n")
         try:
             print(write_orbit(state.field, sampler, learned, config, self.folder / "orbit.mp4"))
         except (OSError, RuntimeError, ValueError) as error:  # the video is optional
             print(f"no orbit video: {error}", file=sys.stderr)
-        return scores
-
-
-def score_views(
-    field: Field, sampler: RaySampler, views: PosedImages, config: Config, folder: Path
-) -> tuple[Scores, Path]:
-    """Scores a split; writes its renders and a contact sheet (ground truth, render, depth, error) into the folder."""
-    rows: dict[str, list[Tensor]] = {}
-    count = len(range(0, len(views), config.evaluation.every))
-    shown = {round(i * (count - 1) / max(1, SHEET_ROWS - 1)) * config.evaluation.every for i in range(SHEET_ROWS)}
-
-    def keep(index: int, rendering: Rendering, rgb_gt: Tensor) -> None:
-        pictures.save_png(folder / config.evaluation.split / f"{views.names[index]}.png", rendering.rgb)
-        if index in shown:
-            depth = visualize.color_depth(rendering.depth, rendering.opacity, *depth_range(sampler, views.cameras))
-            row = [rgb_gt, rendering.rgb, depth, visualize.color_error(rendering.rgb, rgb_gt)]
-            rows[views.names[index]] = [visualize.shrunk(picture.cpu(), SHEET_SIDE) for picture in row]
-
-    scores = evaluate(
-        field,
-        sampler,
-        views,
-        Background.of(config.dataset, field.background).eval(sampler.backend.device),
-        config.evaluation.every,
-        keep,
-        with_lpips=True,
-        exposure=config.evaluation.exposure,
-    )
-    path = folder / CONTACT_SHEET
-    height, width = (max(row[0].shape[axis] for row in rows.values()) for axis in range(2))
-    framed = [[visualize.framed(picture, width, height) for picture in row] for row in rows.values()]
-    pictures.save_png(path, visualize.contact_sheet(framed, names=list(rows)))
-    return scores, path
-
-
-def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Config, path: Path) -> Path:
-    """Renders a video along an orbit around the scene, or along a spiral for a forward-facing scene."""
-    device = sampler.backend.device
-    way = spiral if config.dataset.kind == "forward_facing" else orbit
-    path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).within(ORBIT_SIDE[device.type]).to(device)
-    color = Background.of(config.dataset, field.background).eval(sampler.backend.device)
-    frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))
-    pictures.write_video(path, frames)
-    return path
+        return scores, sheet
 
 
 def _of_window(scores: Scores) -> str:

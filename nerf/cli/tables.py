@@ -24,6 +24,7 @@ from nerf.benchmarks.settings_table import settings_table
 from nerf.benchmarks.step_table import step_table
 from nerf.benchmarks.summary_table import summary_table
 from nerf.benchmarks.tables import ablation_table, benchmark_table, frames_table, training_table
+from nerf.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- table:(\w+) -->\n)(.*?)(<!-- end:\2 -->)", re.DOTALL)
@@ -118,7 +119,7 @@ def command() -> None:
         if given.check:
             outdated += [page] if before != after else []
             continue
-        page.write_text(after)
+        write_text(page, after)
         if "<!-- table:curve -->" in after:
             draw_curve(given.results, page.parent / "curve.png")
     for page in outdated:

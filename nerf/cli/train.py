@@ -29,7 +29,7 @@ from omegaconf import OmegaConf
 
 from nerf.cli.compare_runs import compare_sweep
 from nerf.cli.hydra_app import CONFIGS, own_root, run
-from nerf.cli.report import CONTACT_SHEET, RunReport, progress_bar, save_config
+from nerf.cli.report import RunReport, progress_bar, save_config
 from nerf.cli.signals import STOPPING, Stopped
 from nerf.cli.trackers import CHOICES as TRACKER_CHOICES
 from nerf.cli.trackers import Tracking, chosen_tracker
@@ -150,12 +150,12 @@ def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: lis
             live.settle()
         state.batches.drop_images()
         try:
-            scores = report.finish(state, cameras, peak_memory)
+            scores, sheet = report.finish(state, cameras, peak_memory)
         except Stopped as stopped:
             score = program("scripts/evaluate.py", f"run={folder}")
             saved = f"the trained run is saved in {folder}; score it with: {score}"
             raise Stopped(stopped.number, saved) from stopped
-        tracking.finish(config.evaluation.split, scores.summary(), folder / CONTACT_SHEET, state.clock.step)
+        tracking.finish(config.evaluation.split, scores.summary(), sheet, state.clock.step)
         for note in run_notes(config, state, log, scores):
             print(f"note: {note}", file=sys.stderr)
 

@@ -18,7 +18,7 @@ from nerf.datasets.load import load_split, sparse_points
 from nerf.datasets.posed_images import PosedImages
 from nerf.diagnostics.dry_run import DryRun, inspect
 from nerf.diagnostics.dry_run_checks import Check, world_box
-from nerf.files import replacing
+from nerf.files import write_text
 from nerf.ops.backend import select
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.resolve import resolve_for_run
@@ -49,8 +49,7 @@ def write_dry_run(config: Config, folder: Path) -> int:
 
         found = inspect(config, images, backend, described, points, log)
     path = folder / "dry_run.html"
-    with replacing(path) as partial:
-        partial.write_text(page(config, images, found), encoding="utf-8")
+    write_text(path, page(config, images, found))
     print(f"scene kind {config.dataset.kind}: {'; '.join(described.reasons)}")
     for check in found.checks:
         print(f"{check.verdict:<7}{check.name}: {check.found}.")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
 from nerf.errors import UserError
-from nerf.files import replacing
+from nerf.files import write_text
 
 OPENCV_FROM_OPENGL = torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64)  # COLMAP's cameras look along +z, y is down
 
@@ -37,8 +37,7 @@ def write_transforms(path: Path, cameras: Cameras, names: Sequence[str]) -> None
                 "transform_matrix": pose,
             }
         )
-    with replacing(path) as partial:
-        partial.write_text(json.dumps({"frames": frames}, indent=1) + "\n")
+    write_text(path, json.dumps({"frames": frames}, indent=1) + "\n")
 
 
 def write_colmap(folder: Path, cameras: Cameras, names: Sequence[str]) -> None:
@@ -58,8 +57,7 @@ def write_colmap(folder: Path, cameras: Cameras, names: Sequence[str]) -> None:
         image_lines += [f"{index + 1} {pose} {index + 1} {name}", ""]  # no points are seen in it
     files = {"cameras.txt": camera_lines, "images.txt": image_lines, "points3D.txt": []}
     for name, lines in files.items():
-        with replacing(folder / name) as partial:
-            partial.write_text("".join(f"{line}\n" for line in lines))
+        write_text(folder / name, "".join(f"{line}\n" for line in lines))
 
 
 def quaternion(rotation: Tensor) -> list[float]:

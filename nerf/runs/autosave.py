@@ -14,6 +14,7 @@ import torch
 from nerf.cameras.cameras import Cameras
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped, UserError
+from nerf.files import make_folder
 from nerf.runs import checkpoint
 from nerf.runs.run_folder import RunLock, new_folder
 from nerf.training.loop import Callback, TrainMetrics
@@ -77,11 +78,15 @@ class AutoSave(Callback):
     def finish(self, state: TrainState) -> Path:
         """Saves the current state; returns the folder. It is a different folder if the run's own cannot be written.
 
+        A finished run keeps one resume state, the last.
+
         Raises UserError if the run cannot be saved anywhere.
         """
         try:
             if self._saved_step != state.clock.step or not checkpoint.is_whole(self._folder):
                 self._save(state)
+            if state.clock.finished:
+                checkpoint.drop_previous(self._folder)
             return self._folder
         except FAILURES as error:
             return self._save_elsewhere(state, error)
@@ -89,7 +94,7 @@ class AutoSave(Callback):
     def _save(self, state: TrainState) -> None:
         gone = not self._folder.is_dir()
         if gone:
-            self._folder.mkdir(parents=True)
+            make_folder(self._folder)
         if gone or not self._lock.in_place():
             self._lock.acquire()
         if gone:

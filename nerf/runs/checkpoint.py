@@ -7,12 +7,19 @@ moments.
 Both files hold only tensors and plain containers, and reading them executes no code. A file is written under a
 temporary name, flushed to disk and renamed. So a run that is killed leaves the last complete file; if it is killed
 between the two files, the resume state is one save ahead of the model.
+
+While a run trains, the resume state before the last one is kept as resume.previous.pt. A damaged file is replaced by
+the next best, with a note: resume.pt by resume.previous.pt, model.pt by the resume state.
 """
 
+import contextlib
+import errno
 import pickle
 import struct
+import sys
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +36,7 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
-from nerf.files import partial_file
+from nerf.files import clear_left_overs, partial_file
 from nerf.ops.backend import Backend
 from nerf.runs.packed_grids import PackedGrids, deflated, inflated, pack, unpack
 from nerf.scene.box import SceneBox
@@ -39,6 +46,7 @@ from nerf.training.state import TrainState, assemble, make_batches, make_clock
 
 MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
+PREVIOUS_FILE = "resume.previous.pt"
 SINGLE_FILE = "checkpoint.pt"  # the only file of version 1
 FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
 VERSION = 6
@@ -50,6 +58,7 @@ UNREADABLE = (
     pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 REMEDY = "Train again, or name another run."
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NotSaved(UserError):
@@ -69,6 +78,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
     cameras: the given training cameras; the learned or perturbed cameras of the state are saved as well. Raises
     NotSaved if the disk is full or the folder cannot be written; the previous file is kept.
     """
+    clear_left_overs(folder, depth=0)
     resume = state.state_dict() | {
         "field": state.field.state_dict(),
         "occupied": state.occupancy.occupied,
@@ -110,15 +120,35 @@ def _common(config: Config, state: TrainState, cameras: Cameras) -> dict[str, An
     }
 
 
+def drop_previous(folder: Path) -> None:
+    """Removes the resume state before the last one, once the last one has been read back without an error."""
+    previous = folder / PREVIOUS_FILE
+    if previous.exists() and _intact(folder / RESUME_FILE):
+        with contextlib.suppress(OSError):  # a file too many does no harm
+            previous.unlink()
+
+
 def _write(path: Path, content: dict[str, Any]) -> None:
+    previous = path.parent / PREVIOUS_FILE if path.name == RESUME_FILE else None
     try:
-        with partial_file(path) as file:
-            torch.save({"format": FORMATS[path.name]} | content, file)
+        try:
+            _save(path, content, previous)
+        except (OSError, RuntimeError) as error:
+            full = getattr(_disk_error(error), "errno", None) in FULL
+            if not full or previous is None or not previous.exists():
+                raise
+            previous.unlink()  # its room is needed: one new state is worth more than two old ones
+            _save(path, content, previous)
     except (OSError, RuntimeError) as error:
         kept = "the previous one is kept" if path.exists() else "there is no previous one"
         raise NotSaved(
             f"{path} cannot be written: {_first_line(_disk_error(error))}; {kept}. {_remedy(path.parent)}"
         ) from error
+
+
+def _save(path: Path, content: dict[str, Any], previous: Path | None) -> None:
+    with partial_file(path, previous) as file:
+        torch.save({"format": FORMATS[path.name]} | content, file)
 
 
 def _remedy(folder: Path) -> str:
@@ -130,9 +160,16 @@ def _remedy(folder: Path) -> str:
 def load(run: Path) -> dict[str, Any]:
     """The content of a run's model file, checked, tensors in host memory. run: the folder or the file.
 
-    Raises UserError if it is missing, damaged, not of this program or of a version that cannot be read.
+    In a folder whose model file is missing or damaged it is the content of the resume state, with a note on stderr.
+    Raises UserError if that is none either, or the file is not of this program or of a version that cannot be read.
     """
-    path = _file(run, MODEL_FILE)
+    try:
+        return _load_model(_file(run, MODEL_FILE))
+    except UserError as error:
+        return _instead(error, run, MODEL_FILE, (RESUME_FILE, PREVIOUS_FILE))
+
+
+def _load_model(path: Path) -> dict[str, Any]:
     content = _read(path, FORMATS[MODEL_FILE])
     try:
         stored = content.pop("grids")
@@ -146,8 +183,43 @@ def load(run: Path) -> dict[str, Any]:
 
 
 def load_resume(run: Path) -> dict[str, Any]:
-    """The content of a run's resume file, checked, tensors in host memory. Arguments and errors: see load."""
-    return _read(_file(run, RESUME_FILE), FORMATS[RESUME_FILE])
+    """The content of a run's resume file, checked, tensors in host memory. Arguments and errors: see load.
+
+    In a folder whose resume file is missing or damaged it is that of the save before, with a note on stderr.
+    """
+    try:
+        return _read(_file(run, RESUME_FILE), FORMATS[RESUME_FILE])
+    except UserError as error:
+        return _instead(error, run, RESUME_FILE, (PREVIOUS_FILE,))
+
+
+def _instead(error: UserError, run: Path, name: str, others: Sequence[str]) -> dict[str, Any]:
+    """The content of the first resume state among others that can be read, after a note; else raises the error."""
+    for path in (run / other for other in others):
+        if not path.is_file():
+            continue
+        try:
+            content = _read(path, FORMATS[RESUME_FILE])
+        except UserError:
+            continue
+        found = str(error).removesuffix(f". {REMEDY}") if (run / name).is_file() else f"{run / name} does not exist"
+        print(f"note: {found}; {path} is used instead, of step {content['step']}.", file=sys.stderr)
+        return content
+    if name == RESUME_FILE and (run / RESUME_FILE).is_file() and _intact(run / MODEL_FILE):
+        raise UserError(
+            f"{str(error).removesuffix(REMEDY)}The run cannot be resumed, but {run / MODEL_FILE} is whole: it can be "
+            f"rendered, scored and exported, as with: {program('scripts/render.py', f'run={run}')}"
+        ) from error
+    raise error
+
+
+def _intact(path: Path) -> bool:
+    """Whether the file can be read to its end and its checksums are right."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except UNREADABLE:
+        return False
 
 
 def _file(run: Path, name: str) -> Path:
@@ -160,8 +232,8 @@ def _file(run: Path, name: str) -> Path:
 
 def _read(path: Path, expected: str) -> dict[str, Any]:
     try:
-        with zipfile.ZipFile(path) as archive:  # torch.load does not verify checksums
-            damaged = archive.testzip()
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch.load does not verify checksums
         if damaged is not None:
             raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
         content = torch.load(path, map_location="cpu", weights_only=True)

@@ -13,6 +13,7 @@ from nerf.config.schema import Config, build
 from nerf.datasets.load import found_again, load_split, located
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
+from nerf.files import make_folder
 from nerf.ops.backend import Backend, select
 from nerf.runs import checkpoint
 from nerf.runs.initial_poses import cameras_to_begin_with
@@ -89,7 +90,7 @@ class TrainingRun:
         """
         folder = Path(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise UserError(f"{folder} cannot be created: {error.strerror}; save into another folder.") from error
         with RunLock(folder):

@@ -11,27 +11,34 @@ from pathlib import Path
 
 from nerf.config.commands import assignment
 from nerf.errors import UserError
-from nerf.runs.checkpoint import MODEL_FILE, RESUME_FILE, SINGLE_FILE
+from nerf.files import clear_left_overs, flush_folder, make_folder
+from nerf.runs.checkpoint import MODEL_FILE, PREVIOUS_FILE, RESUME_FILE, SINGLE_FILE
 
+CHECKPOINTS = (MODEL_FILE, RESUME_FILE, PREVIOUS_FILE, SINGLE_FILE)
 LOCK_FILE = ".lock"
 # Errors of file systems without locks, as some network file systems.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def new_folder(path: Path) -> Path:
-    """Creates path, or path_2, path_3, ... if it exists. Two callers never get the same folder. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Creates path, or path_2, path_3, ... if it exists. Two callers never get the same folder. Raises OSError.
+
+    Temporary files that dead writers left in those folders are removed.
+    """
+    make_folder(path.parent)
     for number in itertools.count(1):
         folder = path if number == 1 else path.with_name(f"{path.name}_{number}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
+            flush_folder(folder.parent)
             return folder
+        clear_left_overs(folder)
     raise AssertionError("itertools.count has no end")
 
 
 def holds_run(folder: Path) -> bool:
     """Whether the folder contains a saved run."""
-    return any((folder / name).exists() for name in (MODEL_FILE, RESUME_FILE, SINGLE_FILE))
+    return any((folder / name).exists() for name in CHECKPOINTS)
 
 
 def refuse_to_write_over(folder: Path) -> None:
@@ -45,7 +52,7 @@ def refuse_to_write_over(folder: Path) -> None:
 
 def forget_run(folder: Path) -> None:
     """Removes the files of the folder's old run, which could be mistaken for those of the new one."""
-    for name in (MODEL_FILE, RESUME_FILE, SINGLE_FILE, "metrics.json"):
+    for name in (*CHECKPOINTS, "metrics.json"):
         (folder / name).unlink(missing_ok=True)
 
 

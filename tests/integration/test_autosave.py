@@ -162,7 +162,7 @@ def test_a_folder_that_is_deleted_meanwhile_is_made_again(
     run.train()
     assert run.steps == [10, 20, 30, 40]
     assert len(run.said) == 1 and str(run.folder) in run.said[0] and "deleted or moved" in run.said[0]
-    assert {"config.yaml", "model.pt", "resume.pt", ".lock"} == names(run.folder)
+    assert {"config.yaml", "model.pt", "resume.pt", "resume.previous.pt", ".lock"} == names(run.folder)
     with pytest.raises(UserError, match=f"process {os.getpid()}"):
         RunLock(run.folder).acquire()
 

@@ -138,12 +138,12 @@ def test_the_lock_is_taken_again_in_a_folder_that_was_made_again(tmp_path: Path)
 def test_a_file_that_is_being_written_is_not_removed_as_a_left_over(tmp_path: Path) -> None:
     """Another program's half of model.pt, which does not go through the lock of the folder."""
     config, state = tiny_state(tiny_config())
-    (tmp_path / ".model.pt.123").write_bytes(b"half of a dead one")
+    (tmp_path / ".model.123-0123abcd.partial.pt").write_bytes(b"half of a dead one")
     with partial_file(tmp_path / "model.pt") as theirs:
         theirs.write(b"theirs")
         checkpoint.save(tmp_path, config, state, tiny_images().cameras)
         assert checkpoint.load(tmp_path)["step"] == 0
-        assert len(list(tmp_path.glob(".model.pt.*"))) == 1
+        assert len(list(tmp_path.glob(".model.*"))) == 1
     assert (tmp_path / "model.pt").read_bytes() == b"theirs"
     assert names(tmp_path) == ["model.pt", "resume.pt"]
 

@@ -11,7 +11,7 @@ import torch
 from script_runs import ROOT
 
 from nerf.errors import UserError
-from nerf.files import replacing
+from nerf.files import clear_left_overs, partial_file, replacing, write_text
 from nerf.images.write import save_floats
 
 LIMIT = 20 * 1024  # bytes a file may have in a process that stands for a full disk
@@ -48,6 +48,62 @@ def test_an_interrupted_write_leaves_the_older_file(tmp_path: Path) -> None:
         partial.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "older" and [x.name for x in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_file_is_flushed_before_it_takes_its_place_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsync(file), rename, fsync(folder); a new folder is flushed into the one above."""
+    calls, fsync, rename = [], os.fsync, os.replace
+
+    def noted_fsync(file: int) -> None:
+        calls.append(("fsync", Path(f"/proc/self/fd/{file}").readlink().relative_to(tmp_path).as_posix()))
+        fsync(file)
+
+    def noted_rename(source: Path, target: Path) -> None:
+        calls.append(("rename", target.relative_to(tmp_path).as_posix()))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_rename)
+    write_text(tmp_path / "new" / "a.txt", "whole")
+    partial = calls.pop(1)
+    assert partial[0] == "fsync" and partial[1].startswith("new/.a.")
+    assert calls == [("fsync", "."), ("rename", "new/a.txt"), ("fsync", "new")]
+
+
+def test_the_file_before_is_kept_under_a_second_name_and_the_first_name_is_never_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, previous, rename = tmp_path / "a", tmp_path / "before", os.replace
+
+    def checked(source: Path, target: Path) -> None:
+        assert path.exists() or not previous.exists()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", checked)
+    for content in (b"1", b"2", b"3"):
+        with partial_file(path, previous) as file:
+            file.write(content)
+    assert (path.read_bytes(), previous.read_bytes()) == (b"3", b"2") and len(list(tmp_path.iterdir())) == 2
+
+
+def test_left_overs_of_dead_writers_go_and_files_of_living_ones_stay(tmp_path: Path) -> None:
+    program = "import os, sys; from pathlib import Path; from nerf.files import replacing\n"
+    program += "with replacing(Path(sys.argv[1])) as partial: partial.write_text('half'); os.kill(os.getpid(), 9)"
+    where = os.environ | {"PYTHONPATH": str(ROOT)}
+    video, mine = tmp_path / "rgb" / "orbit.mp4", tmp_path / ".orbit.mine.mp4"
+    subprocess.run([sys.executable, "-c", program, str(video)], env=where, check=False)
+    assert len(list(video.parent.iterdir())) == 1
+    mine.write_text("not ours")
+    with replacing(tmp_path / "b.txt") as living:
+        clear_left_overs(tmp_path)
+        assert living.exists()
+    assert not list(video.parent.iterdir()) and mine.exists()
+
+
+def test_a_name_may_be_as_long_as_a_file_system_takes_it(tmp_path: Path) -> None:
+    write_text(tmp_path / ("n" * 250 + ".txt"), "")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

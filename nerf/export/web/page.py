@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nerf.export.web.bake import Baked
 from nerf.export.web.distill import FREQUENCIES, SmallMlp
-from nerf.files import replacing
+from nerf.files import write_text
 
 BRICK = 8  # vertices of a brick along each axis
 SCRIPTS = ("unpack.js", "renderer.js", "controls.js", "main.js")
@@ -109,6 +109,5 @@ def write_page(path: Path, title: str, header: dict, source: str, data: bytes) -
     text = _asset("page.html")
     for name, value in fields.items():
         text = text.replace("{{" + name + "}}", value)
-    with replacing(path) as partial:
-        partial.write_text(text)
+    write_text(path, text)
     return path.stat().st_size

@@ -1,5 +1,6 @@
 """Checkpoints: what is written is read again, nothing else is, and nothing that is read is executed."""
 
+import errno
 import os
 import pickle
 import random
@@ -94,17 +95,75 @@ def test_the_model_alone_renders_what_the_run_renders(tmp_path: Path, field: str
         torch.testing.assert_close(found.depth, depth, atol=5 * LEVEL, rtol=0)  # a few world units from the cameras
 
 
-def test_the_resume_state_needs_no_model_and_the_model_no_state(tmp_path: Path) -> None:
+def test_the_resume_state_needs_no_model_and_the_model_no_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config, state = save_run(tmp_path)
     (tmp_path / "model.pt").unlink()
     again = checkpoint.restore_run(checkpoint.load_resume(tmp_path), config, tiny_images(), select("native", "cpu"))
     assert differing(facts(state), facts(again)) == []
-    assert f"python scripts/train.py resume={tmp_path}" in complaint_of_folder(tmp_path, "model.pt")
+    model, of_step = checkpoint.load(tmp_path), f"{tmp_path}/resume.pt is used instead, of step 12"
+    assert f"{tmp_path}/model.pt does not exist; {of_step}" in capsys.readouterr().err
+    checkpoint.restore_field(model, config, select("native", "cpu"))
 
     checkpoint.save(tmp_path, config, state, tiny_images().cameras)
-    (tmp_path / "resume.pt").unlink()
+    (tmp_path / "resume.pt").unlink(), (tmp_path / "resume.previous.pt").unlink()
     checkpoint.load(tmp_path)
     assert "resume state was removed" in complaint_of_folder(tmp_path, "resume.pt").replace("\n", " ")
+
+
+def test_the_state_before_stands_in_for_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, state = save_run(tmp_path)
+    run_to(config, state, 14)
+    checkpoint.save(tmp_path, config, state, tiny_images().cameras)
+    newest, previous = tmp_path / "resume.pt", tmp_path / "resume.previous.pt"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    assert checkpoint.load_resume(tmp_path)["step"] == 12
+    said = capsys.readouterr().err
+    assert (
+        said.count("\n") == 1 and f"{newest} is damaged" in said and f"{previous} is used instead, of step 12" in said
+    )
+    checkpoint.drop_previous(tmp_path)
+    assert previous.exists(), "it is the only good one"
+
+    checkpoint.save(tmp_path, config, state, tiny_images().cameras)
+    checkpoint.drop_previous(tmp_path)
+    assert names(tmp_path) == ["model.pt", "resume.pt"]
+
+
+def test_a_damaged_state_without_another_leaves_the_model_and_says_so(tmp_path: Path) -> None:
+    save_run(tmp_path)
+    (tmp_path / "resume.pt").write_bytes(b"half")
+    with pytest.raises(UserError) as caught:
+        checkpoint.load_resume(tmp_path)
+    assert all(
+        word in str(caught.value) for word in (f"{tmp_path}/resume.pt", f"{tmp_path}/model.pt", "render.py run=")
+    )
+    (tmp_path / "model.pt").write_bytes(b"half")
+    with pytest.raises(UserError, match="resume.pt is damaged .* Train again") as caught:
+        checkpoint.load_resume(tmp_path)
+    with pytest.raises(UserError, match="model.pt is damaged .* Train again") as caught:
+        checkpoint.load(tmp_path)
+
+
+def test_a_full_disk_gives_up_the_state_before_rather_than_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is as full as two states and a model make it."""
+    config, state = save_run(tmp_path)
+    run_to(config, state, 13)
+    checkpoint.save(tmp_path, config, state, tiny_images().cameras)
+    run_to(config, state, 14)
+    save = torch.save
+
+    def with_little_room(content: dict, file: object) -> None:
+        if content["format"] == checkpoint.FORMATS["resume.pt"] and (tmp_path / "resume.previous.pt").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(content, file)
+
+    monkeypatch.setattr(torch, "save", with_little_room)
+    checkpoint.save(tmp_path, config, state, tiny_images().cameras)
+    assert checkpoint.load_resume(tmp_path)["step"] == checkpoint.load(tmp_path)["step"] == 14
 
 
 def complaint_of_folder(folder: Path, name: str) -> str:
@@ -163,8 +222,8 @@ def test_a_model_whose_grids_are_not_deflated_is_read(tmp_path: Path) -> None:
 
 
 def test_left_overs_of_a_killed_writer_go_with_the_next_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / ".model.pt.123").write_bytes(b"half")
-    (tmp_path / ".resume.pt.123").write_bytes(b"half")
+    (tmp_path / ".model.123-0123abcd.partial.pt").write_bytes(b"half")
+    (tmp_path / ".resume.124-0123abcd.partial.pt").write_bytes(b"half")
     save_run(tmp_path, steps=1)
     assert names(tmp_path) == ["model.pt", "resume.pt"]
 
