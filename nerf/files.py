@@ -21,8 +21,10 @@ from nerf.errors import UserError
 _CHECKOUT = Path(__file__).resolve().parents[1]
 # Where scenes lie that are looked for by their names: in the checkout, or for an installed package where one is.
 DATA = _CHECKOUT / "data" if (_CHECKOUT / "configs").is_dir() else Path("data")
-# Of an installed package: setup.py puts the bundled scene there.
+# Of an installed package: setup.py puts the bundled scene and the config files there.
 PACKED_SCENES = Path(__file__).resolve().parent / "scenes"
+_PACKED_CONFIGS = PACKED_SCENES.with_name("configs")
+CONFIGS = _PACKED_CONFIGS if _PACKED_CONFIGS.is_dir() else _CHECKOUT / "configs"
 
 # Names of temporary files: .NAME.PROCESS-RANDOM.partial.SUFFIX; ffmpeg goes by the suffix.
 _PARTIAL = re.compile(r"\..*\.\d+-[0-9a-f]{8}\.partial(\.\w+)?")

@@ -35,17 +35,21 @@ VIEWS = {"train": 100, "val": 100, "test": 200}
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
-def command() -> int:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog=Path(sys.argv[0]).name.removeprefix("-m "),
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = (*SCENES, "all")
-    parser.add_argument("scenes", nargs="+", choices=names, metavar="SCENE", help=", ".join(names))
-    parser.add_argument("--source", default=SOURCE, help=f"address or file of a zip archive; default {SOURCE}")
-    parser.add_argument("--sha256", help="checksum that the archive must have")
-    arguments = parser.parse_args()
+    made.add_argument("scenes", nargs="+", choices=names, metavar="SCENE", help=", ".join(names))
+    made.add_argument("--source", default=SOURCE, help=f"address or file of a zip archive; default {SOURCE}")
+    made.add_argument("--sha256", help="checksum that the archive must have")
+    return made
+
+
+def command() -> int:
+    arguments = parser().parse_args()
     root = Path(os.environ.get("NERF_DATA") or DATA / "nerf_synthetic").expanduser()
     try:
         with signals.raised():

@@ -5,14 +5,12 @@ The values of settings that are not given come from the recipes (nerf/config/rec
 
 import dataclasses
 import textwrap
-from pathlib import Path
 
 from nerf.config import schema as settings
 from nerf.config.recipe_words import defaults_in_words
 from nerf.config.recipes import SECONDS_OF_STEPS
+from nerf.files import CONFIGS
 
-_PACKED = Path(__file__).resolve().parents[1] / "configs"  # of an installed package; setup.py puts them there
-CONFIGS = _PACKED if _PACKED.is_dir() else _PACKED.parents[1] / "configs"
 GROUPS = {
     "dataset": settings.DatasetConfig,
     "field": settings.FieldConfig,

@@ -22,7 +22,7 @@ from omegaconf.errors import MissingMandatoryValue
 
 from nerf.cli import signals
 from nerf.cli.failures import explain, forbidden
-from nerf.cli.help_text import CONFIGS, GROUPS, help_text, leaves, path_names, setting_names
+from nerf.cli.help_text import GROUPS, help_text, leaves, path_names, setting_names
 from nerf.cli.overrides import (
     HYDRA_PATHS,
     is_sweep,
@@ -36,7 +36,7 @@ from nerf.config import renamed
 from nerf.config import schema as settings
 from nerf.config.settings import unknown_setting
 from nerf.errors import UserError
-from nerf.files import clear_left_overs
+from nerf.files import CONFIGS, clear_left_overs
 from nerf.runs.interrupts import leave_dead_terminal
 from nerf.runs.run_folder import new_folder
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "prepare": "makes poses for photos or a video, with COLMAP",
     "download": "fetches scenes of Synthetic-NeRF",
     "tables": "writes the tables of README.md and docs/ anew from docs/results/data",
+    "completion": "prints the completion of these commands for bash, zsh or fish",
     "doctor": "versions, what `auto` chooses and why, a check of every operation; fails where one is broken",
 }
 # Their first word may be the folder of a run: `nerf export outputs/RUN`.
@@ -35,10 +36,10 @@ def main() -> int:
     """`nerf NAME ...`: runs the command that sys.argv names; returns the exit status."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("--help", "-h"):
-        print("python -m nerf COMMAND\n")
+        print("nerf COMMAND, or python -m nerf COMMAND\n")
         for name, meaning in COMMANDS.items():
             print(f"  {name:<10} {meaning}")
-        print("\nA command's own settings: python -m nerf COMMAND --help")
+        print("\nA command's own settings: nerf COMMAND --help")
         return 0
     name = arguments[0]
     if name not in COMMANDS:

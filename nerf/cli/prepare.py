@@ -29,26 +29,30 @@ MIN_PHOTOS = 3  # structure from motion needs two to begin with and one to check
 MAX_EXHAUSTIVE = 300  # photos; pairs grow with their square: 44,850 here, about an hour on 16 cores
 
 
-def command() -> int:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog=Path(sys.argv[0]).name.removeprefix("-m "),
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", type=Path, metavar="PHOTOS_OR_VIDEO", help="a folder of photos, or a video file")
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder of the scene; made if it is not there")
-    parser.add_argument("--size", type=_positive, help="longer side in pixels to which photos shrink; default: as is")
-    parser.add_argument("--frames", type=_positive, default=150, help="frames to take of a video; default 150")
-    parser.add_argument(
+    made.add_argument("source", type=Path, metavar="PHOTOS_OR_VIDEO", help="a folder of photos, or a video file")
+    made.add_argument("out", type=Path, metavar="OUT", help="folder of the scene; made if it is not there")
+    made.add_argument("--size", type=_positive, help="longer side in pixels to which photos shrink; default: as is")
+    made.add_argument("--frames", type=_positive, default=150, help="frames to take of a video; default 150")
+    made.add_argument(
         "--camera", choices=("shared", "each"), default="shared", help="one camera for a size and lens, or for a photo"
     )
-    parser.add_argument(
+    made.add_argument(
         "--match", choices=("auto", "exhaustive", "sequential"), default="auto", help="which photos are compared"
     )
-    parser.add_argument("--threads", type=_positive, default=os.cpu_count(), help="default: one for each core")
-    parser.add_argument("--skip-damaged", action="store_true", help="go on without photos that do not decode")
-    parser.add_argument("--again", action="store_true", help="throw away what an earlier call made in OUT")
-    arguments = parser.parse_args()
+    made.add_argument("--threads", type=_positive, default=os.cpu_count(), help="default: one for each core")
+    made.add_argument("--skip-damaged", action="store_true", help="go on without photos that do not decode")
+    made.add_argument("--again", action="store_true", help="throw away what an earlier call made in OUT")
+    return made
+
+
+def command() -> int:
+    arguments = parser().parse_args()
     try:
         with signals.raised():
             prepare(arguments)

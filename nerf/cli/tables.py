@@ -1,6 +1,6 @@
-"""Update the tables of README.md and docs/ from docs/results/data.
+"""Update the tables of README.md and docs/ from docs/results/data, and what the shells complete from the settings.
 
-    python scripts/tables.py             every page that has a table
+    python scripts/tables.py             every page that has a table, and nerf/cli/completion.json
     python scripts/tables.py FILE ...    these alone
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
@@ -24,6 +24,7 @@ from nerf.benchmarks.settings_table import settings_table
 from nerf.benchmarks.step_table import step_table
 from nerf.benchmarks.summary_table import summary_table
 from nerf.benchmarks.tables import ablation_table, benchmark_table, frames_table, training_table
+from nerf.cli.completion import TABLE as COMPLETION
 from nerf.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,19 +101,25 @@ def draw_curve(results: Path, picture: Path) -> None:
         plot_curve(curves, baselines, picture)
 
 
+def _completion() -> str:
+    from nerf.cli.completion_table import completion_table  # with every command: seconds
+
+    return completion_table()
+
+
 def command() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, say whether the tables are up to date")
-    parser.add_argument("files", type=Path, nargs="*", help="the pages with tables; default: all of them")
+    parser.add_argument("files", type=Path, nargs="*", help="the pages with tables; default: all")
     parser.add_argument(
         "--results", type=Path, default=ROOT / "docs" / "results" / "data", help="the folder with the results"
     )
     given = parser.parse_intermixed_args()
     outdated = []
-    for page in given.files or pages():
+    for page in given.files or [*pages(), COMPLETION]:
         try:
             before = page.read_text()
-            after = with_tables(before, given.results)
+            after = _completion() if page.resolve() == COMPLETION else with_tables(before, given.results)
         except (OSError, ValueError) as error:
             print(f"error: {page}: {error}", file=sys.stderr)
             sys.exit(2)

@@ -116,6 +116,7 @@ def check_python(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | Non
 def check_settings(command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:
     """What is wrong with the settings of a command that Hydra composes."""
     from nerf.cli import hydra_app
+    from nerf.cli.overrides import SWEEP_FLAGS, is_sweep, runs_of_sweep
     from nerf.errors import UserError
 
     module = importlib.import_module(f"nerf.cli.{command}")
@@ -125,7 +126,10 @@ def check_settings(command: str, arguments: list[str], monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "run", lambda config_name, cls, *_: asked.append((config_name, cls)))
     module.command()
     try:
-        hydra_app.compose(*asked[0], hydra_app.as_hydra_reads(asked[0][1], arguments))
+        read = hydra_app.as_hydra_reads(asked[0][1], arguments)
+        given = [argument for argument in read if argument not in SWEEP_FLAGS]
+        for overrides in runs_of_sweep(given) if is_sweep(arguments) else [given]:
+            hydra_app.compose(*asked[0], overrides)
     except UserError as error:
         return str(error)
     return None
@@ -157,10 +161,18 @@ def check_nerfbaselines(words: list[str], _: pytest.MonkeyPatch) -> str | None:
     return None
 
 
+def check_source(words: list[str], _: pytest.MonkeyPatch) -> str | None:
+    from nerf.cli.completion import SHELLS
+
+    known = [["<(nerf", "completion", f"{shell})"] for shell in SHELLS]
+    return None if words in known else "it is no completion of a shell"
+
+
 CHECKS = {
     "python": check_python,
     "pip": check_pip,
     "make": check_make,
     "nerfbaselines": check_nerfbaselines,
+    "source": check_source,
     "export": lambda words, _: None,
 }
