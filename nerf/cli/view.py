@@ -5,9 +5,9 @@
     python scripts/view.py rays_per_pixel=1                  faster at rest, less sharp
     python scripts/view.py host=0.0.0.0                      other machines may look too
 
-Needs the extra [view]. Pictures are coarse while the camera moves, ten a second or more, and full when it rests. They
-show color, depth, normals, opacity, features, the error against the nearest photo, or the occupied cells. Ctrl-C ends
-it.
+Needs an extra: pip install 'nerf-voxel[view]'. Pictures are coarse while the camera moves, ten a second or more, and
+full when it rests. They show color, depth, normals, opacity, features, the error against the nearest photo, or the
+occupied cells. Ctrl-C ends it.
 """
 
 import contextlib
