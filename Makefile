@@ -1,6 +1,7 @@
 # make train    trains the bundled scene on whatever this machine has     make train ARGS="dataset=lego"
 # make test     runs the tests of minutes                                 make test ARGS="tests/ops -x"
 # make test-all runs all tests: these, and those that train for longer, start every script or try each page of docs/
+# make fuzz     feeds damaged files to what reads them, for half an hour  make fuzz CASES=1000
 # make docs     builds the site of docs/ into build/docs; a broken link fails it
 # make wheel    packs the last commit as one wheel, for every Python, PyTorch and GPU generation, into build/wheel
 # make clean    removes what these made, except the runs in outputs/
@@ -11,6 +12,8 @@
 TORCH = torch==2.13.0
 PYTHON = python3
 ARGS =
+CASES = 10000
+FUZZERS = tests/fuzz/readers.py
 # Processes of one thread each: as most tensors of the tests are tiny, two such processes take half the time of one
 # with two threads. A file's tests stay together and share what they trained.
 WORKERS = 2
@@ -21,7 +24,7 @@ WHEEL_ARCHS = 75 80 86 89 90 100 120
 PIP_INSTALL = $(VENV_PYTHON) -m pip --disable-pip-version-check install
 PYTEST = OMP_NUM_THREADS=1 $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: train test test-all docs wheel clean
+.PHONY: train test test-all fuzz docs wheel clean
 
 train: .venv/.installed
 	@$(VENV_PYTHON) scripts/train.py $(ARGS)
@@ -31,6 +34,9 @@ test: .venv/.installed
 
 test-all: .venv/.installed
 	@$(PYTEST) $(ARGS)
+
+fuzz: .venv/.installed
+	@for program in $(FUZZERS); do OMP_NUM_THREADS=1 $(VENV_PYTHON) $$program $(CASES) || exit 1; done
 
 docs: .venv/.docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict

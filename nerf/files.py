@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all and outlast a loss of power; a full or read-only disk answered in words; JSON.
+"""Files that appear whole or not at all and outlast a loss of power; a full or read-only disk answered in words.
 
 Every file of a run and of a command is written here: under a temporary name in its own folder, flushed to disk,
 renamed, and the folder flushed. Temporary files are locked while their writer lives, so those of the dead are known.
@@ -7,14 +7,13 @@ renamed, and the folder flushed. Temporary files are locked while their writer l
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from nerf.errors import UserError
 
@@ -168,26 +167,3 @@ def _flush(path: Path, flags: int) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-def read_json(path: Path) -> Any:
-    """The parsed file, in which every number is a float. Raises UserError, naming the file, where it does not parse."""
-    try:
-        # parse_int: so that one test for float covers every number.
-        return json.loads(path.read_text(encoding="utf-8"), parse_int=float)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}: not valid JSON at line {error.lineno}, column {error.colno} ({error.msg}). "
-            "Correct it there or export the file again."
-        ) from error
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read ({reason}), expected JSON in UTF-8; replace it.") from error
-
-
-def shown(value: object) -> str:
-    """What was found, short enough for an error message."""
-    if value is None:  # an absent key, or null
-        return "missing"
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nerf.cameras.limits import LARGEST_COEFFICIENT
+
 PERSPECTIVE = ("k1", "k2", "p1", "p2", "k3", "k4")
 FISHEYE = ("k1", "k2", "k3", "k4")
 COEFFICIENTS = {"perspective": PERSPECTIVE, "fisheye": FISHEYE}
@@ -60,10 +62,11 @@ class Lenses:
         for row, model, values in zip(rows, models, coefficients, strict=True):
             if model not in COEFFICIENTS:
                 raise ValueError(f"models: found {model!r}, expected one of {', '.join(COEFFICIENTS)}")
-            if len(values) > len(COEFFICIENTS[model]) or not np.isfinite(values).all():
+            if len(values) > len(COEFFICIENTS[model]) or not (np.abs(values) <= LARGEST_COEFFICIENT).all():
                 expected = f"at most {len(COEFFICIENTS[model])} finite numbers: {', '.join(COEFFICIENTS[model])}"
                 raise ValueError(f"coefficients: found {list(values)} of a {model} lens, expected {expected}")
             row[: len(values)] = values
+        rows = rows.astype(np.float32).astype(np.float64)  # as they are kept: coefficients below 1e-45 are 0
         fisheye = np.array([model == "fisheye" for model in models], dtype=bool)
         if not rows.any() and not fisheye.any():
             return None

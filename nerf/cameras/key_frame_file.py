@@ -23,7 +23,8 @@ from nerf.cameras.path_file import (
     read_pose,
 )
 from nerf.errors import UserError
-from nerf.files import write_text, shown
+from nerf.files import write_text
+from nerf.reading import shown
 
 ROUNDING = 1e-6  # of the limits of a number that was written as text
 

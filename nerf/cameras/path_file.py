@@ -17,11 +17,14 @@ from typing import Any
 import torch
 
 from nerf.cameras.cameras import Cameras, focal_from_fov
+from nerf.cameras.limits import FARTHEST, is_coordinate, unusable_intrinsics
 from nerf.cameras.se3 import RIGID_TOLERANCE
 from nerf.errors import UserError
-from nerf.files import read_json, shown, write_text
+from nerf.files import write_text
+from nerf.reading import is_there, read_json, shown
 
 MAX_SIZE = 16384  # pixels along an edge; what H.264 can store
+SLOWEST, FASTEST = 1e-3, 1e3  # frames per second
 ASPECT_TOLERANCE = 0.02  # rounding to whole pixels and to a few digits
 
 
@@ -97,6 +100,9 @@ def read_camera_path(path: Path) -> CameraPath:
         poses.append(read_pose(where, entry))
         fov = read_number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
         focal = focal_from_fov(height, math.radians(fov))
+        problem = unusable_intrinsics(focal, focal, 0, 0)
+        if problem is not None:
+            raise UserError(f"{where}: fov is {fov:g} degrees, so {problem}; correct it.")
         _check_aspect(where, entry, width, height)
         intrinsics.append([focal, focal, width / 2, height / 2])
     cameras = Cameras(torch.stack(poses).float(), torch.tensor(intrinsics), width, height)
@@ -104,7 +110,7 @@ def read_camera_path(path: Path) -> CameraPath:
 
 
 def read_path_object(path: Path) -> dict[str, Any]:
-    if not path.exists():
+    if not is_there(path):
         raise UserError(f"{path}: no such file, expected a camera path in nerfstudio's JSON format; correct path=.")
     content = read_json(path)
     if not isinstance(content, dict):
@@ -134,9 +140,10 @@ def _size(path: Path, content: dict[str, Any], key: str) -> int:
 
 def _frame_rate(path: Path, content: dict[str, Any], frames: int) -> float | None:
     if content.get("fps") is not None:
-        return read_number(str(path), content, "fps", 0, math.inf, "the frames per second")
+        return read_number(str(path), content, "fps", SLOWEST, FASTEST, "the frames per second")
     if content.get("seconds"):  # 0 is what viewers write for a path without a length
-        return frames / read_number(str(path), content, "seconds", 0, math.inf, "the length of the video")
+        longest, shortest = frames / SLOWEST, frames / FASTEST
+        return frames / read_number(str(path), content, "seconds", shortest, longest, "the length of the video")
     return None
 
 
@@ -159,8 +166,9 @@ def read_pose(where: str, entry: dict[str, Any], key: str = "camera_to_world") -
         found = f"a list of {len(values)}" if isinstance(values, list) else shown(values)
         raise UserError(f"{where}: {key} is {found}, expected 16 numbers, a 4x4 matrix row by row; correct it.")
     for value in values:
-        if not isinstance(value, float) or not math.isfinite(value):
-            raise UserError(f"{where}: {key} holds {shown(value)}, expected finite numbers; correct it.")
+        if not is_coordinate(value):
+            limits = f"finite numbers up to {FARTHEST:g}"
+            raise UserError(f"{where}: {key} holds {shown(value)}, expected {limits}; correct it.")
     matrix = torch.tensor(values, dtype=torch.float64).view(4, 4)
     last_row = matrix.new_tensor([0.0, 0.0, 0.0, 1.0])
     if not torch.allclose(matrix[3], last_row, rtol=0, atol=1e-6):

@@ -7,6 +7,7 @@ nerf/cameras/distortion.py) and, for depth maps, depth_scale with a depth_file_p
 
 import math
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ import torch
 
 from nerf.cameras.cameras import Cameras, corner_radii, focal_from_fov
 from nerf.cameras.distortion import PERSPECTIVE, Lenses
+from nerf.cameras.limits import FARTHEST, LARGEST_COEFFICIENT, SMALLEST_ANGLE, unusable_intrinsics
 from nerf.config.commands import program
 from nerf.datasets.decoding import image_info, read_all, read_depth, read_images, read_pixels
-from nerf.datasets.posed_images import PosedImages
-from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, rigid_pose, with_extension
+from nerf.datasets.posed_images import PosedImages, names_of
+from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, named_file, rigid_pose, with_extension
 from nerf.errors import UserError
-from nerf.files import PACKED_SCENES, read_json, shown
+from nerf.files import PACKED_SCENES
+from nerf.reading import is_there, read_json, shown
 
 SYNTHETIC_NERF = ("chair", "drums", "ficus", "hotdog", "lego", "materials", "mic", "ship")
 
@@ -66,6 +69,9 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
     transforms = _read_transforms(folder, split)
     poses = transforms.poses()
     paths = transforms.files("file_path")
+    twice = [path for path, count in Counter(os.path.normpath(path) for path in paths).items() if count > 1]
+    if twice:
+        raise UserError(f"{transforms.path}: duplicate frames, {twice[0]} is named by several; remove all but one.")
     infos = [image_info(path) for path in paths]
     width, height = infos[0].width, infos[0].height
     for path, info in zip(paths, infos):
@@ -91,7 +97,7 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
         depths = torch.from_numpy(np.concatenate(maps, axis=None))
     channels = 4 if any(info.has_alpha for info in infos) else 3
     pixels = read_images(cameras, channels, lambda i: read_pixels(paths[i], channels, downscale))
-    return PosedImages(pixels, cameras, [path.stem for path in paths], depths)
+    return PosedImages(pixels, cameras, names_of(paths), depths)
 
 
 @dataclass(frozen=True)
@@ -107,8 +113,10 @@ class _Transforms:
         value = self.header.get(key, default)
         if value is None:
             raise UserError(f"{self.path}: key '{key}' is missing, expected a positive number; add it.")
-        if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
-            raise UserError(f"{self.path}: {key} is {shown(value)}, expected a positive number; correct it.")
+        if not isinstance(value, float) or not 0 < value <= FARTHEST:
+            raise UserError(
+                f"{self.path}: {key} is {shown(value)}, expected a positive number up to {FARTHEST:g}; correct it."
+            )
         return value
 
     def intrinsics(self, width: int, height: int) -> list[float]:
@@ -124,19 +132,24 @@ class _Transforms:
         else:
             fx = focal_from_fov(width, self._horizontal_fov())
         fy = self.positive("fl_y", fx)
-        return [fx, fy, self.positive("cx", width / 2), self.positive("cy", height / 2)]
+        found = [fx, fy, self.positive("cx", width / 2), self.positive("cy", height / 2)]
+        problem = unusable_intrinsics(*found)
+        if problem is not None:
+            raise UserError(f"{self.path}: {problem}; correct it.")
+        return found
 
     def distortion(self) -> list[float]:
         """The coefficients of the lens, as cameras.distortion.PERSPECTIVE lists them, 0 where the file is silent."""
         values = [self.header.get(key, 0.0) for key in PERSPECTIVE]
         for key, value in zip(PERSPECTIVE, values):
-            if not isinstance(value, float) or not math.isfinite(value):
-                raise UserError(f"{self.path}: {key} is {shown(value)}, expected a finite number; correct it.")
+            if not isinstance(value, float) or not abs(value) <= LARGEST_COEFFICIENT:
+                limits = f"a finite number up to {LARGEST_COEFFICIENT:g}"
+                raise UserError(f"{self.path}: {key} is {shown(value)}, expected {limits}; correct it.")
         return values
 
     def _horizontal_fov(self) -> float:
         fov = self.positive("camera_angle_x")
-        if fov >= math.pi:
+        if not SMALLEST_ANGLE < fov < math.pi:
             raise UserError(
                 f"{self.path}: camera_angle_x is {fov:g}, expected radians between 0 and pi. "
                 f"If these are degrees, write {math.radians(fov):.6g}."
@@ -146,7 +159,7 @@ class _Transforms:
     def files(self, key: str) -> list[Path]:
         """The files that the frames name under a key, all of which exist."""
         found = [self._file(index, key) for index in range(len(self.frames))]
-        missing = [index for index, path in enumerate(found) if not path.exists()]
+        missing = [index for index, path in enumerate(found) if not is_there(path)]
         if missing:
             raise UserError(
                 f"{found[missing[0]]}: no such file, nor with {', '.join(filter(None, IMAGE_EXTENSIONS))}; "
@@ -156,13 +169,8 @@ class _Transforms:
         return found
 
     def _file(self, index: int, key: str) -> Path:
-        value = self.frames[index].get(key)
-        if not isinstance(value, str):
-            raise UserError(
-                f"{self.path}: {key} of frame {index} is {shown(value)}, expected the path of a file "
-                "relative to the scene folder; add it."
-            )
-        return with_extension(self.path.parent / value)
+        name = named_file(self.frames[index].get(key), f"{self.path}: {key} of frame {index}")
+        return with_extension(self.path.parent / name)
 
     def poses(self) -> np.ndarray:
         """Camera-to-world matrices [I,4,4] float64, each a rotation and a translation."""

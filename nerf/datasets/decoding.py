@@ -7,6 +7,8 @@ number. Averaging works on the stored (sRGB) values, as is the custom.
 import contextlib
 import itertools
 import os
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,12 +24,19 @@ from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
 from nerf.errors import UserError
+from nerf.reading import is_file, opened, read_bytes, reason
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 GREY_16_BIT = ("I;16", "I")  # Pillow's modes for it; older releases used the second
 MAX_THREADS = 8  # of 12 megapixels each takes some 150 MB while it is decoded
 BAND_ROWS = 64  # rows of the result that are averaged at a time
 TURNING = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
+
+# What Pillow raises for damaged files; most of it is from EXIF and other data beside the pixels.
+UNREADABLE = (
+    OSError, EOFError, SyntaxError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError,
+    struct.error, zlib.error, Image.DecompressionBombError,
+)  # fmt: skip
 
 Result = TypeVar("Result")
 
@@ -44,7 +53,7 @@ class ImageInfo:
 
 def image_info(path: Path) -> ImageInfo:
     """Raises UserError, naming the file, where it is no image."""
-    with _answering(path), Image.open(path, formats=FORMATS) as image:
+    with _answering(path), opened(path) as file, Image.open(file, formats=FORMATS) as image:
         # PNG's own getexif() decodes all pixels, in case there is some behind them.
         turns = Image.Image.getexif(image).get(ExifTags.Base.Orientation) in TURNING
         return ImageInfo(*image.size, image.has_transparency_data, turns)
@@ -168,21 +177,20 @@ def _answering(path: Path) -> Iterator[None]:
             f"{path}: found no PNG, JPEG or WebP image{_size_of(path)}. Save it in one of these formats, or copy it "
             "again."
         ) from error
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except UNREADABLE as error:
         raise UserError(
-            f"{path}: cannot be read as an image{_size_of(path)} ({reason}). Expected an undamaged PNG, JPEG or WebP "
-            "file; copy or render it again."
+            f"{path}: cannot be read as an image{_size_of(path)} ({reason(error)}). Expected an undamaged PNG, JPEG or "
+            "WebP file; copy or render it again."
         ) from error
 
 
 def _size_of(path: Path) -> str:
-    return f" in {path.stat().st_size} bytes" if path.is_file() else ""
+    return f" in {path.stat().st_size} bytes" if is_file(path) else ""
 
 
 def _decode(path: Path, upright: bool = False) -> Image.Image:
     with _answering(path):
-        data = path.read_bytes()
+        data = read_bytes(path)
         # Decoding alone lets some flipped bits of a PNG pass; its checksums do not.
         Image.open(BytesIO(data), formats=FORMATS).verify()
         image = Image.open(BytesIO(data), formats=FORMATS)

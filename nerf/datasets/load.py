@@ -16,6 +16,7 @@ from nerf.datasets.readers import read_capture
 from nerf.datasets.readers.masks import FOLDERS
 from nerf.errors import UserError
 from nerf.files import DATA
+from nerf.reading import read_bytes
 
 
 def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
@@ -90,7 +91,10 @@ def _looks_masked(dataset: DatasetConfig, folder: Path) -> bool:
         return False
     if dataset.mask_folder is not None or any((folder / name).is_dir() for name in FOLDERS):
         return True
-    return "mask_path" in (folder / "transforms_train.json").read_text(encoding="utf-8", errors="replace")
+    try:
+        return b"mask_path" in read_bytes(folder / "transforms_train.json")
+    except OSError:  # whoever reads it is told
+        return False
 
 
 def _capture(dataset: DatasetConfig) -> Capture:

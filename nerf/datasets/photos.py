@@ -5,7 +5,6 @@ and the like), they are scaled; where EXIF says that a photo is shown turned and
 picture, it is turned. Lenses stay as they are: pixels are averaged where a smaller size is asked for, and never warped.
 """
 
-import os
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import torch
 
 from nerf.cameras.cameras import Cameras, corner_radii
 from nerf.cameras.distortion import Lenses
+from nerf.cameras.limits import unusable_intrinsics
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.decoding import (
     ImageInfo,
@@ -27,7 +27,7 @@ from nerf.datasets.decoding import (
     read_whiteness,
 )
 from nerf.datasets.mask_use import LOOKED_AT, MaskUse, decide
-from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.posed_images import PosedImages, names_of
 from nerf.datasets.readers import missing_images
 from nerf.datasets.scene_bounds import TRANSPARENT, describe
 from nerf.datasets.swept_depths import sweep_depths
@@ -91,7 +91,7 @@ def load_photos(
         return read_pixels(photo.frame.image, channels, downscale, photo.upright, alpha)
 
     pixels = read_images(cameras, channels, read)
-    names = _names([frame.image for frame in frames])
+    names = names_of([frame.image for frame in frames])
     valid_pixels = None if outlined else _valid_pixels(photos, cameras, downscale)
     notes = _notes(capture, photos, missing, split, use)
     images = PosedImages(pixels, cameras, names, valid_pixels=valid_pixels, notes=notes)
@@ -147,12 +147,11 @@ def _check_frames(frames: Sequence[Frame], where: str) -> None:
         raise UserError(f"{where}: duplicate frames, {_some(twice)} are each named by several; remove all but one.")
     for frame in frames:
         rigid_pose([*frame.c2w.tolist(), [0.0, 0.0, 0.0, 1.0]], f"{frame.image}: its pose")
-        fx, fy, cx, cy = frame.intrinsics
-        if not (np.isfinite([fx, fy, cx, cy]).all() and fx > 0 and fy > 0 and frame.width > 0 and frame.height > 0):
-            raise UserError(
-                f"{frame.image}: its intrinsics are fx={fx:g}, fy={fy:g}, cx={cx:g}, cy={cy:g} for {frame.width}x"
-                f"{frame.height} pixels, expected finite numbers, sizes and focal lengths above 0; correct them."
-            )
+        problem = unusable_intrinsics(*frame.intrinsics)
+        if problem is None and min(frame.width, frame.height) < 1:
+            problem = f"they are for {frame.width}x{frame.height} pixels"
+        if problem is not None:
+            raise UserError(f"{frame.image}: its intrinsics cannot be used, {problem}; correct them.")
 
 
 def _missing(capture: Capture, skip: bool) -> set[Path]:
@@ -259,15 +258,6 @@ def _valid_pixels(photos: Sequence[_Photo], cameras: Cameras, downscale: int) ->
         return runs
 
     return PixelRuns.join(read_all(read, len(photos), "masks"))
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """A name for each path, fit for a file name and no two alike: as much of the path as that takes."""
-    stems = [path.stem for path in paths]
-    if len(set(stems)) == len(stems):
-        return stems
-    folder = Path(os.path.commonpath([path.parent for path in paths]))
-    return [str(path.relative_to(folder)).replace(os.sep, "_") for path in paths]
 
 
 def _notes(

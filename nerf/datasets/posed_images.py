@@ -1,7 +1,9 @@
 """Posed images: the record that every loader returns."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -90,3 +92,14 @@ class PosedImages:
         width, height = self.cameras.size(index)
         first = self.cameras.first_pixel(index)
         return values[first : first + width * height].view(height, width, *values.shape[1:])
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """A name for each image file, fit for a file name and no two alike: as much of the path as that takes."""
+    stems = [path.stem for path in paths]
+    if len(set(stems)) == len(stems):
+        return stems
+    whole = [os.path.abspath(path) for path in paths]  # noqa: PTH100 - normalizes ".." too
+    folder = os.path.commonpath([Path(path).parent for path in whole])
+    names = [os.path.relpath(path, folder).replace(os.sep, "_") for path in whole]
+    return names if len(set(names)) == len(names) else [f"{index}_{name}" for index, name in enumerate(names)]

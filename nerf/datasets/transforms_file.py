@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from nerf.cameras.limits import FARTHEST, is_coordinate
 from nerf.cameras.se3 import RIGID_TOLERANCE
 from nerf.errors import UserError
-from nerf.files import shown
+from nerf.reading import is_file, is_path, is_there, shown
 
 IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path
 
@@ -28,6 +29,13 @@ def frames_of(header: Any, path: Path) -> list[dict[str, Any]]:
     return frames
 
 
+def named_file(value: object, where: str) -> str:
+    """A file's name as a transforms file gives it; where begins the error message."""
+    if not is_path(value):
+        raise UserError(f"{where} is {shown(value)}, expected the path of a file relative to the scene folder; add it.")
+    return value
+
+
 def rigid_pose(matrix: object, where: str) -> np.ndarray:
     """The matrix [4,4] float64 if it is a rotation and a translation; where begins the error messages."""
     rows = matrix if isinstance(matrix, list) else []
@@ -36,9 +44,10 @@ def rigid_pose(matrix: object, where: str) -> np.ndarray:
             f"{where} is {shown(matrix)}, expected 4 rows of 4 numbers. Write the whole camera-to-world matrix."
         )
     for entry in itertools.chain(*rows):
-        if not isinstance(entry, float) or not math.isfinite(entry):
+        if not is_coordinate(entry):
             raise UserError(
-                f"{where} holds {shown(entry)}, expected finite numbers. Correct the pose or drop the frame."
+                f"{where} holds {shown(entry)}, expected finite numbers up to {FARTHEST:g}. Correct the pose or drop "
+                "the frame."
             )
     pose = np.array(rows)
     rotation = pose[:3, :3]
@@ -73,6 +82,6 @@ def _is_identity(gram: np.ndarray) -> bool:
 def with_extension(stem: Path) -> Path:
     """The first existing file that stem names, with or without an extension; stem itself if there is none."""
     candidates = [Path(f"{stem}{extension}") for extension in IMAGE_EXTENSIONS]
-    existing = [path for path in candidates if path.exists()]
     # Files first: a folder r_0 beside r_0.png is not the image.
-    return min(existing, key=Path.is_dir, default=stem)
+    existing = [path for path in candidates if is_file(path)] or [path for path in candidates if is_there(path)]
+    return existing[0] if existing else stem

@@ -3,7 +3,6 @@
 What the capture's description leaves open is read off the cameras. Legend: I cameras.
 """
 
-import math
 from dataclasses import replace
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.limits import FARTHEST, SMALLEST_SHARE, is_box
 from nerf.cameras.poses import estimate_target
 from nerf.cameras.rays import Rays
 from nerf.config.schema import DatasetConfig
@@ -52,8 +52,11 @@ def _why_box(has_alpha: bool) -> str:
 
 
 def _given_box(aabb: list[float]) -> Tensor:
-    if len(aabb) != 6 or not all(-math.inf < low < high < math.inf for low, high in zip(aabb, aabb[3:])):
-        raise UserError(f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1.")
+    if len(aabb) != 6 or not is_box(aabb[:3], aabb[3:]):
+        raise UserError(
+            f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1, numbers up to "
+            f"{FARTHEST:g} and edges of at least {SMALLEST_SHARE:g} of them."
+        )
     return torch.tensor(aabb, dtype=torch.float32).view(2, 3)
 
 
@@ -65,6 +68,23 @@ def make_box(
     near: world distance from a camera, the user's; 0: the description's, or what the cameras suggest.
     Raises UserError where the cameras do not suit the kind.
     """
+    box = _box_of_kind(described, cameras, silhouettes, near, device)
+    low, high = box.aabb.tolist()
+    if not is_box(low, high):
+        raise UserError(
+            f"the scene's box from {_listed(low)} to {_listed(high)} cannot be used: in float32 no voxels can be told "
+            "apart in it. Set dataset.aabb, or move and scale the poses."
+        )
+    return box
+
+
+def _listed(corner: list[float]) -> str:
+    return ",".join(f"{x:g}" for x in corner)
+
+
+def _box_of_kind(
+    described: SceneDescription, cameras: Cameras, silhouettes: Silhouettes | None, near: float, device: torch.device
+) -> SceneBox:
     if described.kind == "forward_facing":
         return _forward_box(described, cameras, near).to(device)
     if described.kind == "unbounded":

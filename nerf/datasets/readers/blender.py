@@ -5,7 +5,7 @@ from pathlib import Path
 from nerf.datasets.capture import Capture
 from nerf.datasets.readers.transforms import SPLITS, read_frames
 from nerf.errors import UserError
-from nerf.files import read_json
+from nerf.reading import read_json
 
 
 def recognise(root: Path) -> str | None:

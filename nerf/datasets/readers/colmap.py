@@ -11,6 +11,7 @@ from nerf.datasets.readers.colmap_model import NO_POINT, ColmapModel
 from nerf.datasets.readers.frames import FLIP_YZ, make_frame
 from nerf.datasets.readers.photos import choose_folder, list_photos, match_photos
 from nerf.errors import UserError
+from nerf.reading import is_path, shown
 
 READERS = {".bin": colmap_binary, ".txt": colmap_text}  # in this order where a folder has both
 PLACES = (
@@ -53,6 +54,9 @@ def read(root: Path, images: str | None = None) -> Capture:
     folder = max(models, key=sizes.__getitem__)
     model = read_model(folder)
     names = [image.name for image in model.images]
+    for name in names:
+        if not is_path(name):
+            raise UserError(f"{_file(folder, 'images')}: {shown(name)} names no file; export the model again.")
     if not names:
         raise UserError(f"{_file(folder, 'images')}: no registered images, expected at least one; reconstruct again.")
     photos, said = choose_folder(root, images)

@@ -12,6 +12,7 @@ import numpy as np
 from nerf.datasets.readers.colmap_model import ColmapImage
 from nerf.datasets.readers.lenses import COLMAP_MODELS, Lens, colmap_lens
 from nerf.errors import UserError
+from nerf.reading import read_bytes, reason
 
 # By the number that stands for them in the file.
 MODEL_NAMES = (
@@ -69,7 +70,10 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.data = path.read_bytes()
+        try:
+            self.data = read_bytes(path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({reason(error)}); copy or export the model again.") from error
         self.place = 0
 
     def count(self, what: str) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nerf.cameras.limits import FARTHEST
 from nerf.datasets.readers.lenses import Lens
 from nerf.errors import UserError
 
@@ -28,11 +29,13 @@ class ColmapImage:
 
     def world_to_camera(self, where: str) -> np.ndarray:
         """[4,4] float64. Raises UserError, which where begins, for a quaternion that is no rotation."""
-        length = float(np.linalg.norm(self.quaternion))
-        if not np.isfinite(self.translation).all() or not abs(length - 1) <= UNIT_TOLERANCE:
+        with np.errstate(over="ignore"):
+            length = float(np.linalg.norm(self.quaternion))
+        if not (np.abs(self.translation) <= FARTHEST).all() or not abs(length - 1) <= UNIT_TOLERANCE:
             raise UserError(
                 f"{where}: pose of {self.name} has a quaternion of length {length:.6g} and the translation "
-                f"{self.translation.tolist()}, expected length 1 and finite numbers. Correct it or drop the image."
+                f"{self.translation.tolist()}, expected length 1 and finite numbers up to {FARTHEST:g}. Correct it or "
+                "drop the image."
             )
         w, x, y, z = self.quaternion / length
         pose = np.eye(4)

@@ -12,6 +12,7 @@ import numpy as np
 from nerf.datasets.readers.colmap_model import ColmapImage
 from nerf.datasets.readers.lenses import Lens, colmap_lens
 from nerf.errors import UserError
+from nerf.reading import read_bytes, reason
 
 
 def read_cameras(path: Path) -> dict[int, Lens]:
@@ -41,6 +42,8 @@ def read_images(path: Path) -> list[ColmapImage]:
             raise _bad_line(path, number, line, "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME") from error
         try:
             triples = np.array(observed.split(), np.float64).reshape(-1, 3)
+            if not (np.abs(triples) < 2.0**53).all():
+                raise ValueError("a number that is none")
         except ValueError as error:
             raise _bad_line(path, number_observed, observed, "X Y POINT3D_ID, again and again") from error
         point_ids = triples[:, 2].astype(np.int64)
@@ -68,9 +71,9 @@ def count_images(path: Path) -> int:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of the file, stripped."""
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")  # names in the encoding of file names
+        text = read_bytes(path).decode("utf-8", errors="surrogateescape")  # names in the encoding of file names
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); copy or export the model again.") from error
+        raise UserError(f"{path}: cannot be read ({reason(error)}); copy or export the model again.") from error
     return ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
 
 

@@ -1,14 +1,17 @@
 """Making frames, and the checks that hold for every format."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 
+from nerf.cameras.limits import FARTHEST
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers.lenses import Lens
 from nerf.datasets.readers.photos import is_turned, photo_size
 from nerf.datasets.transforms_file import rigid_pose
 from nerf.errors import UserError
+from nerf.reading import is_file
 
 # Camera axes x right, y down, z forward (OpenCV, COLMAP, NSVF) to x right, y up, z backward, and back again.
 FLIP_YZ = np.diag([1.0, -1.0, -1.0, 1.0])
@@ -40,16 +43,17 @@ def check_frames(capture: Capture) -> Capture:
     """
     if not capture.frames:
         raise UserError(f"{capture.root}: no frames in it, expected at least one posed image; make the poses again.")
-    if capture.points is not None and not np.isfinite(capture.points).all():
-        bad = np.count_nonzero(~np.isfinite(capture.points).all(axis=1))
+    if capture.points is not None and not (np.abs(capture.points) <= FARTHEST).all():
+        bad = np.count_nonzero(~(np.abs(capture.points) <= FARTHEST).all(axis=1))
         raise UserError(
-            f"{capture.root}: {bad} of its {len(capture.points)} sparse points are not finite, expected numbers; "
-            "export the points again."
+            f"{capture.root}: {bad} of its {len(capture.points)} sparse points are not finite or farther than "
+            f"{FARTHEST:g}; export the points again without them."
         )
-    seen: dict[tuple[str, Path], int] = {}
+    seen: dict[tuple[str, str], int] = {}
     for index, frame in enumerate(capture.frames):
+        image = os.path.normpath(frame.image)  # ./a.png and a.png are one
         for split in ("train", "val", "test"):
-            other = seen.get((split, frame.image))
+            other = seen.get((split, image))
             if other is None:
                 continue
             if split == (frame.split or "train"):
@@ -61,10 +65,13 @@ def check_frames(capture: Capture) -> Capture:
                     f"{capture.root}: {frame.image} is in {split} and in {frame.split}, so its score would be that of "
                     "a training view. Remove it from one of the two."
                 )
-        seen[(frame.split or "train", frame.image)] = index
+        seen[(frame.split or "train", image)] = index
     return capture
 
 
 def missing_images(capture: Capture) -> list[Path]:
-    """The images that the capture names and the disk lacks, in the order of the frames."""
-    return [frame.image for frame in capture.frames if not frame.image.is_file()]
+    """The images that the capture names and the disk lacks, in the order of the frames.
+
+    A pipe or a device in a photo's place is one that the disk lacks.
+    """
+    return [frame.image for frame in capture.frames if not is_file(frame.image)]

@@ -4,10 +4,10 @@ Sources: COLMAP, src/colmap/sensor/models.h (order of the parameters); OpenCV, c
 pixel centers lie at +0.5, as ours do, so a principal point is taken as it stands.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nerf.cameras.limits import LARGEST_COEFFICIENT, LARGEST_SIDE, unusable_intrinsics
 from nerf.errors import UserError
 
 # Model: its lens, its parameters in COLMAP's order. f stands for fx = fy.
@@ -63,16 +63,18 @@ def make_lens(
 ) -> Lens:
     """A lens from named coefficients, absent ones being 0. where begins the messages.
 
-    width, height: pixels; intrinsics: fx, fy, cx, cy. Raises UserError for sizes and focal lengths that are not
-    positive, for numbers that are not finite, and for coefficients that the model does not have, unless they are 0.
+    width, height: pixels; intrinsics: fx, fy, cx, cy. Raises UserError for numbers out of the ranges of
+    cameras/limits.py, and for coefficients that the model does not have, unless they are 0.
     """
-    fx, fy, cx, cy = intrinsics
-    for name, value in (("width", width), ("height", height), ("fx", fx), ("fy", fy)):
-        if not (math.isfinite(value) and value > 0):
-            raise UserError(f"{where}: {name} is {value:g}, expected a positive number of pixels; correct it.")
-    for name, value in (("cx", cx), ("cy", cy), *coefficients.items()):
-        if not math.isfinite(value):
-            raise UserError(f"{where}: {name} is {value:g}, expected a finite number; correct it.")
+    for name, value in (("width", width), ("height", height)):
+        if not 0.5 < value <= LARGEST_SIDE:
+            raise UserError(f"{where}: {name} is {value:g}, expected 1 to {LARGEST_SIDE} pixels; correct it.")
+    problem = unusable_intrinsics(*intrinsics)
+    if problem is not None:
+        raise UserError(f"{where}: {problem}; correct it.")
+    for name, value in coefficients.items():
+        if not abs(value) <= LARGEST_COEFFICIENT:
+            raise UserError(f"{where}: {name} is {value:g}, expected at most {LARGEST_COEFFICIENT:g}; correct it.")
     alien = [name for name, value in coefficients.items() if value and name not in COEFFICIENTS[model]]
     if alien:
         raise UserError(
@@ -82,7 +84,7 @@ def make_lens(
     distortion = [float(coefficients.get(name, 0.0)) for name in COEFFICIENTS[model]]
     while distortion and distortion[-1] == 0:
         distortion.pop()
-    return Lens(round(width), round(height), (float(fx), float(fy), float(cx), float(cy)), model, tuple(distortion))
+    return Lens(round(width), round(height), tuple(map(float, intrinsics)), model, tuple(distortion))
 
 
 def colmap_lens(model: str, parameters: Sequence[float], width: int, height: int, where: str) -> Lens:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from nerf.cameras.limits import FARTHEST
 from nerf.datasets.capture import Capture
+from nerf.datasets.readers.arrays import read_npy
 from nerf.datasets.readers.frames import make_frame
 from nerf.datasets.readers.lenses import make_lens
 from nerf.datasets.readers.photos import counted_photos
@@ -45,10 +47,7 @@ def read(root: Path, images: str | None = None) -> Capture:
 
 def _rows(path: Path) -> np.ndarray:
     """[I,17] float64, the depths checked."""
-    try:
-        rows = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{path}: cannot be read as an array of NumPy ({error}); copy or make it again.") from error
+    rows = read_npy(path)
     if rows.ndim != 2 or rows.shape[1] != 17 or not len(rows) or rows.dtype.kind not in "fiu":
         raise UserError(
             f"{path}: {rows.dtype} of shape {list(rows.shape)}, expected real numbers of shape [images, 17]: 3x5 pose "
@@ -56,10 +55,10 @@ def _rows(path: Path) -> np.ndarray:
         )
     rows = rows.astype(np.float64)
     near, far = rows[:, 15], rows[:, 16]
-    bad = np.flatnonzero(~((near > 0) & (near < far) & np.isfinite(far)))
+    bad = np.flatnonzero(~((near > 0) & (near < far) & (far <= FARTHEST)))
     if len(bad):
         raise UserError(
-            f"{path}: row {bad[0]} has the depths {near[bad[0]]:g} to {far[bad[0]]:g}, expected 0 < near < far. "
-            "Correct them or drop the row and its photo."
+            f"{path}: row {bad[0]} has the depths {near[bad[0]]:g} to {far[bad[0]]:g}, expected 0 < near < far "
+            f"<= {FARTHEST:g}. Correct them or drop the row and its photo."
         )
     return rows

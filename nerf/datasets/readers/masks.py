@@ -17,6 +17,7 @@ from pathlib import Path
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers.photos import PHOTO_SUFFIXES, list_photos
 from nerf.errors import UserError
+from nerf.reading import is_file
 
 FOLDERS = ("masks", "mask")
 AFFIX = re.compile(r"^(?:mask|dynamic_mask)[_.-]|[_.-]mask$")
@@ -32,7 +33,7 @@ def with_masks(capture: Capture, folder: str | None = None) -> Capture:
     """
     named = [frame.mask for frame in capture.frames if frame.mask is not None]
     if folder is None and named:
-        missing = [path for path in named if not path.is_file()]
+        missing = [path for path in named if not is_file(path)]
         if missing:
             raise UserError(f"{missing[0]}: no such mask, and {len(missing)} of {len(named)} are missing. {REMEDY}.")
         return _said(capture, capture.frames, "that it names")
@@ -65,10 +66,10 @@ def _beside(frame: Frame) -> Frame:
     place, stem = frame.image.parent, frame.image.stem
     for name in (f"{stem}_mask", f"{stem}.mask", f"mask_{stem}"):
         for suffix in PHOTO_SUFFIXES:
-            if (place / f"{name}{suffix}").is_file():
+            if is_file(place / f"{name}{suffix}"):
                 return replace(frame, mask=place / f"{name}{suffix}")
     dynamic = place / f"dynamic_mask_{stem}.png"
-    return replace(frame, mask=dynamic, mask_inverted=True) if dynamic.is_file() else frame
+    return replace(frame, mask=dynamic, mask_inverted=True) if is_file(dynamic) else frame
 
 
 def _folder(capture: Capture, wanted: str | None) -> Path | None:

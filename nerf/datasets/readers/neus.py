@@ -7,20 +7,20 @@ that world; the same for all photos. Cameras are given in units of that sphere. 
 """
 
 import re
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
+from nerf.cameras.limits import FARTHEST
 from nerf.datasets.capture import Capture
+from nerf.datasets.readers.arrays import read_npz
 from nerf.datasets.readers.frames import FLIP_YZ, make_frame
 from nerf.datasets.readers.lenses import make_lens
 from nerf.datasets.readers.photos import counted_photos, first_size
 from nerf.errors import UserError
 
 FILES = ("cameras_sphere.npz", "cameras.npz")  # in this order where a folder has both
-MATRIX = re.compile(r"world_mat_(\d+)")
+MATRIX = re.compile(r"(world|scale)_mat_(0|[1-9][0-9]{0,8})")
 SKEW = 1e-2  # of the focal length: more cannot be rounding, and no lens here has any
 
 
@@ -52,12 +52,8 @@ def read(root: Path, images: str | None = None) -> Capture:
 
 def _matrices(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """world_mat and scale_mat [I,4,4] float64; a scale_mat that is missing is the identity."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read as arrays of NumPy ({error}); copy or make it again.") from error
-    numbers = sorted(int(found[1]) for found in map(MATRIX.fullmatch, arrays) if found)
+    arrays = read_npz(path, MATRIX.fullmatch)
+    numbers = sorted(int(found[2]) for found in map(MATRIX.fullmatch, arrays) if found[1] == "world")
     if not numbers or numbers != list(range(len(numbers))):
         raise UserError(
             f"{path}: found world_mat for {f'{len(numbers)} photos' if numbers else 'no photo'}, expected world_mat_0, "
@@ -80,8 +76,8 @@ def _square(matrix: np.ndarray | None, kind: str, where: str) -> np.ndarray:
         found = "missing" if matrix is None else f"{matrix.dtype} of shape {list(matrix.shape)}"
         raise UserError(f"{where} is {found}, expected real numbers of shape [4, 4]; make it again.")
     matrix = matrix.astype(np.float64)
-    if not np.isfinite(matrix).all():
-        raise UserError(f"{where} holds numbers that are not finite; make it again.")
+    if not (np.abs(matrix) <= FARTHEST).all():
+        raise UserError(f"{where} holds numbers that are not finite or above {FARTHEST:g}; make it again.")
     return matrix if len(matrix) == 4 else np.vstack([matrix, [0, 0, 0, 1]])
 
 

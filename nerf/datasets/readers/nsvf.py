@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from nerf.cameras.limits import FARTHEST, is_box
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers.frames import FLIP_YZ, make_frame
 from nerf.datasets.readers.lenses import make_lens
 from nerf.datasets.readers.photos import find_photo, first_size, list_photos
 from nerf.errors import UserError
+from nerf.reading import read_bytes, reason
 
 
 def recognise(root: Path) -> str | None:
@@ -80,10 +82,10 @@ def _intrinsics(path: Path) -> tuple[float, float, float, float]:
 def _aabb(path: Path) -> np.ndarray:
     """[2,3] of a line x_min y_min z_min x_max y_max z_max voxel_size."""
     numbers = np.array(list(itertools.chain(*_rows(path))))
-    if len(numbers) < 6 or not np.isfinite(numbers[:6]).all() or not (numbers[:3] < numbers[3:6]).all():
+    if len(numbers) < 6 or not is_box(numbers[:3], numbers[3:6]):
         raise UserError(
-            f"{path}: {numbers[:6].tolist()}, expected x_min y_min z_min x_max y_max z_max, each min below its max; "
-            "correct it, or remove the file to have the box found."
+            f"{path}: {numbers[:6].tolist()}, expected x_min y_min z_min x_max y_max z_max, each min below its max, "
+            f"numbers up to {FARTHEST:g}; correct it, or remove the file to have the box found."
         )
     return numbers[:6].reshape(2, 3)
 
@@ -91,7 +93,10 @@ def _aabb(path: Path) -> np.ndarray:
 def _rows(path: Path) -> list[list[float]]:
     """The numbers of each line that has any."""
     try:
-        return [[float(word) for word in line.split()] for line in path.read_text("utf-8").splitlines() if line.strip()]
+        return [
+            [float(word) for word in line.split()]
+            for line in read_bytes(path).decode("utf-8").splitlines()
+            if line.strip()
+        ]
     except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read ({reason}), expected lines of numbers; replace it.") from error
+        raise UserError(f"{path}: cannot be read ({reason(error)}), expected lines of numbers; replace it.") from error

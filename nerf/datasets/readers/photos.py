@@ -5,9 +5,9 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from PIL import ExifTags, Image, UnidentifiedImageError
-
+from nerf.datasets.decoding import image_info
 from nerf.errors import UserError
+from nerf.reading import is_file, is_there
 
 PHOTO_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
 # The largest folder of images up to this size is taken: images_4 of LLFF, and of Mip-NeRF 360 images_4 outdoors and
@@ -55,9 +55,9 @@ def is_mask_beside(path: Path, known: Collection[Path]) -> bool:
 def find_photo(folder: Path, name: str) -> Path:
     """The photo that name stands for, which may lack its suffix or have that of another copy; else folder/name."""
     path = folder / name
-    if path.is_file():
+    if is_file(path):
         return path
-    if not path.parent.is_dir():
+    if not is_there(path.parent) or not path.parent.is_dir():
         return path
     # Letters with accents are one code point or two, and file systems do not keep the choice.
     wanted = unicodedata.normalize("NFC", path.name)
@@ -70,26 +70,15 @@ def find_photo(folder: Path, name: str) -> Path:
 
 def photo_size(path: Path) -> tuple[int, int] | None:
     """Width and height as stored, None where there is no such file. Raises UserError for what is no photo."""
-    if not path.exists():
+    if not is_there(path):
         return None
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except UnidentifiedImageError as error:
-        raise UserError(
-            f"{path}: found no image, expected one of {', '.join(PHOTO_SUFFIXES)}; restore or replace it."
-        ) from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read as an image ({reason}); restore or replace it.") from error
+    info = image_info(path)
+    return info.width, info.height
 
 
 def is_turned(path: Path) -> bool:
     """Whether the photo's EXIF orientation swaps its width and height."""
-    if not path.exists():
-        return False
-    with Image.open(path) as image:
-        return image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+    return is_there(path) and image_info(path).turns
 
 
 def first_size(paths: Sequence[Path], where: str) -> tuple[int, int]:
@@ -143,7 +132,7 @@ def match_photos(folder: Path, names: Sequence[str], originals: Path) -> list[Pa
     does. Raises UserError where neither works.
     """
     paths = [find_photo(folder, name) for name in names]
-    if any(path.is_file() for path in paths):
+    if any(is_file(path) for path in paths):
         return paths
     photos = list_photos(folder)
     sources = [str(path.relative_to(originals)) for path in list_photos(originals)]

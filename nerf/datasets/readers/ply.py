@@ -1,10 +1,12 @@
 """The points of a PLY file, ASCII or binary (Turk 1994): x, y and z of its vertices."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 
 from nerf.errors import UserError
+from nerf.reading import read_bytes, reason
 
 TYPES = {
     "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4",
@@ -16,7 +18,10 @@ BYTE_ORDERS = {"binary_little_endian": "<", "binary_big_endian": ">", "ascii": N
 
 def read_points(path: Path) -> np.ndarray:
     """[P,3] float64. Raises UserError for a damaged file, and vertices that do not come first or have lists."""
-    data = path.read_bytes()
+    try:
+        data = read_bytes(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)}); export the points again.") from error
     head, mark, body = data.partition(b"end_header")
     lines = [line.split() for line in head.decode("latin-1").splitlines()]
     if not mark or lines[:1] != [["ply"]]:
@@ -28,6 +33,8 @@ def read_points(path: Path) -> np.ndarray:
     count, properties = _vertices(path, lines)
     order = BYTE_ORDERS[form]
     try:
+        if count > len(body):
+            raise ValueError(f"{len(body)} bytes")
         if order is None:
             rows = np.array(body.split()[: count * len(properties)], np.float64).reshape(count, len(properties))
             axes = [rows[:, [name for name, _ in properties].index(axis)] for axis in "xyz"]
@@ -49,7 +56,12 @@ def _vertices(path: Path, lines: list[list[str]]) -> tuple[int, list[tuple[str, 
     properties = [line[1:] for line in lines[starts[0] + 1 : starts[1]] if line[:1] == ["property"]] if first else []
     plain = all(len(entry) == 2 and entry[0] in TYPES for entry in properties)
     names = [entry[-1] for entry in properties]
-    if first[1:2] != ["vertex"] or not first[2].isdigit() or not plain or not set("xyz") <= set(names):
+    if (
+        first[1:2] != ["vertex"]
+        or not (len(first) > 2 and re.fullmatch("[0-9]{1,18}", first[2]))
+        or not plain
+        or not set("xyz") <= set(names)
+    ):
         raise UserError(
             f"{path}: begins with {' '.join(first) or 'no element'} of {', '.join(names) or 'no properties'}, expected "
             "vertices first, with x, y, z and no lists; export the points again."

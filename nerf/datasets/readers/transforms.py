@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nerf.cameras.limits import SMALLEST_ANGLE
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers.frames import make_frame
 from nerf.datasets.readers.lenses import COLMAP_MODELS, Lens, make_lens
 from nerf.datasets.readers.photos import find_photo, first_size, photo_size
 from nerf.datasets.readers.ply import read_points
-from nerf.datasets.transforms_file import frames_of
+from nerf.datasets.transforms_file import frames_of, named_file
 from nerf.errors import UserError
-from nerf.files import read_json, shown
+from nerf.reading import is_file, read_json, shown
 
 FILE = "transforms.json"
 SPLITS = ("train", "val", "test")
@@ -47,9 +48,9 @@ def read(root: Path, images: str | None = None) -> Capture:
         left = f", {named.count(None)} in none and left out" if None in named else ""
         notes.append(f"splits by its lists of file names: {', '.join(counts)}{left}")
     points = None
-    if isinstance(header.get("ply_file_path"), str):
-        ply = root / header["ply_file_path"]
-        points = read_points(ply) if ply.is_file() else None
+    if header.get("ply_file_path") is not None:
+        ply = root / named_file(header["ply_file_path"], f"{path}: ply_file_path")
+        points = read_points(ply) if is_file(ply) else None
         notes.append(f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points")
     if "aabb_scale" in header:
         notes.append(f"aabb_scale {shown(header['aabb_scale'])} is not used, the box is found from the data")
@@ -86,19 +87,13 @@ class _CameraKeys:
     where: str  # begins the messages
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        value = self.frame.get(key, self.header.get(key, default))
+        value = next((s[key] for s in (self.frame, self.header) if s.get(key) is not None), default)  # null: as absent
         if value is not None and not (isinstance(value, float) and math.isfinite(value)):
             raise UserError(f"{self.where}: {key} is {shown(value)}, expected a finite number; correct it.")
         return value
 
     def text(self, key: str) -> str:
-        value = self.frame.get(key)
-        if not isinstance(value, str) or not value:
-            raise UserError(
-                f"{self.where}: {key} is {shown(value)}, expected the path of a file relative to the scene folder; "
-                "add it."
-            )
-        return value
+        return named_file(self.frame.get(key), f"{self.where}: {key}")
 
     def size(self) -> tuple[float, float] | None:
         width, height = self.number("w"), self.number("h")
@@ -123,7 +118,7 @@ class _CameraKeys:
                 return self.number(length_key)
             if source.get(angle_key) is not None:
                 angle = self.number(angle_key)
-                if not 0 < angle < math.pi:
+                if not SMALLEST_ANGLE < angle < math.pi:
                     raise UserError(
                         f"{self.where}: {angle_key} is {angle:g}, expected radians between 0 and pi. "
                         f"If these are degrees, write {math.radians(angle):.6g}."
@@ -136,7 +131,7 @@ class _CameraKeys:
         name = self.frame.get("camera_model", self.header.get("camera_model"))
         if name is None:
             return "fisheye" if fisheye else "perspective"
-        if name not in COLMAP_MODELS:
+        if not isinstance(name, str) or name not in COLMAP_MODELS:
             raise UserError(
                 f"{self.where}: camera_model is {shown(name)}, expected one of {', '.join(COLMAP_MODELS)}. Undistort "
                 "the images, or export them with the model OPENCV."
@@ -153,7 +148,8 @@ def _split_lists(path: Path, header: dict[str, Any]) -> dict[str, str]:
     """The split of each file name that train_filenames, val_filenames or test_filenames list."""
     split_of: dict[str, str] = {}
     for split in SPLITS:
-        names = header.get(f"{split}_filenames", [])
+        names = header.get(f"{split}_filenames")
+        names = [] if names is None else names  # null: as absent
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{path}: {split}_filenames is {shown(names)}, expected a list of file_path; correct it.")
         split_of.update({_key(name): split for name in names})

@@ -114,7 +114,7 @@ NUMBERS = POSE.flatten().tolist()
         (document(render_height=0), "render_height is 0.0, expected the size of the frames in pixels, a number"),
         (document(render_height=90.5), "render_height is 90.5, expected a whole number of pixels"),
         (document(render_height=10**6), "render_height is 1000000.0, expected"),
-        (document(fps="fast"), 'fps is "fast", expected the frames per second, a number above 0'),
+        (document(fps="fast"), 'fps is "fast", expected the frames per second, a number between 0.001 and 1000'),
         (document(fps=-1), "fps is -1.0, expected the frames per second"),
         (document(fps=None, seconds=math.nan), "seconds is NaN, expected the length of the video"),
         (document(camera_path=[]), "key 'camera_path' is [], expected a list of at least one camera"),

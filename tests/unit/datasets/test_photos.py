@@ -319,7 +319,7 @@ def test_a_pose_that_is_none(tmp_path: Path, change: object, problem: str) -> No
 def test_intrinsics_that_are_none(tmp_path: Path, intrinsics: tuple[float, ...]) -> None:
     found = capture(tmp_path)
     found.frames[1] = replace(found.frames[1], intrinsics=intrinsics)
-    assert "photo_01.png: its intrinsics are fx=" in complaint(found, test_every=0)
+    assert "photo_01.png: its intrinsics cannot be used, " in complaint(found, test_every=0)
 
 
 def test_a_photo_of_other_proportions(tmp_path: Path) -> None:

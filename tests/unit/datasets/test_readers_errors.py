@@ -107,7 +107,7 @@ def test_no_frames(tmp_path: Path, frames: object) -> None:
         ),
         (dict(camera_model="OPENCV_FISHEYE", p1=0.1), "p1 are no coefficients of the fisheye lens"),
         (dict(fl_x="30"), 'fl_x is "30", expected a finite number'),
-        (dict(fl_x=-30), "fx is -30, expected a positive number"),
+        (dict(fl_x=-30), "fx is -30, expected a focal length of 0.001 to 1e+12 pixels"),
         (dict(fl_x=None), "neither fl_x nor camera_angle_x is given"),
         (
             dict(fl_x=None, camera_angle_x=40),
@@ -176,7 +176,7 @@ def test_sizes_cannot_be_had_from_photos_that_are_all_missing(tmp_path: Path) ->
 def test_a_photo_that_is_none(tmp_path: Path) -> None:
     write_transforms(tmp_path, VIEWS)
     (tmp_path / "images" / "view 1.png").write_text("hello")
-    assert "view 1.png: found no image" in complaint(tmp_path)
+    assert "view 1.png: found no PNG, JPEG or WebP image" in complaint(tmp_path)
 
 
 def test_points_that_are_not_finite(tmp_path: Path) -> None:

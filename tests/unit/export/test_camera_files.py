@@ -11,7 +11,7 @@ from nerf.cameras.se3 import exponential
 from nerf.datasets.readers import colmap_text, transforms
 from nerf.errors import UserError
 from nerf.export.camera_files import quaternion, write_colmap, write_transforms
-from nerf.files import read_json
+from nerf.reading import read_json
 
 NAMES = ["a.png", "b.png", "c.png"]
 
