@@ -163,6 +163,12 @@ def check_nerfbaselines(words: list[str], _: pytest.MonkeyPatch) -> str | None:
     return None
 
 
+def check_docker(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:
+    if words[0] == "build":
+        return None if (ROOT / "Dockerfile").is_file() else "there is no Dockerfile"
+    return check_python(["-m", "nerf", *words[words.index("nerf-voxel") + 1 :]], monkeypatch)
+
+
 def check_source(words: list[str], _: pytest.MonkeyPatch) -> str | None:
     from nerf.cli.completion import SHELLS
 
@@ -175,6 +181,7 @@ CHECKS = {
     "pip": check_pip,
     "make": check_make,
     "nerfbaselines": check_nerfbaselines,
+    "docker": check_docker,
     "source": check_source,
     "export": lambda words, _: None,
 }
