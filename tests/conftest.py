@@ -3,6 +3,7 @@
 Here also stands which folders `make test` leaves out.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,13 @@ CUDA = pytest.param(
 
 # Their tests train for longer, start scripts as processes, or try whole pages of docs/ in copies of the sources.
 SLOW_FOLDERS = ("data", "docs", "integration", "quality")
+
+
+def pytest_configure() -> None:
+    """Signals as a terminal gives them, also to the programs that tests start: nohup and a shell's `&` ignore some."""
+    for number, handler in {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import runpy
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,7 +32,7 @@ def run_script(name: str, *arguments: str, cwd: Path, root: Path = ROOT, **env: 
 
 
 def start_script(name: str, *arguments: str, cwd: Path, **env: str) -> subprocess.Popen:
-    """Starts a script; its outputs are pipes. It hears Ctrl-C, even where the tests run in a shell's background."""
+    """Starts a script; its outputs are pipes."""
     return subprocess.Popen(
         command(name, *arguments),
         cwd=cwd,
@@ -41,7 +40,6 @@ def start_script(name: str, *arguments: str, cwd: Path, **env: str) -> subproces
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

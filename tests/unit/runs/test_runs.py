@@ -151,14 +151,10 @@ def test_while_a_look_is_handled_interrupts_are_as_usual(run: TrainingRun) -> No
 
 
 def test_the_second_interrupt_is_as_usual() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without it
-    try:
-        with pytest.raises(KeyboardInterrupt), StopOnInterrupt() as interrupt:
-            os.kill(os.getpid(), signal.SIGINT)
-            assert interrupt.asked
-            os.kill(os.getpid(), signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt), StopOnInterrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.asked
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_training_works_in_another_thread(run: TrainingRun) -> None:
