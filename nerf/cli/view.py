@@ -41,7 +41,7 @@ def main(config: ViewConfig, folder: Path, overrides: list[str]) -> None:
     loaded = open_run(config)
     with contextlib.suppress(OSError):  # nothing is written: an empty folder would only be in the way
         folder.rmdir()
-    with serve(StillScene(scene_of(loaded)), config.host, config.port, str(loaded.folder)) as viewer:
+    with serve(StillScene(scene_of(loaded)), config.host, config.port, loaded.folder) as viewer:
         announce(viewer, config.host)
         threading.Event().wait()  # until a signal
 

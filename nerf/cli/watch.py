@@ -48,7 +48,7 @@ def watching(
     from nerf.viewer.live import LiveScene
 
     live = LiveScene(config, state, photos, lambda: interrupt.asked)
-    with viewer_class()(live, given.host, given.port, str(folder)) as viewer:
+    with viewer_class()(live, given.host, given.port, folder) as viewer:
         announce(viewer, given.host)
         yield live
         if HydraConfig.get().mode != RunMode.MULTIRUN:

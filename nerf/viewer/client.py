@@ -1,17 +1,15 @@
 """One client of the viewer: a thread that renders what it looks at, as fast as it moves and as well as it rests."""
 
 import threading
-import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from nerf.cameras.cameras import Cameras
 from nerf.viewer.look import Look, ViewCamera
-from nerf.viewer.modes import draw_pixels
+from nerf.viewer.modes import timed_part
 from nerf.viewer.resolution import FRAME_SECONDS, Resolution
-from nerf.viewer.scene import Scene, SceneClosed, SceneSource
+from nerf.viewer.scene import SceneClosed, SceneSource
 
 REST_SECONDS = 0.2  # a camera that has not moved for so long rests
 WHILE_TRAINING = (
@@ -107,8 +105,9 @@ class ClientRenderer:
         cameras, parts, first = camera.cameras(width, height), [], 0
         while first < width * height:
             # A picture of a moving camera is one part: half of it would be of no use.
+            end = first + self.resolution.band(per_pixel)
             part, seconds = self._source.run(
-                lambda scene, first=first: self._part(scene, look, cameras, first, per_pixel), resting
+                lambda scene, span=(first, end): timed_part(scene, look, cameras, *span, per_pixel), resting
             )
             parts.append(part)
             first += len(part)
@@ -117,12 +116,3 @@ class ClientRenderer:
             if self._closed or (resting and self._version != version):
                 return None
         return torch.cat(parts).view(height, width, 3).numpy()
-
-    def _part(
-        self, scene: Scene, look: Look, cameras: Cameras, first: int, per_pixel: int
-    ) -> tuple[torch.Tensor, float]:
-        """The pixels from `first` on, as many as a part has, and the seconds that they took."""
-        end = min(first + self.resolution.band(per_pixel), cameras.width * cameras.height)
-        start = time.perf_counter()
-        pixels = draw_pixels(scene, look, cameras.to(scene.sampler.backend.device), first, end, per_pixel)
-        return pixels, time.perf_counter() - start

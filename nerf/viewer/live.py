@@ -15,6 +15,7 @@ from nerf.training.loop import Callback, TrainMetrics
 from nerf.training.state import TrainState, make_sampler
 from nerf.viewer.allowance import Allowance
 from nerf.viewer.scene import Scene, SceneClosed
+from nerf.viewer.turns import Turns
 
 T = TypeVar("T")
 PATIENCE = 0.1  # seconds between two looks at whether a paused run is stopped
@@ -48,7 +49,7 @@ class LiveScene(Callback):
         """photos: of the training cameras, kept in host memory. interrupted: ends a pause, as a signal does."""
         self._config, self._state, self._photos = config, state, photos
         self._interrupted = interrupted
-        self._changed, self._rendering = threading.Condition(), threading.Lock()
+        self._changed, self._turns = threading.Condition(), Turns()
         self._jobs: deque[Job] = deque()
         self._allowance = Allowance()
         self._trained_until: float | None = None
@@ -69,7 +70,12 @@ class LiveScene(Callback):
     @property
     def frame_seconds(self) -> float | None:
         """The rendering time that a picture of a moving camera may take; None: as long as without training."""
-        return None if self._settled or self.paused else FRAME_SECONDS
+        return None if self.still else FRAME_SECONDS
+
+    @property
+    def still(self) -> bool:
+        """Whether no step is going to be made, for now."""
+        return self._settled or self.paused
 
     def scene(self) -> Scene:
         """The newest scene. Only run() may render it."""
@@ -86,7 +92,7 @@ class LiveScene(Callback):
                 self._changed.notify_all()
         if job is not None:
             return job.result.result()
-        with self._rendering:
+        with self._turns.take(patient=resting):
             return work(self._scene)
 
     def pause(self, paused: bool) -> None:
@@ -140,7 +146,7 @@ class LiveScene(Callback):
         """After the last step: the scene changes no more."""
         with self._changed:
             self._scene, self._settled, self.paused = self._current_scene(), True, False
-        with self._rendering:
+        with self._turns.take(patient=False):
             while self._jobs:
                 self._do(self._jobs.popleft())
         self.version += 1

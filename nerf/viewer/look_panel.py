@@ -19,7 +19,7 @@ class LookPanel:
     def __init__(self, client: viser.ClientHandle, scene: Scene, reach: float, changed: Callable[[], None]) -> None:
         """reach: distance at the far end of the clipping sliders, world units. changed: called after every change."""
         gui, self._reach = client.gui, reach
-        with gui.add_folder("View"):
+        with gui.add_folder("Picture"):
             self.mode = gui.add_dropdown("picture", modes_of(scene), initial_value="color")
             self.exposure = gui.add_slider(
                 "exposure, EV", -MOST_STOPS, MOST_STOPS, 0.1, 0.0, hint="stops: each doubles the light of colors"

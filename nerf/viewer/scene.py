@@ -1,6 +1,5 @@
 """What the viewer shows, and who may render it when."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.fields.field import Field
 from nerf.rendering.sampler import RaySampler
 from nerf.viewer.features import FeatureColors, feature_colors
+from nerf.viewer.turns import Turns
 
 T = TypeVar("T")
 
@@ -47,6 +47,10 @@ class SceneSource(Protocol):
     def changes(self) -> bool:
         """Whether a picture grows old by itself."""
 
+    @property
+    def still(self) -> bool:
+        """Whether nothing changes the scene at the moment: it is finished, or paused."""
+
     def scene(self) -> Scene:
         """The newest scene. Only run() may render it."""
 
@@ -60,16 +64,16 @@ class SceneSource(Protocol):
 class StillScene:
     """A scene that does not change any more: whoever asks renders it in their own thread."""
 
-    version, frame_seconds, changes = 0, None, False
+    version, frame_seconds, changes, still = 0, None, False, True
 
     def __init__(self, scene: Scene) -> None:
-        self._scene, self._lock, self._closed = scene, threading.Lock(), False
+        self._scene, self._turns, self._closed = scene, Turns(), False
 
     def scene(self) -> Scene:
         return self._scene
 
     def run(self, work: Callable[[Scene], T], resting: bool = False) -> T:
-        with self._lock:
+        with self._turns.take(patient=resting):
             if self._closed:
                 raise SceneClosed
             return work(self._scene)

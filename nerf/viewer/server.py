@@ -5,6 +5,8 @@ import io
 import logging
 import socket
 import threading
+import warnings
+from pathlib import Path
 from types import TracebackType
 
 import viser
@@ -14,6 +16,7 @@ from nerf.config.commands import assignment
 from nerf.errors import UserError
 from nerf.viewer.look import vertical_fov
 from nerf.viewer.page import ClientPage
+from nerf.viewer.path_folder import PathFolder
 from nerf.viewer.scene import Scene, SceneSource
 
 TICK_SECONDS = 0.5  # between two looks at how training goes on
@@ -24,16 +27,17 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class Viewer:
     """Serves a scene until close(); a context manager."""
 
-    def __init__(self, source: SceneSource, host: str, port: int, title: str) -> None:
-        """Raises UserError if the port cannot be had."""
+    def __init__(self, source: SceneSource, host: str, port: int, run: Path) -> None:
+        """run: the folder of the run, in which pages save paths. Raises UserError if the port cannot be had."""
         check_port(host, port)
-        self.source = source
+        self.source, self.folder = source, PathFolder(run)
         scene = source.scene()
         self._pages: dict[int, ClientPage] = {}
         self._lock, self._closed = threading.Lock(), False
         logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
+        warnings.filterwarnings("ignore", "Queued a .* on a closed connection")  # nor is what it does not get any more
         with contextlib.redirect_stdout(io.StringIO()):  # viser's own box; the command prints the address
-            self.server = viser.ViserServer(host=host, port=port, label=title, verbose=False)
+            self.server = viser.ViserServer(host=host, port=port, label=str(run), verbose=False)
         self.port = self.server.get_port()
         self.url = f"http://{'localhost' if host in LOOPBACK else host}:{self.port}"
         self.server.gui.configure_theme(show_logo=False, show_share_button=False)
@@ -75,7 +79,8 @@ class Viewer:
             self._ticker.join(CLOSING_SECONDS)
         for page in pages:
             page.close(CLOSING_SECONDS)
-        self.server.stop()
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.server.stop()
 
     def _tick(self) -> None:
         while not self._ended.wait(TICK_SECONDS):
@@ -96,14 +101,15 @@ class Viewer:
         begin.position, begin.look_at, begin.up = center.numpy(), target.numpy(), up.numpy()
         begin.fov = vertical_fov(cameras, 0)
         begin.near = 1e-3
-        return 2 * max(1e-6, float((c2w[:, :, 3] - target).norm(dim=-1).max()))
+        reach = 2 * max(1e-6, float((c2w[:, :, 3] - target).norm(dim=-1).max()))
+        return float(f"{reach:.3g}")  # digits that fit beside a slider
 
     def _arrive(self, client: viser.ClientHandle) -> None:
         scene = self.source.scene()
         with self._lock:
             if self._closed or client.client_id not in self.server.get_clients():
                 return
-            self._pages[client.client_id] = ClientPage(client, self.source, scene, self._reach)
+            self._pages[client.client_id] = ClientPage(client, self.source, scene, self._reach, self.folder)
 
     def _leave(self, client: viser.ClientHandle) -> None:
         with self._lock:

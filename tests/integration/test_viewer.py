@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import imageio
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,7 @@ from PIL import Image
 from script_runs import start_script
 from viewed import tiny_scene
 
+from nerf.cameras.path_file import read_camera_path
 from nerf.images.metrics import psnr
 from nerf.rendering.render import render_image
 from nerf.viewer.scene import StillScene
@@ -32,10 +34,11 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def viewer() -> Iterator[Any]:
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from nerf.viewer.server import Viewer
 
-    with Viewer(StillScene(tiny_scene()), "127.0.0.1", free_port(), "a tiny scene") as viewer:
+    run = tmp_path_factory.mktemp("run")
+    with Viewer(StillScene(tiny_scene()), "127.0.0.1", free_port(), run) as viewer:
         yield viewer
 
 
@@ -77,17 +80,71 @@ def test_the_browser_shows_what_we_render(viewer: Any, page: Any) -> None:
     wait_for(alike)
 
 
-def test_a_drag_moves_the_camera_and_a_new_picture_comes(viewer: Any, page: Any) -> None:
+def drag(driver: Any) -> None:
     from selenium.webdriver import ActionChains
 
+    canvas = driver.find_element("tag name", "canvas")
+    begin = ActionChains(driver).move_to_element_with_offset(canvas, -100, 100)
+    begin.click_and_hold().move_by_offset(60, 20).perform()
+    ActionChains(driver).release().perform()
+
+
+def press(driver: Any, label: str) -> None:
+    """Clicks a button, also where the panel would have to be scrolled."""
+    find = "return [...document.querySelectorAll('button')].find(button => button.textContent.trim() == arguments[0])"
+    driver.execute_script("arguments[0].click()", wait_for(lambda: driver.execute_script(find, label)))
+
+
+def test_a_drag_moves_the_camera_and_a_new_picture_comes(viewer: Any, page: Any) -> None:
     client = viewer.pages[0]
     wait_for(lambda: rests(client))
     before = client.renderer.camera.c2w.clone()
-    canvas = page.find_element("tag name", "canvas")
-    ActionChains(page).move_to_element_with_offset(canvas, -100, 100).click_and_hold().move_by_offset(60, 20).perform()
-    ActionChains(page).release().perform()
+    drag(page)
     wait_for(lambda: (client.renderer.camera.c2w - before).abs().max() > 0.05)
     wait_for(lambda: rests(client))
+
+
+def test_a_path_is_made_played_saved_and_rendered(viewer: Any) -> None:
+    with browser(1000, 700) as driver:
+        driver.get(viewer.url)
+        client = wait_for(lambda: viewer.pages)[0]
+        wait_for(lambda: rests(client))
+        wait_for(lambda: driver.find_elements("xpath", "//*[@role='tab'][@title='Camera path']"))[0].click()
+        for number in (1, 2):
+            press(driver, "add key frame")
+            wait_for(lambda number=number: len(client.path.path) == number)
+            before = client.renderer.camera.c2w.clone()
+            drag(driver)
+            wait_for(lambda before=before: (client.renderer.camera.c2w - before).abs().max() > 0.05)
+        first, last = (key.c2w for key in client.path.path.keys)
+        assert (first - last).abs().max() > 0.05
+
+        client.path.seconds.value = 0.4
+        client.path.fps.value, client.path.size.value = 10.0, (64.0, 48.0)
+        press(driver, "preview")
+        wait_for(lambda: (client.renderer.camera.c2w - last).abs().max() < 1e-3 and client.path.play.label == "preview")
+
+        press(driver, "save path")
+        wait_for(lambda: "saved" in client.files.status.content)
+        saved = read_camera_path(viewer.folder.folder / "path.json")
+        assert saved.fps == 10 and len(saved.cameras) == 4 and saved.cameras.size(0) == (64, 48)
+        torch.testing.assert_close(saved.cameras.c2w[[0, -1]], torch.stack([first, last]), rtol=0, atol=1e-4)
+        press(driver, "delete")
+        wait_for(lambda: len(client.path.path) == 1)
+        press(driver, "load path")
+        wait_for(lambda: len(client.path.path) == 2 and client.path.total.value == 0.4)
+
+        press(driver, "render MP4")
+        wait_for(lambda: "written:" in client.video.status.content)
+        video = viewer.folder.folder / "path.mp4"
+        assert imageio.v2.get_reader(video).count_frames() == 4
+        video.unlink()
+        client.path.total.value = 600.0
+        press(driver, "render MP4")
+        wait_for(lambda: client.video.progress.value > 0)
+    wait_for(lambda: not viewer.pages)  # the browser has left while a video was rendered
+    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "viewer-video"])
+    assert [file.name for file in viewer.folder.folder.iterdir()] == ["path.json"]
 
 
 def test_its_controls_change_the_look(viewer: Any, page: Any) -> None:
@@ -110,11 +167,11 @@ def test_two_clients_each_have_a_camera_and_one_may_go(viewer: Any, page: Any) -
     wait_for(lambda: rests(viewer.pages[0]))
 
 
-def test_closing_leaves_no_thread() -> None:
+def test_closing_leaves_no_thread(tmp_path: Path) -> None:
     from nerf.viewer.server import Viewer
 
     before = set(threading.enumerate())
-    with Viewer(StillScene(tiny_scene()), "127.0.0.1", free_port(), "closing") as viewer, browser(400, 300) as driver:
+    with Viewer(StillScene(tiny_scene()), "127.0.0.1", free_port(), tmp_path) as viewer, browser(400, 300) as driver:
         driver.get(viewer.url)
         wait_for(lambda: viewer.pages and rests(viewer.pages[0]))
         viewer.close()
@@ -133,17 +190,13 @@ def test_a_training_run_is_watched_paused_and_stopped(tmp_path: Path) -> None:
             def text() -> str:
                 return driver.find_element("tag name", "body").text
 
-            def press(label: str) -> None:
-                found = [b for b in driver.find_elements("tag name", "button") if b.text.strip() == label]
-                found[0].click()
-
             wait_for(lambda: "samples a ray" in text() and " x " in text())
-            press("pause")
+            press(driver, "pause")
             wait_for(lambda: "paused" in text() and "moving" not in text())
-            press("go on")
+            press(driver, "go on")
             step = int(text().split("step ")[1].split()[0])
             wait_for(lambda: "left" in text() and int(text().split("step ")[1].split()[0]) > step)
-            press("stop and save")
+            press(driver, "stop and save")
             out, err = command.communicate(timeout=300)
     finally:
         command.kill()
