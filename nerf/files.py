@@ -6,7 +6,6 @@ renamed, and the folder flushed. Temporary files are locked while their writer l
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nerf.errors import UserError
+from nerf.system import lock_file
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
 # Where scenes lie that are looked for by their names: in the checkout, or for an installed package where one is.
@@ -114,7 +114,7 @@ def _open_locked(path: Path) -> tuple[Path, BinaryIO]:
         partial = _partial_name(path)
         file = os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "wb")
         with contextlib.suppress(OSError):  # a file system without locks, where nobody can tell who is dead
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file)
         if partial.exists():  # else another process took it for a dead one's before it was locked
             return partial, file
         file.close()
@@ -136,7 +136,7 @@ def clear_left_overs(folder: Path, depth: int = 2) -> None:
 
 def _remove_if_dead(left_over: Path) -> None:
     with contextlib.suppress(OSError), left_over.open("rb") as file:  # another process has it, or was faster
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file, wait=False)
         left_over.unlink()
 
 
@@ -154,6 +154,8 @@ def make_folder(folder: Path) -> None:
 
 def flush_folder(folder: Path) -> None:
     """Flushes a folder's names to disk, which renames and new files need to outlast a loss of power. Raises OSError."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+        return
     try:
         _flush(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

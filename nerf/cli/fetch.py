@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import http.client
 import json
@@ -19,6 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tqdm import tqdm
+
+from nerf.system import lock_file
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 5  # consecutive attempts without progress
@@ -62,7 +63,7 @@ def fetch(url: str, part: Path, sha256: str | None = None) -> tuple[str, str | N
     part.parent.mkdir(parents=True, exist_ok=True)
     with part.open("ab") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file, wait=False)
         except OSError as error:
             raise Failure(f"{part} is being written by another download; wait for it.") from error
         origin = _read_origin(part, url)

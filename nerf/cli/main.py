@@ -68,4 +68,4 @@ def command(name: str) -> int:
             return module.command() or 0
         except BrokenPipeError:  # `nerf doctor | head`: who reads has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 128 + signal.SIGPIPE
+            return 128 + getattr(signal, "SIGPIPE", 13)  # of a number that Windows has no name for

@@ -1,6 +1,5 @@
 """The output folder of prepare.py: its lock, the inputs it was made from, and the finished results."""
 
-import fcntl
 import json
 import shutil
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from typing import IO
 from nerf.cli.prepare_poses import Found
 from nerf.errors import UserError
 from nerf.files import clear_left_overs, make_folder, write_text
+from nerf.system import lock_file
 
 NOTE = "prepare.json"
 LOCK = "lock"
@@ -34,7 +34,7 @@ class Prepared:
         make_folder(self.note.parent)
         self._lock = (self.note.parent / LOCK).open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._lock, wait=False)
         except BlockingIOError as error:
             raise UserError(f"{self.out} is being made by another process; wait for it.") from error
         content = None if self.again else self._read()

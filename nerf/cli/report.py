@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from nerf.files import write_text
 from nerf.images.metrics import SSIM_WINDOW
 from nerf.ops.backend import Backend, device_name
 from nerf.optim.clock import RunClock
+from nerf.system import peak_memory
 from nerf.training.loop import TrainMetrics
 from nerf.training.state import TrainState, make_sampler
 
@@ -139,7 +139,7 @@ class RunReport:
         """Peak bytes: of GPU memory that PyTorch reserved, or the process' resident memory on a CPU."""
         if self.backend.device.type == "cuda":
             return torch.cuda.max_memory_reserved(self.backend.device)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_memory()
 
     def finish(self, state: TrainState, cameras: Cameras, peak_memory: int) -> tuple[Scores, Path]:
         """Scores the run, writes metrics.json and the images, prints the table and the paths.

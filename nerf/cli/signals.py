@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 # Signals that stop a run which is resumed later: Ctrl-C, docker stop and Slurm, a closed terminal, Slurm's
-# --signal=USR1, and a limit on processor time.
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
+# --signal=USR1, and a limit on processor time. Windows has the first two.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU")
+STOPPING = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 
 
 class Stopped(KeyboardInterrupt):

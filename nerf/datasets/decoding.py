@@ -6,7 +6,6 @@ number. Averaging works on the stored (sRGB) values, as is the custom.
 
 import contextlib
 import itertools
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from tqdm import tqdm
 from nerf.cameras.cameras import Cameras
 from nerf.errors import UserError
 from nerf.reading import is_file, opened, read_bytes, reason
+from nerf.system import usable_cores
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 GREY_16_BIT = ("I;16", "I")  # Pillow's modes for it; older releases used the second
@@ -146,7 +146,7 @@ def read_depth(path: Path, scale: float, size: tuple[int, int], downscale: int =
 def read_all(read: Callable[[int], Result], count: int, what: str) -> list[Result]:
     """read(0) to read(count - 1), in parallel, with a progress bar on a terminal. what: what is read, for the bar."""
     # Pillow decodes without holding the interpreter's lock.
-    threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
+    threads = min(MAX_THREADS, usable_cores())
     with ThreadPoolExecutor(threads) as pool:
         try:
             return list(tqdm(pool.map(read, range(count)), what, count, leave=False, disable=None, unit="image"))

@@ -15,6 +15,7 @@ import torch
 
 from nerf.diagnostics import self_check
 from nerf.ops import backend, library
+from nerf.system import host_memory
 
 NEEDED = {
     "numpy": "arrays",
@@ -122,9 +123,8 @@ def _packages() -> Iterator[Finding]:
 def _room() -> Iterator[Finding]:
     disk = shutil.disk_usage(Path.cwd())
     yield Finding("disk", f"{disk.free / GIB:.1f} of {disk.total / GIB:.1f} GiB free in {Path.cwd()}")
-    rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    free, total = (int(rows[name].split()[0]) * 1024 / GIB for name in ("MemAvailable", "MemTotal"))
-    yield Finding("memory", f"{free:.1f} of {total:.1f} GiB free, {os.cpu_count()} cores")
+    free, total = ("?" if size is None else f"{size / GIB:.1f}" for size in host_memory())
+    yield Finding("memory", f"{free} of {total} GiB free, {os.cpu_count()} cores")
 
 
 def _operations() -> Iterator[Finding]:

@@ -1,8 +1,7 @@
 """Estimates for a dry run: free memory, and the time of a training step."""
 
-import re
+import sys
 import time
-from pathlib import Path
 
 import torch
 
@@ -10,6 +9,7 @@ from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import Backend
 from nerf.scene.description import SceneDescription
+from nerf.system import host_memory
 from nerf.training import memory as memory_plan
 from nerf.training.initial_state import init_state
 from nerf.training.step import TrainStep
@@ -41,5 +41,5 @@ def free_bytes(device: torch.device, images: PosedImages) -> int:
     """Free bytes of the GPU; on a CPU, of the host including the memory of the images, which are loaded already."""
     if device.type == "cuda":
         return memory_plan.free_bytes(device)
-    available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    return int(available[1]) * 1024 + images.pixels.nbytes
+    free, total = host_memory()
+    return (free or total or sys.maxsize) + images.pixels.nbytes

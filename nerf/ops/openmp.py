@@ -12,6 +12,8 @@ import sys
 import threading
 from pathlib import Path
 
+from nerf.system import usable_cores
+
 POLICY, SPINS = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
 
 
@@ -39,7 +41,7 @@ def _outnumber_cores() -> None:
         return
     run_region.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     nothing = ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p)  # a function of one pointer, which may be null
-    width, done = len(os.sched_getaffinity(0)) + 1, threading.Event()
+    width, done = usable_cores() + 1, threading.Event()
 
     def own_a_team() -> None:
         run_region(nothing, None, width, 0)

@@ -38,7 +38,7 @@ class StopOnInterrupt(Callback):
         return 0 if self.signal is None else 128 + self.signal
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
+        if number == getattr(signal, "SIGHUP", None):
             leave_dead_terminal()
         if self.signal is None:
             self.signal = number

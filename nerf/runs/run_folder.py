@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
 import socket
@@ -13,6 +12,7 @@ from nerf.config.commands import assignment
 from nerf.errors import UserError
 from nerf.files import clear_left_overs, flush_folder, make_folder
 from nerf.runs.checkpoint import MODEL_FILE, PREVIOUS_FILE, RESUME_FILE, SINGLE_FILE
+from nerf.system import lock_file
 
 CHECKPOINTS = (MODEL_FILE, RESUME_FILE, PREVIOUS_FILE, SINGLE_FILE)
 LOCK_FILE = ".lock"
@@ -98,7 +98,7 @@ class RunLock:
     def _locked(self, file: int) -> bool:
         """Locks the file; returns False if the file system has no locks. Raises UserError if it is locked already."""
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file, wait=False)
         except BlockingIOError as error:
             owner = os.read(file, 200).decode(errors="replace") or "a process that just began"
             os.close(file)

@@ -76,4 +76,4 @@ def test_the_package_shows_few_rooms() -> None:
     rooms = {path.parent.name for path in ROOT.glob("nerf/*/__init__.py")}
     assert len(rooms) <= MOST_ROOMS and rooms <= LEVEL.keys()
     beside = {path.stem for path in ROOT.glob("nerf/*.py")}
-    assert beside == {"__init__", "__main__", "errors", "files", "lazy", "reading"}
+    assert beside == {"__init__", "__main__", "errors", "files", "lazy", "system", "reading"}
