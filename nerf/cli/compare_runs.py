@@ -21,7 +21,7 @@ from nerf.evaluation.compare import METRICS, Comparison, RunResult, compare, rea
 from nerf.evaluation.compare_page import page
 from nerf.files import write_text
 from nerf.rendering.background import Background
-from nerf.runs.checkpoint import MODEL_FILE, RESUME_FILE, SINGLE_FILE
+from nerf.runs.archive import MODEL_FILE, RESUME_FILE, SINGLE_FILE
 
 TEXT = "compare.txt"
 FREE = ("runs", "root", "dataset.root")  # settings that go with runs=; the others are of a scoring

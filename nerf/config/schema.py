@@ -259,7 +259,7 @@ class Config:
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     backend: str = setting("auto", "implementation of the operations", choices=("auto", "native", "torch"))
     device: str = setting("auto", "device to run on", choices=("auto", "cuda", "cpu"))
-    seed: int = setting(0, "seed of all random numbers", low=0)
+    seed: int = setting(0, "seed of all random numbers", low=0, high=2**63 - 1)
 
 
 def build(cls: type, values: dict[str, Any]) -> Any:

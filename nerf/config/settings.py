@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from typing import Any
@@ -46,6 +47,11 @@ def checked(name: str, value: Any, hint: Any, rules: Any) -> Any:
     base = typing.get_origin(kind) or kind
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
         raise UserError(f"{name}={value!r} is a {type(value).__name__}, expected {getattr(kind, '__name__', kind)}.")
+    if base is list:
+        (entry,) = typing.get_args(kind) or (object,)
+        value = [checked(f"{name}[{index}]", one, entry, {}) for index, one in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{name}={value} is no number to compute with, expected a finite one.")
     low, high, choices = rules.get("low"), rules.get("high"), rules.get("choices")
     if choices and value not in choices:
         meant = [known for known in choices if known in SYNONYMS.get(str(value).lower(), ())]

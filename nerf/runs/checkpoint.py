@@ -14,11 +14,7 @@ the next best, with a note: resume.pt by resume.previous.pt, model.pt by the res
 
 import contextlib
 import errno
-import pickle
-import struct
 import sys
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -38,26 +34,27 @@ from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.files import clear_left_overs, partial_file
 from nerf.ops.backend import Backend
+from nerf.runs.archive import (
+    FORMATS,
+    MODEL_FILE,
+    PREVIOUS_FILE,
+    REMEDY,
+    RESUME_FILE,
+    UNREADABLE,
+    VERSION,
+    damaged,
+    first_line,
+    is_intact,
+    missing,
+    read_archive,
+)
+from nerf.runs.contents import check_model, check_resume, free_memory
 from nerf.runs.packed_grids import PackedGrids, deflated, inflated, pack, unpack
 from nerf.scene.box import SceneBox
 from nerf.scene.occupancy import OccupancyGrid
 from nerf.scene.registry import restore_space, space_state
 from nerf.training.state import TrainState, assemble, make_batches, make_clock
 
-MODEL_FILE = "model.pt"
-RESUME_FILE = "resume.pt"
-PREVIOUS_FILE = "resume.previous.pt"
-SINGLE_FILE = "checkpoint.pt"  # the only file of version 1
-FORMATS = {MODEL_FILE: "nerf-voxel-model", RESUME_FILE: "nerf-voxel-resume"}
-VERSION = 6
-# In models of version 4 the grids are not compressed; up to version 5 settings have their old names.
-READABLE_VERSIONS = (4, 5, 6)
-# Exceptions from reading a damaged, truncated or foreign file.
-UNREADABLE = (
-    OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError,
-    pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-REMEDY = "Train again, or name another run."
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -83,6 +80,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
         "field": state.field.state_dict(),
         "occupied": state.occupancy.occupied,
         "start_cameras": _packed_cameras(state.batches.cameras),
+        "images": state.batches.checksum(),
     }
     try:
         _write(folder / RESUME_FILE, _common(config, state, cameras) | resume)
@@ -123,7 +121,7 @@ def _common(config: Config, state: TrainState, cameras: Cameras) -> dict[str, An
 def drop_previous(folder: Path) -> None:
     """Removes the resume state before the last one, once the last one has been read back without an error."""
     previous = folder / PREVIOUS_FILE
-    if previous.exists() and _intact(folder / RESUME_FILE):
+    if previous.exists() and is_intact(folder / RESUME_FILE):
         with contextlib.suppress(OSError):  # a file too many does no harm
             previous.unlink()
 
@@ -142,7 +140,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     except (OSError, RuntimeError) as error:
         kept = "the previous one is kept" if path.exists() else "there is no previous one"
         raise NotSaved(
-            f"{path} cannot be written: {_first_line(_disk_error(error))}; {kept}. {_remedy(path.parent)}"
+            f"{path} cannot be written: {first_line(_disk_error(error))}; {kept}. {_remedy(path.parent)}"
         ) from error
 
 
@@ -170,7 +168,17 @@ def load(run: Path) -> dict[str, Any]:
 
 
 def _load_model(path: Path) -> dict[str, Any]:
-    content = _read(path, FORMATS[MODEL_FILE])
+    content = read_archive(path, FORMATS[MODEL_FILE])
+    try:
+        needed, free = check_model(content, restore_config(content)), free_memory()
+    except UNREADABLE as error:
+        raise damaged(path, error) from error
+    if free is not None and 2 * needed > free:  # the grids, and the field that takes them over
+        grid = "x".join(map(str, content["resolution"]))
+        raise UserError(
+            f"{path} takes {2 * needed / 2**30:.1f} GiB of memory with its grids of {grid} vertices, and this machine "
+            f"has {free / 2**30:.1f} GiB free. Close other programs, or open it on a larger machine."
+        )
     try:
         stored = content.pop("grids")
         values = stored if content["version"] == 4 else {name: inflated(grid) for name, grid in stored.items()}
@@ -178,7 +186,7 @@ def _load_model(path: Path) -> dict[str, Any]:
         grids, content["occupied"] = unpack(packed, tuple(content["resolution"]))
         content["field"] = content.pop("networks") | grids
     except UNREADABLE as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     return content
 
 
@@ -188,9 +196,18 @@ def load_resume(run: Path) -> dict[str, Any]:
     In a folder whose resume file is missing or damaged it is that of the save before, with a note on stderr.
     """
     try:
-        return _read(_file(run, RESUME_FILE), FORMATS[RESUME_FILE])
+        return _read_resume(_file(run, RESUME_FILE))
     except UserError as error:
         return _instead(error, run, RESUME_FILE, (PREVIOUS_FILE,))
+
+
+def _read_resume(path: Path) -> dict[str, Any]:
+    content = read_archive(path, FORMATS[RESUME_FILE])
+    try:
+        check_resume(content, restore_config(content))
+    except UNREADABLE as error:
+        raise damaged(path, error) from error
+    return content
 
 
 def _instead(error: UserError, run: Path, name: str, others: Sequence[str]) -> dict[str, Any]:
@@ -199,13 +216,13 @@ def _instead(error: UserError, run: Path, name: str, others: Sequence[str]) -> d
         if not path.is_file():
             continue
         try:
-            content = _read(path, FORMATS[RESUME_FILE])
+            content = _read_resume(path)
         except UserError:
             continue
         found = str(error).removesuffix(f". {REMEDY}") if (run / name).is_file() else f"{run / name} does not exist"
         print(f"note: {found}; {path} is used instead, of step {content['step']}.", file=sys.stderr)
         return content
-    if name == RESUME_FILE and (run / RESUME_FILE).is_file() and _intact(run / MODEL_FILE):
+    if name == RESUME_FILE and (run / RESUME_FILE).is_file() and is_intact(run / MODEL_FILE):
         raise UserError(
             f"{str(error).removesuffix(REMEDY)}The run cannot be resumed, but {run / MODEL_FILE} is whole: it can be "
             f"rendered, scored and exported, as with: {program('scripts/render.py', f'run={run}')}"
@@ -213,69 +230,12 @@ def _instead(error: UserError, run: Path, name: str, others: Sequence[str]) -> d
     raise error
 
 
-def _intact(path: Path) -> bool:
-    """Whether the file can be read to its end and its checksums are right."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except UNREADABLE:
-        return False
-
-
 def _file(run: Path, name: str) -> Path:
     """The file of that name in the folder run, or run itself if it is a file. Raises UserError if there is none."""
     path = run / name if run.is_dir() else run
     if not path.is_file():
-        raise UserError(_missing(path, name))
+        raise UserError(missing(path, name))
     return path
-
-
-def _read(path: Path, expected: str) -> dict[str, Any]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch.load does not verify checksums
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except UNREADABLE as error:
-        raise _damaged(path, error) from error
-    found = content.get("format") if isinstance(content, dict) else None
-    if found == "nerf-voxel-checkpoint" or (
-        found in FORMATS.values() and content.get("version") not in READABLE_VERSIONS
-    ):
-        raise UserError(
-            f"{path} has version {content.get('version')}, this program reads versions 4 to {VERSION}; use the "
-            f"program that wrote it. {REMEDY}"
-        )
-    if found != expected:
-        what = f"it is a {found}, expected a {expected}" if found in FORMATS.values() else "its format mark is missing"
-        raise UserError(f"{path} is the wrong file, or not of this program: {what}. {REMEDY}")
-    return content
-
-
-def _missing(path: Path, name: str) -> str:
-    """The error message for a missing file, which depends on the other files in its folder."""
-    folder = path.parent
-    if path.name == RESUME_FILE and (folder / MODEL_FILE).is_file():
-        return (
-            f"{path} does not exist: the run in {folder} can be rendered but not resumed, because its resume state was "
-            "removed. Train again."
-        )
-    if path.name == MODEL_FILE and (folder / RESUME_FILE).is_file():
-        return (
-            f"{path} does not exist: the run in {folder} was stopped before its model was written. Resume it: "
-            f"{program('scripts/train.py', f'resume={folder}')}"
-        )
-    if (folder / SINGLE_FILE).is_file():
-        return (
-            f"{path} does not exist; {folder / SINGLE_FILE} was written by version 1, this program reads versions "
-            f"4 to {VERSION}; use the program that wrote it. {REMEDY}"
-        )
-    return f"{path} does not exist; expected the folder of a training run with a {name} in it."
-
-
-def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path} is damaged or no checkpoint of this program ({_first_line(error)}). {REMEDY}")
 
 
 def _disk_error(error: BaseException) -> BaseException:
@@ -283,10 +243,6 @@ def _disk_error(error: BaseException) -> BaseException:
     while not isinstance(error, OSError) and error.__context__ is not None:
         error = error.__context__
     return error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 def restore_config(content: dict[str, Any]) -> Config:
@@ -332,8 +288,8 @@ def _packed_cameras(cameras: Cameras) -> dict[str, Any]:
 def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:
     """The training state from the content of a resume file. The run continues as if it had not been stopped.
 
-    config: resolved. images: the training images. Raises UserError if their sizes or poses differ from those of the
-    run.
+    config: resolved. images: the training images. Raises UserError if their sizes, poses or pixels differ from those of
+    the run.
     """
     trained, cameras = restore_cameras(content, "given_cameras"), images.cameras
     if not (torch.equal(trained.image_sizes, cameras.image_sizes) and torch.equal(trained.c2w, cameras.c2w)):
@@ -348,7 +304,19 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
         cameras = perturbed(cameras, config.poses, config.seed)
     field, occupancy = restore_field(content, config, backend)
     batches = make_batches(config, replace(images, cameras=cameras), backend)
+    seen = batches.checksum()
+    if content.get("images", seen) != seen:  # older files do not say
+        raise UserError(
+            "the images or their masks are not those that the run was trained on, though sizes and poses are; it would "
+            "go on with others. Bring them back, or train anew; poses.from_run takes the poses that were learned."
+        )
     state = assemble(config, field, occupancy, batches, make_clock(config), content["finest_voxel"])
+    for name, generator in (("generator", state.batches.generator), ("noise", state.field.noise_generator)):
+        if len(content[name]) != len(generator.get_state()):
+            raise UserError(
+                f"the run was trained on another device: its random numbers do not go on on {backend.device.type}. "
+                "Resume it on the device that it was trained on, with device=cuda or device=cpu."
+            )
     # Older files have no "clock", only step and seconds.
     state.load_state_dict({"clock": {name: content[name] for name in ("step", "elapsed")}} | content)
     return state

@@ -41,21 +41,28 @@ def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
     return PackedGrids(bits, values)
 
 
+def occupied_cells(bits: Tensor, resolution: Resolution) -> Tensor:
+    """The occupied cells [X-1,Y-1,Z-1] bool from PackedGrids.occupied. Raises ValueError if it does not fit."""
+    cells = [n - 1 for n in resolution]
+    count = math.prod(cells)
+    if len(bits) != -(-count // 8):
+        raise ValueError(f"{len(bits)} bytes of occupancy, expected a bit for each of {count} cells")
+    return torch.from_numpy(np.unpackbits(bits.numpy(), count=count)).view(cells).bool()
+
+
 def unpack(packed: PackedGrids, resolution: Resolution) -> tuple[dict[str, Tensor], Tensor]:
     """The grids [X,Y,Z,C] by name, zero at vertices that were not stored, and the occupied cells [X-1,Y-1,Z-1] bool.
 
     Raises ValueError if the packed tensors do not fit the resolution.
     """
-    cells = [n - 1 for n in resolution]
-    count = math.prod(cells)
-    if len(packed.occupied) != -(-count // 8):
-        raise ValueError(f"{len(packed.occupied)} bytes of occupancy, expected a bit for each of {count} cells")
-    occupied = torch.from_numpy(np.unpackbits(packed.occupied.numpy(), count=count)).view(cells).bool()
+    occupied = occupied_cells(packed.occupied, resolution)
     readable = cells_to_vertices(occupied)
     stored, grids = int(readable.sum()), {}
     for name, values in packed.values.items():
         if values.dim() != 2 or len(values) != stored:
             raise ValueError(f"{name} has the shape {list(values.shape)}, expected [{stored}, channels]")
+        if not values.isfinite().all():
+            raise ValueError(f"{name} holds values that are not finite")
         grids[name] = torch.zeros(*resolution, values.shape[1])
         grids[name][readable] = values.float()
     return grids, occupied

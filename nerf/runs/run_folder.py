@@ -11,7 +11,7 @@ from pathlib import Path
 from nerf.config.commands import assignment
 from nerf.errors import UserError
 from nerf.files import clear_left_overs, flush_folder, make_folder
-from nerf.runs.checkpoint import MODEL_FILE, PREVIOUS_FILE, RESUME_FILE, SINGLE_FILE
+from nerf.runs.archive import MODEL_FILE, PREVIOUS_FILE, RESUME_FILE, SINGLE_FILE
 from nerf.system import lock_file
 
 CHECKPOINTS = (MODEL_FILE, RESUME_FILE, PREVIOUS_FILE, SINGLE_FILE)

@@ -1,6 +1,7 @@
 """From posed images to batches of rays with their colours. Batches are drawn where the images are: device or host."""
 
 import math
+import zlib
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
@@ -24,6 +25,7 @@ MAX_PROBED_RAYS = 1 << 20
 MAX_PROBED_RAYS_OF_ALL = {"cuda": 1 << 26, "cpu": 1 << 22}
 # Deviation of the offset between the pixels of a pair, pixels per axis: as between two draws from SSIM's window.
 PAIR_SIGMA = SSIM_SIGMA * math.sqrt(2)
+MAX_CHECKED = 1 << 22  # pixels that a checksum of the images reads: some hundredths of a second
 DEVICE_FRACTION = 0.25  # of a GPU's free memory that images may take; grids, moments and samples need the rest
 
 
@@ -224,6 +226,12 @@ class RayBatches:
             return RayBatch(rays, batch.rgba, batch.jitter, batch.pixels), batch.background
         batch = self.draw(count, per_pixel)
         return batch, background.draw(count, self.generator, self.backend.device)
+
+    def checksum(self) -> int:
+        """A number that is another one for other images or masks; of many pixels every k-th counts."""
+        step = max(1, len(self.images) // MAX_CHECKED)
+        number = zlib.crc32(self.images[::step].cpu().contiguous().numpy())
+        return number if self._unmasked is None else zlib.crc32(self._unmasked.bounds.cpu().numpy(), number)
 
     def drop_images(self) -> None:
         """Frees the images' memory. No batch can be drawn afterwards."""

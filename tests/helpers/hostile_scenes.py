@@ -165,6 +165,12 @@ def answer(folder: Path, name: str, begin: bool = False) -> str | None:
     return None
 
 
+def answer_to(name: str, folder: Path, path: str, data: bytes) -> str | None:
+    """The answer to a scene in which one file has other bytes; a run is begun on it."""
+    write_with(folder, name, {path: data})
+    return answer(folder, name, begin=name != "camera path")
+
+
 def check(images: PosedImages) -> None:
     """Asserts that images can be trained on: no number is beyond float32, none is there twice."""
     check_cameras(images.cameras)

@@ -133,29 +133,29 @@ def forged(draw: st.DrawFn, content: Any, evil: tuple = EVIL_JSON) -> Any:
     """Nested lists and dicts in which one to three values were replaced, removed, doubled or given another's place."""
     content = copy.deepcopy(content)
     for _ in range(draw(st.sampled_from((1, 1, 2, 3)))):
-        places = list(_places(content))
-        if not places:
+        found = list(places(content))
+        if not found:
             break
-        holder, key = draw(st.sampled_from(places))
+        holder, key = draw(st.sampled_from(found))
         action = draw(st.sampled_from(("replace", "replace", "replace", "remove", "double", "swap")))
         if action == "remove":
             del holder[key]
         elif action == "double" and isinstance(holder, list):
             holder.insert(key, copy.deepcopy(holder[key]))
         elif action == "swap":
-            other, at = draw(st.sampled_from(places))
+            other, at = draw(st.sampled_from(found))
             holder[key] = copy.deepcopy(other[at])
         else:
             holder[key] = copy.deepcopy(draw(st.sampled_from(evil)))
     return content
 
 
-def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+def places(content: Any) -> Iterator[tuple[Any, Any]]:
     """Every list or dict with a key in it."""
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for key, value in items:
         yield content, key
-        yield from _places(value)
+        yield from places(value)
 
 
 def forged_json(draw: st.DrawFn, data: bytes) -> bytes:

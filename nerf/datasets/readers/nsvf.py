@@ -5,6 +5,7 @@ Poses map camera to world, axes x right, y down, z forward. The first character 
 """
 
 import itertools
+import math
 from pathlib import Path
 
 import numpy as np
@@ -93,10 +94,10 @@ def _aabb(path: Path) -> np.ndarray:
 def _rows(path: Path) -> list[list[float]]:
     """The numbers of each line that has any."""
     try:
-        return [
-            [float(word) for word in line.split()]
-            for line in read_bytes(path).decode("utf-8").splitlines()
-            if line.strip()
-        ]
+        lines = read_bytes(path).decode("utf-8").splitlines()
+        rows = [[float(word) for word in line.split()] for line in lines if line.strip()]
+        if not all(map(math.isfinite, itertools.chain(*rows))):
+            raise ValueError("a number that is not finite")
+        return rows
     except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
         raise UserError(f"{path}: cannot be read ({reason(error)}), expected lines of numbers; replace it.") from error

@@ -21,6 +21,7 @@ from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 import nerf
 from nerf.config.schema import Config
 from nerf.errors import UserError
+from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import select
 from nerf.rendering.render import render_image
 from nerf.runs import checkpoint
@@ -186,6 +187,28 @@ def test_a_run_is_not_resumed_on_other_images(tmp_path: Path) -> None:
     for wrong in (tiny_images("test"), replace(tiny_images(), cameras=tiny_images().cameras.resized(10, 10))):
         with pytest.raises(UserError, match="trained on 8 views 20x20; .*dataset.root"):
             checkpoint.restore_run(content, config, wrong, select("native", "cpu"))
+
+
+def test_a_run_is_not_resumed_on_other_pixels(tmp_path: Path) -> None:
+    """Of the same sizes and poses: photos that were developed anew, or other masks."""
+    config, _ = save_run(tmp_path, steps=1)
+    content, images = checkpoint.load_resume(tmp_path), tiny_images()
+    backend = select("native", "cpu")
+    brighter = replace(images, pixels=images.pixels.clamp(min=1))
+    masked = replace(images, valid_pixels=PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels) - 1]])))
+    for wrong in (brighter, masked):
+        with pytest.raises(UserError, match="images or their masks are not those .* trained on"):
+            checkpoint.restore_run(content, config, wrong, backend)
+    del content["images"]  # as older files, which do not say
+    checkpoint.restore_run(content, config, brighter, backend)
+
+
+def test_a_run_of_another_device_is_not_resumed_on_this_one(tmp_path: Path) -> None:
+    config, _ = save_run(tmp_path, steps=1)
+    content = checkpoint.load_resume(tmp_path)
+    content["noise"] = content["noise"][:16]  # as a GPU's generator has it
+    with pytest.raises(UserError, match="another device.* device=cuda or device=cpu"):
+        checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
 
 
 def test_a_run_from_before_there_was_a_choice_of_rays_has_one_per_pixel(tmp_path: Path) -> None:
