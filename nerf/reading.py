@@ -10,6 +10,8 @@ from typing import Any, BinaryIO
 from nerf.errors import UserError
 
 LONGEST_NAME, LONGEST_PATH = 255, 4096  # bytes, of Linux
+# Windows has no pipes among its files, and reads bytes only if asked to.
+AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
@@ -19,7 +21,7 @@ def opened(path: Path) -> BinaryIO:
     A pipe that nobody writes to would otherwise be waited for without end, and a device may never end.
     """
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        number = os.open(path, AT_ONCE)
     except ValueError as error:  # a zero byte, or half of a character
         raise OSError(errno.EINVAL, "no file can have such a name") from error
     kind = stat.S_IFMT(os.fstat(number).st_mode)

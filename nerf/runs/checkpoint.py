@@ -48,11 +48,12 @@ from nerf.runs.archive import (
     missing,
     read_archive,
 )
-from nerf.runs.contents import check_model, check_resume, free_memory
+from nerf.runs.contents import check_model, check_resume
 from nerf.runs.packed_grids import PackedGrids, deflated, inflated, pack, unpack
 from nerf.scene.box import SceneBox
 from nerf.scene.occupancy import OccupancyGrid
 from nerf.scene.registry import restore_space, space_state
+from nerf.system import host_memory
 from nerf.training.state import TrainState, assemble, make_batches, make_clock
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -170,7 +171,7 @@ def load(run: Path) -> dict[str, Any]:
 def _load_model(path: Path) -> dict[str, Any]:
     content = read_archive(path, FORMATS[MODEL_FILE])
     try:
-        needed, free = check_model(content, restore_config(content)), free_memory()
+        needed, (free, _) = check_model(content, restore_config(content)), host_memory()
     except UNREADABLE as error:
         raise damaged(path, error) from error
     if free is not None and 2 * needed > free:  # the grids, and the field that takes them over

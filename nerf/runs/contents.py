@@ -8,7 +8,6 @@ Sizes: I images, X Y Z grid vertices, CX CY CZ cells, B bytes of a bit for each 
 """
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -230,13 +229,3 @@ def _check_progress(content: dict[str, Any], config: Config) -> None:
     for name in ("generator", "noise"):
         if len(content[name]) == len(torch.Generator().get_state()):  # on a GPU it is smaller
             torch.Generator().set_state(content[name])
-
-
-def free_memory() -> int | None:
-    """Bytes that this machine can still give to a process; None where it does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) * 1024 if found else None
