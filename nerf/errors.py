@@ -13,3 +13,9 @@ class TrainingStopped(RuntimeError):
     """Training cannot go on; the message says after which step and why."""
 
     remedy: str  # what to change
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is exhausted: Python's, PyTorch's on either device, or a thread's."""
+    words = ("out of memory", "can't allocate memory", "not enough memory", "can't start new thread")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)

@@ -157,7 +157,7 @@ def flush_folder(folder: Path) -> None:
     if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
         return
     try:
-        _flush(folder, os.O_RDONLY | os.O_DIRECTORY)
+        _flush(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except OSError as error:
         if error.errno not in _NO_FOLDER_FLUSH:
             raise

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import torch
 
+from nerf.errors import is_out_of_memory
+
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# EREMOTEIO and EUCLEAN are Linux's.
+FAILING = {errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.ETIMEDOUT}
+FAILING |= {getattr(errno, name) for name in ("EREMOTEIO", "EUCLEAN") if hasattr(errno, name)}
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
 # The settings with the largest effect on memory, and their remedy; a command names those that it has.
 MEMORY_REMEDIES = {
@@ -48,7 +53,9 @@ def _memory(error: Exception) -> str | None:
     needed = re.search(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes", message)
     if needed:
         return f"this machine is out of memory: {int(needed[1]) / 2**30:.2f} GiB more were needed"
-    return f"this machine is out of memory ({message})" if isinstance(error, MemoryError) else None
+    if not is_out_of_memory(error):
+        return None
+    return f"this machine is out of memory ({message.splitlines()[0]})" if message else "this machine is out of memory"
 
 
 def _out_of_memory_in_an_operation(message: str) -> str:
@@ -59,11 +66,16 @@ def _out_of_memory_in_an_operation(message: str) -> str:
 
 
 def _disk(error: OSError, folder: Path | str) -> str | None:
-    where = error.filename or folder
+    where = error.filename2 or error.filename or folder  # of a rename, what the file was to be called
     if error.errno in FULL:
         return (
             f"{where} cannot be written ({error.strerror}): the disk or what you may use of it is full; free some "
             f"space, or set hydra.run.dir to another disk.{_kept(folder)}"
+        )
+    if error.errno in FAILING:
+        return (
+            f"{where} cannot be read or written ({error.strerror}): its disk fails, or the connection to it; check "
+            f"that, or set hydra.run.dir to another disk.{_kept(folder)}"
         )
     if error.errno in FORBIDDEN:
         return forbidden(error, folder)
@@ -72,10 +84,8 @@ def _disk(error: OSError, folder: Path | str) -> str | None:
 
 def forbidden(error: OSError, folder: Path | str) -> str:
     """The message for a folder that cannot be created or written."""
-    return (
-        f"{error.filename or folder} cannot be made or written ({error.strerror}); set hydra.run.dir to a folder that "
-        "you may write."
-    )
+    where = error.filename2 or error.filename or folder
+    return f"{where} cannot be made or written ({error.strerror}); set hydra.run.dir to a folder that you may write."
 
 
 def _kept(folder: Path | str) -> str:

@@ -37,7 +37,6 @@ from nerf.config import schema as settings
 from nerf.config.settings import unknown_setting
 from nerf.errors import UserError
 from nerf.files import CONFIGS, clear_left_overs
-from nerf.runs.interrupts import leave_dead_terminal
 from nerf.runs.run_folder import new_folder
 
 ROOTS = ("dataset.root", "root")  # folder of the scene, for commands that train and for commands that open a run
@@ -120,7 +119,6 @@ def run(
             raise
         _fail(_of_hydra(error))
     except signals.Stopped as stopped:  # outside of training, which saves
-        leave_dead_terminal()
         print(f"\n{stopped}", file=sys.stderr)
         sys.exit(stopped.exit_status)
     finally:

@@ -5,11 +5,10 @@ It imports only the standard library, so that signals are handled while heavy mo
 
 import difflib
 import importlib
-import os
-import signal
 import sys
 
 from nerf.cli import signals
+from nerf.cli.output import outlasting
 
 # Each is nerf/cli/NAME.py and imported only when it is used. Its command() reads sys.argv and returns the exit status,
 # or None for 0.
@@ -34,7 +33,11 @@ OF_A_RUN = ("render", "evaluate", "mesh", "export", "view")
 
 def main() -> int:
     """`nerf NAME ...`: runs the command that sys.argv names; returns the exit status."""
-    arguments = sys.argv[1:]
+    with outlasting() as output:
+        return output.exit_status(_main(sys.argv[1:]))
+
+
+def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("--help", "-h"):
         print("nerf COMMAND, or python -m nerf COMMAND\n")
         for name, meaning in COMMANDS.items():
@@ -53,6 +56,15 @@ def main() -> int:
 
 def command(name: str) -> int:
     """Runs the command with the arguments in sys.argv; returns the exit status."""
+    with outlasting() as output:
+        try:
+            status = _command(name)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return output.exit_status(status)
+
+
+def _command(name: str) -> int:
     if name in OF_A_RUN and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"run={sys.argv[1]}"
     with signals.ended_at_once():
@@ -64,8 +76,4 @@ def command(name: str) -> int:
             remedy = "get it with: pip install 'torch>=2.10'"
             print(f"error: PyTorch is not installed in {sys.prefix}; {remedy}", file=sys.stderr)
             return 1
-        try:
-            return module.command() or 0
-        except BrokenPipeError:  # `nerf doctor | head`: who reads has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 128 + getattr(signal, "SIGPIPE", 13)  # of a number that Windows has no name for
+        return module.command() or 0

@@ -1,6 +1,5 @@
 """The report of a training run: progress bar, events, metrics, images."""
 
-import contextlib
 import datetime
 import json
 import os
@@ -106,8 +105,7 @@ class progress_bar:  # noqa: N801 - used like a function
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(OSError):
-            self._bar.close()
+        self._bar.close()
 
     def show(self, metrics: TrainMetrics) -> None:
         self._bar.n = round(100 * metrics.progress)
@@ -120,8 +118,7 @@ class progress_bar:  # noqa: N801 - used like a function
             f"{left:.0f} s left{dropped}{skipped}",
             refresh=False,
         )
-        with contextlib.suppress(OSError):  # a closed terminal must not end the run
-            self._bar.refresh()
+        self._bar.refresh()
 
 
 class RunReport:
@@ -132,8 +129,7 @@ class RunReport:
 
     def note(self, message: str) -> None:
         """Prints a message above the progress bar."""
-        with contextlib.suppress(OSError):  # a closed terminal must not end the run
-            tqdm.write(f"note: {message}", file=sys.stderr)
+        tqdm.write(f"note: {message}", file=sys.stderr)
 
     def peak_memory(self) -> int:
         """Peak bytes: of GPU memory that PyTorch reserved, or the process' resident memory on a CPU."""

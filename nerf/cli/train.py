@@ -59,6 +59,7 @@ RESUME_FREE = (
     "dataset.root",
     "train.log_every",
     "train.save_",
+    "log",
     "viewer",
     "host",
     "port",

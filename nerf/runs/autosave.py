@@ -9,11 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from nerf.cameras.cameras import Cameras
 from nerf.config.schema import Config
-from nerf.errors import TrainingStopped, UserError
+from nerf.errors import TrainingStopped, UserError, is_out_of_memory
 from nerf.files import make_folder
 from nerf.runs import checkpoint
 from nerf.runs.run_folder import RunLock, new_folder
@@ -21,7 +19,7 @@ from nerf.training.loop import Callback, TrainMetrics
 from nerf.training.state import TrainState
 
 COST = 0.02  # fraction of a run's time that saving may take
-FAILURES = (UserError, OSError, MemoryError, torch.OutOfMemoryError)
+FAILURES = (UserError, OSError, MemoryError, RuntimeError)  # of the last kind those that are of memory
 SHARED_MEMORY = Path("/dev/shm")  # of Linux: the last resort where every disk is full
 
 
@@ -61,7 +59,7 @@ class AutoSave(Callback):
         try:
             self._save(state)
         except FAILURES as error:
-            failure = error
+            failure = _of_the_machine(error)
         self._last_try = time.perf_counter()
         self._wait = max(self._config.train.save_seconds, (self._last_try - began) / COST)
         if failure is not None:
@@ -89,7 +87,7 @@ class AutoSave(Callback):
                 checkpoint.drop_previous(self._folder)
             return self._folder
         except FAILURES as error:
-            return self._save_elsewhere(state, error)
+            return self._save_elsewhere(state, _of_the_machine(error))
 
     def _save(self, state: TrainState) -> None:
         gone = not self._folder.is_dir()
@@ -113,6 +111,7 @@ class AutoSave(Callback):
                 self._describe(folder)
                 checkpoint.save(folder, self._config, state, self._cameras)
             except FAILURES as error:
+                _of_the_machine(error)
                 tried.append(str(place))
                 if model is None and getattr(error, "model", None) is not None:
                     model = error.model
@@ -139,6 +138,13 @@ def other_places() -> list[Path]:
     return places
 
 
+def _of_the_machine(error: Exception) -> Exception:
+    """The error, if it is one of the disk or of memory; raises it if it is one of the program."""
+    if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+        raise error
+    return error
+
+
 def _sentence(error: Exception) -> str:
     """The error as a sentence."""
     if isinstance(error, UserError):
@@ -146,4 +152,4 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be written ({error.strerror})."
     reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-    return f"{reason}."
+    return f"The run could not be saved, memory is exhausted ({reason})."

@@ -1,9 +1,6 @@
 """Interrupts (Ctrl-C, a notebook's stop button, a scheduler's signals) that take effect between two steps."""
 
-import contextlib
-import os
 import signal
-import stat
 import threading
 from collections.abc import Sequence
 from types import FrameType
@@ -38,8 +35,6 @@ class StopOnInterrupt(Callback):
         return 0 if self.signal is None else 128 + self.signal
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if number == getattr(signal, "SIGHUP", None):
-            leave_dead_terminal()
         if self.signal is None:
             self.signal = number
         if signal.SIGINT in self._previous:
@@ -60,13 +55,3 @@ class StopOnInterrupt(Callback):
         for number, previous in self._previous.items():
             signal.signal(number, previous)
         self._previous = {}
-
-
-def leave_dead_terminal() -> None:
-    """Redirects output to a closed terminal into /dev/null, because each write would raise an error."""
-    for stream in (1, 2):
-        with contextlib.suppress(OSError):  # the stream is closed already
-            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, stream)
-                os.close(nowhere)

@@ -7,6 +7,7 @@ Legend: X Y Z grid vertices, V stored vertices, C channels.
 
 import math
 import zlib
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nerf.errors import is_out_of_memory
 from nerf.fields.field import Field
 from nerf.scene.box import Resolution
 from nerf.scene.occupancy import OccupancyGrid, cells_to_vertices
@@ -77,9 +79,19 @@ def deflated(values: Tensor) -> dict[str, Any]:
     rows, channels = values.shape
     halves = np.ascontiguousarray(values.numpy().T).astype("<f2").view(np.uint8).reshape(channels, rows, 2)
     planes = [np.ascontiguousarray(halves[c, :, byte]) for c in range(channels) for byte in (0, 1)]
-    with ThreadPoolExecutor() as pool:  # zlib releases the GIL
-        packed = list(pool.map(lambda plane: zlib.compress(plane, LEVEL), planes))
+    packed = _in_threads(lambda plane: zlib.compress(plane, LEVEL), planes)
     return {"shape": [rows, channels], "planes": [torch.from_numpy(np.frombuffer(p, np.uint8).copy()) for p in packed]}
+
+
+def _in_threads(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """The function of each item, in threads, as zlib releases the GIL; or without, where none can be started."""
+    try:
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(function, items))
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return [function(item) for item in items]
 
 
 def inflated(content: dict[str, Any]) -> Tensor:
@@ -95,7 +107,6 @@ def inflated(content: dict[str, Any]) -> Tensor:
             raise ValueError(f"a plane of {len(found)} bytes, expected {rows}")
         return np.frombuffer(found, np.uint8)
 
-    with ThreadPoolExecutor() as pool:
-        planes = list(pool.map(plane, content["planes"]))
+    planes = _in_threads(plane, content["planes"])
     halves = np.stack(planes).reshape(channels, 2, rows).transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(halves).view("<f2")[..., 0].astype(np.float16))

@@ -23,16 +23,16 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 def new_folder(path: Path) -> Path:
     """Creates path, or path_2, path_3, ... if it exists. Two callers never get the same folder. Raises OSError.
 
-    Temporary files that dead writers left in those folders are removed.
+    Temporary files that dead writers left in the folders beside it are removed.
     """
     make_folder(path.parent)
+    clear_left_overs(path.parent)
     for number in itertools.count(1):
         folder = path if number == 1 else path.with_name(f"{path.name}_{number}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             flush_folder(folder.parent)
             return folder
-        clear_left_overs(folder)
     raise AssertionError("itertools.count has no end")
 
 
@@ -86,8 +86,9 @@ class RunLock:
                 return
             if _is(file, self._path):  # else the previous owner removed the file meanwhile
                 self._file = file
-                os.ftruncate(file, 0)
-                os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                with contextlib.suppress(OSError):  # on a full disk the lock has no name, and locks
+                    os.ftruncate(file, 0)
+                    os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
                 return
             os.close(file)
 

@@ -1,0 +1,82 @@
+"""Commands on a disk that fails, without power, output or memory, and killed: nothing is lost, half or left behind.
+
+A drawn part of what tests/fuzz/faults.py tries; each case is a fork of one warm process.
+"""
+
+import contextlib
+import io
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_cases import COMMANDS, OUT, SHORT, Place, drawn, fault_problems, kill_problems, power_losses, prepare
+from fault_checks import CRASHES, half_files, saved_step
+from faulty_disk import Fault, commands
+
+from nerf.runs import checkpoint
+
+FAULTS = ("train", "train", "train", "resume", "resume", "sweep", "render", "colmap")
+KILLS = ("train", "resume", "render", "splats")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with commands() as runner:
+        yield prepare(tmp_path_factory.mktemp("faults"), runner)
+
+
+def test_a_call_that_fails_is_answered_and_costs_nothing_saved(place: Place) -> None:
+    dice = random.Random(0)
+    calls = {name: place.calls(name) for name in dict.fromkeys(FAULTS)}
+    problems = [problem for name in FAULTS for problem in fault_problems(place, name, drawn(dice, calls[name]))]
+    assert not problems, "\n".join(problems)
+
+
+def test_a_killed_command_loses_nothing_and_leaves_nothing(place: Place) -> None:
+    dice, problems = random.Random(1), []
+    for name in KILLS:
+        problems += kill_problems(place, name, dice.randint(1, place.calls(name)))
+    assert not problems, "\n".join(problems)
+
+
+def test_a_loss_of_power_leaves_the_last_checkpoint_that_was_saved(place: Place, tmp_path: Path) -> None:
+    """Whatever was not flushed by then: in no state of the disk is a saved step lost or a file half."""
+    cases, promised = 0, 0
+    words = ("train", *SHORT, "train.steps=3", "train.save_every=1", OUT)
+    with place.copy() as case:
+        outcome = place.commands.run(case, words, record=tmp_path / "record")
+        assert outcome.status == 0, outcome.said
+    for promised, left in power_losses(tmp_path / "record", tmp_path, "out", random.Random(2)):
+        cases += 1
+        assert saved_step(left) >= promised
+        if promised:
+            assert checkpoint.load(left)["step"] >= promised
+        assert not half_files(left)
+    assert cases >= 10 and promised == 3
+
+
+@pytest.mark.parametrize("output", ["/dev/full", "closed", "pipe"])
+def test_a_run_outlasts_what_it_prints_to(place: Place, output: str) -> None:
+    with place.copy() as case:
+        ended = place.commands.run(case, COMMANDS["train"], output=output)
+        assert ended.status == {"/dev/full": 2, "closed": 0, "pipe": 141}[output]
+        assert {"metrics.json", "orbit.mp4", "model.pt"} <= {path.name for path in (case / "out").iterdir()}
+        assert not half_files(case)
+
+
+@pytest.mark.parametrize("megabytes", [2, 6, 12])
+def test_too_little_memory_is_answered(place: Place, megabytes: int) -> None:
+    with place.copy() as case:
+        ended = place.commands.run(case, COMMANDS["resume"], memory=megabytes)
+        assert not [crash for crash in CRASHES if crash in ended.said], ended.err
+        assert ended.status in (0, 2) and saved_step(case / "run") >= 60
+        with contextlib.redirect_stderr(io.StringIO()):
+            assert checkpoint.load(case / "run")["step"] >= 60
+
+
+def test_what_a_fault_is_told_by_is_seen_by_the_checks(place: Place) -> None:
+    """The disk does fail: with the first file of a run that cannot be opened there is no run."""
+    with place.copy() as case:
+        failed = place.commands.run(case, COMMANDS["train"], Fault(at=1, error=28, lasting=True))
+        assert failed.status == 2 and failed.failed is not None and not (case / "out" / "model.pt").exists()
