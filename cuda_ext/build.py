@@ -1,14 +1,17 @@
 """Builds the native library: one shared object with the CPU and the CUDA code, for every PyTorch >= 2.10 and Python.
 
     python cuda_ext/build.py             build if the sources have changed
-    python cuda_ext/build.py --force     build anew
+    python cuda_ext/build.py --force     build anew, from no object files
     python cuda_ext/build.py --nvcc      only tell which nvcc would be used
 
 Used by setup.py and by nerf/ops/native.py, so there is one way to build. One ninja file calls g++ and nvcc directly:
 PyTorch's own build helpers refuse a .cu file where PyTorch came without CUDA.
 
 NERF_CUDA=0 leaves the CUDA code out. NERF_CUDA_ARCHS, default "75 80 90 120", lists the GPU generations; the last one
-is included as PTX too, for GPUs to come. CXX and CUDA_HOME choose the compilers.
+is included as PTX too, for GPUs to come. CXX and CUDA_HOME choose the compilers, CXXFLAGS and LDFLAGS are added.
+
+Whoever is killed while it builds, or loses power, leaves nothing that the next start would take for finished: objects
+and the library appear under their names when they are whole, and the library ends with a hash of itself.
 """
 
 import argparse
@@ -30,7 +33,9 @@ ROOT = Path(__file__).resolve().parent
 WALKS = ("camera_rays", "march", "march_visible", "render_rays")  # files that make rays or walk along them
 PORTABLE_WALKS = "portable_walks"  # those of the portable ones, in one file
 LIBRARY = ROOT.parent / "nerf" / "ops" / "libnerf.so"
+OBJECTS = ROOT.parent / "build" / "native"
 STAMP = re.compile(rb"nerf-build-stamp:(\w+) cuda=([\w ]*)\0")
+SEAL = b"\nnerf-library-sha256:"  # and the hash of all before it, behind the ELF file's end, where no loader looks
 
 
 class BuildError(RuntimeError):
@@ -54,9 +59,14 @@ def source_hash() -> str:
 
 
 def read_stamp(library: Path = LIBRARY) -> Stamp | None:
-    """The stamp of a built library, None if the file is absent or no library of ours."""
-    match = STAMP.search(library.read_bytes()) if library.is_file() else None
+    """The stamp of a built library, None if the file is absent, no library of ours, or not as it was written."""
+    content, seal, digest = (library.read_bytes() if library.is_file() else b"").rpartition(SEAL)
+    match = STAMP.search(content) if seal and digest == _digest(content) else None
     return Stamp(match[1].decode(), match[2].decode()) if match else None
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def find_nvcc() -> Path | None:
@@ -75,9 +85,9 @@ def find_nvcc() -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def is_stale() -> bool:
-    """Whether the library must be built: other sources, or nvcc has appeared since it was built without CUDA."""
-    stamp = read_stamp()
+def is_stale(library: Path = LIBRARY) -> bool:
+    """Whether the library must be built: none that is whole, other sources, or nvcc has appeared since."""
+    stamp = read_stamp(library)
     return stamp is None or stamp.sources != source_hash() or (not stamp.cuda and find_nvcc() is not None)
 
 
@@ -151,6 +161,7 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
     gencode = [f"-gencode arch=compute_{a},code=sm_{a}" for a in archs]
     gencode += [f"-gencode arch=compute_{a},code=compute_{a}" for a in archs[-1:]]
     define = "-DNERF_WITH_CUDA" if nvcc else ""
+    whole = "-MT $out -MF $out.d -c $in -o $out.part && mv -f $out.part $out"
     lines = [
         f"cxx = {_find_compiler()}",
         f"nvcc = {nvcc}",
@@ -162,10 +173,11 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
         # nvcc links its own runtime statically: the library must not care which CUDA PyTorch brought. In a toolkit it
         # finds the runtime by itself, in lib64; the wheel has it in lib.
         f"link = {'$nvcc -cudart static -Xlinker -s' if nvcc else '$cxx -Wl,-s'} -shared",
+        f"ldflags = {os.environ.get('LDFLAGS', '')}",
         f"cudart = {f'-L{nvcc.parents[1]}/lib' if nvcc else ''}",
-        "rule cxx\n  command = $cxx $cxxflags $flags -MMD -MF $out.d -c $in -o $out\n  depfile = $out.d",
-        "rule nvcc\n  command = $nvcc $nvccflags $flags -MD -MF $out.d -c $in -o $out\n  depfile = $out.d",
-        f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu $cudart -ldl",
+        f"rule cxx\n  command = $cxx $cxxflags $flags -MMD {whole}\n  depfile = $out.d",
+        f"rule nvcc\n  command = $nvcc $nvccflags $flags -MD {whole}\n  depfile = $out.d",
+        f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu $cudart -ldl $ldflags",
     ]
     objects = []
     for source in _sources(folder, nvcc is not None):
@@ -180,23 +192,66 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One builder at a time. The system drops the lock when its holder dies, so a lock cannot be stale."""
+def _locked(path: Path) -> Iterator[int]:
+    """One builder at a time; yields the lock. The system drops it when its last holder dies, so it cannot be stale."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Another process builds the native library; waiting for it ...", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
 
 
-def build(force: bool = False, announce: bool = True) -> Path:
-    """Builds the library unless it is up to date; returns its path.
+def _clear(folder: Path) -> None:
+    """Removes what earlier builds left, but for the lock."""
+    for path in folder.iterdir():
+        if path.name != "lock":
+            path.unlink()
+
+
+def _run_ninja(folder: Path, output: Path, lock: int) -> None:
+    """Makes the output anew from objects, of which those of earlier builds are taken where they are up to date.
+
+    What is damaged among these shows at the latest when they are linked; then all are made anew. Compilers inherit the
+    lock: should this process be killed, the next one waits until those that it started have ended.
+    """
+    command, reused = [*_find_ninja(), "-C", str(folder)], any(folder.glob("*.o"))
+    output.unlink(missing_ok=True)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=(lock,))
+    if result.returncode == 0:
+        return
+    failed = [line.rstrip() for line in result.stdout.splitlines() if line.startswith("FAILED:")]
+    if not reused or any(line.endswith(".o") for line in failed):
+        why = result.stdout[max(result.stdout.find("FAILED:"), 0) :]  # what succeeded comes first, with its commands
+        raise BuildError(f"the native library did not compile ({' '.join(command)}):\n{why[:4000]}")
+    for path in (*folder.glob("*.o"), *folder.glob("*.d"), *folder.glob(".ninja*")):
+        path.unlink()
+    _run_ninja(folder, output, lock)
+
+
+def _seal(unfinished: Path, library: Path) -> None:
+    """Puts a library in its place, whole or not at all, with its hash behind it."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    for left in library.parent.glob(f"{library.stem}.[0-9]*"):  # by a builder that was killed
+        left.unlink()
+    content, partial = unfinished.read_bytes(), library.with_suffix(f".{os.getpid()}")
+    partial.write_bytes(content + SEAL + _digest(content))
+    os.replace(partial, library)
+
+
+def build(force: bool = False, announce: bool = True, folder: Path = OBJECTS, library: Path | None = None) -> Path:
+    """Builds the library from objects in the folder unless it is up to date; returns its path.
 
     Raises BuildError with the compiler's message or the missing tool and its remedy.
     """
-    folder = ROOT.parent / "build" / "native"
-    with _locked(folder / "lock"):
-        if not force and not is_stale():
-            return LIBRARY
+    library = library or LIBRARY
+    with _locked(folder / "lock") as lock:
+        if not force and not is_stale(library):
+            return library
+        if force:
+            _clear(folder)
         nvcc = find_nvcc()
         stamp = Stamp(source_hash(), os.environ.get("NERF_CUDA_ARCHS", "75 80 90 120") if nvcc else "")
         if announce:
@@ -204,15 +259,9 @@ def build(force: bool = False, announce: bool = True) -> Path:
             print(f"Building the native library once: {what} ...", file=sys.stderr, flush=True)
         unfinished = folder / "libnerf.so"
         (folder / "build.ninja").write_text(_ninja_file(folder, unfinished, stamp, nvcc))
-        command = [*_find_ninja(), "-C", str(folder)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise BuildError(f"the native library did not compile ({' '.join(command)}):\n{result.stdout[:4000]}")
-        LIBRARY.parent.mkdir(parents=True, exist_ok=True)
-        partial = LIBRARY.with_suffix(f".{os.getpid()}")
-        shutil.copyfile(unfinished, partial)
-        os.replace(partial, LIBRARY)
-    return LIBRARY
+        _run_ninja(folder, unfinished, lock)
+        _seal(unfinished, library)
+    return library
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ changed since, builds it once (cuda_ext/build.py).
 import ctypes
 import functools
 import importlib.util
+import struct
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +31,16 @@ def build_module() -> ModuleType | None:
     return module
 
 
+def is_cut_short(library: Path) -> bool:
+    """Whether a library ends before its ELF header (64 bits) says that it does: to load it would kill the process."""
+    with library.open("rb") as file:
+        header = file.read(64)
+    if len(header) < 64 or header[:5] != b"\x7fELF\x02":
+        return True
+    (sections_at,), (size, count) = struct.unpack_from("<Q", header, 40), struct.unpack_from("<HH", header, 58)
+    return library.stat().st_size < sections_at + size * count
+
+
 @functools.cache
 def load_library() -> None:
     """Loads the library, once. Raises NativeUnavailable with the reason and the remedy."""
@@ -43,6 +54,10 @@ def load_library() -> None:
         raise NativeUnavailable(
             f"{LIBRARY} is missing and the sources are not beside the package; reinstall with "
             "pip install --no-build-isolation ."
+        )
+    elif is_cut_short(LIBRARY):
+        raise NativeUnavailable(
+            f"{LIBRARY} has {LIBRARY.stat().st_size} bytes and ends before its header says; reinstall the package"
         )
     try:
         torch.ops.load_library(str(LIBRARY))
