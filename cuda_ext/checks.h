@@ -49,6 +49,14 @@ std::string shape_name(const Sizes& sizes) {
   return text + "]";
 }
 
+// Compilers and GPUs count on numbers at whole multiples of their size; a view into bytes may lie beside them.
+inline void check_address(const char* name, const Tensor& t) {
+  const auto address = reinterpret_cast<uintptr_t>(t.data_ptr());
+  if (address % uintptr_t(t.element_size()) != 0)
+    reject(std::string(name) + " is at an odd address, expected a multiple of " + std::to_string(t.element_size()) +
+           " bytes; use .clone()");
+}
+
 // Checks one argument against the first one of the operation (its device) and the expected dtype and shape.
 inline void check_argument(const char* name, const Tensor& t, const Tensor& first, ScalarType dtype,
                            const Shape& shape) {
@@ -60,19 +68,18 @@ inline void check_argument(const char* name, const Tensor& t, const Tensor& firs
   bool fits = t.dim() == int64_t(shape.size());
   for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] == kAny || shape[i] == t.size(int64_t(i));
   if (!fits) reject(std::string(name) + " has shape " + shape_name(t.sizes()) + ", expected " + shape_name(shape));
+  check_address(name, t);
 }
 
 inline void check_floating(const char* name, const Tensor& t) {
   if (t.scalar_type() != ScalarType::Float && t.scalar_type() != ScalarType::Double)
     reject(std::string(name) + " is " + dtype_name(t.scalar_type()) + ", expected float32 or float64");
+  check_address(name, t);
 }
 
 inline void check_in_place(const char* name, const Tensor& t) {
   if (!t.is_contiguous()) reject(std::string(name) + " is written in place and must be contiguous");
 }
-
-// The operations read row-major memory; other layouts are copied.
-inline Tensor dense(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
 
 // The stable ABI tells that an allocation failed, not why: what was asked for is all that can be said.
 template <class Make>
@@ -83,6 +90,13 @@ Tensor allocate(const Shape& shape, ScalarType dtype, const Make& make) {
     throw std::runtime_error("out of memory: " + shape_name(shape) + " of " + dtype_name(dtype) +
                              " could not be allocated");
   }
+}
+
+// The operations read row-major memory; other layouts are copied.
+inline Tensor dense(const Tensor& t) {
+  if (t.is_contiguous()) return t;
+  const Shape shape(t.sizes().begin(), t.sizes().end());
+  return allocate(shape, t.scalar_type(), [&] { return torch::stable::contiguous(t); });
 }
 
 inline Tensor empty(const Tensor& like, const Shape& shape, ScalarType dtype) {
@@ -99,16 +113,6 @@ inline Tensor no_gradient(const Tensor& like) { return empty(like, {0}, like.sca
 template <class T>
 T* data(const Tensor& t) {
   return static_cast<T*>(t.data_ptr());
-}
-
-// Rows to visit [L] int64. On a GPU nobody waits for such a check: there rows outside are passed over.
-inline void check_rows(const Tensor& rows, int64_t all_rows) {
-  if (rows.is_cuda()) return;
-  const int64_t* row = data<int64_t>(rows);
-  for (int64_t n = 0; n < rows.numel(); ++n)
-    if (row[n] < 0 || row[n] >= all_rows)
-      reject("rows has " + std::to_string(row[n]) + " at " + std::to_string(n) + ", expected 0 to " +
-             std::to_string(all_rows - 1));
 }
 
 // body(float()) or body(double()), by the dtype of t.

@@ -1,4 +1,5 @@
-// What comes before and after a walk along rays: pack_occupancy(args, stream) and counts_to_offsets(args, stream).
+// What comes before and after a walk along rays: check_lattices(args, stream), pack_occupancy and
+// counts_to_offsets(args, stream).
 #pragma once
 
 #include <cstdint>

@@ -27,13 +27,13 @@ void for_rays(const CompositeArgs<T>& a, const Body& body) {
 template <class T>
 void composite(const CompositeArgs<T>& a, Stream) {
   for_rays(a, [](const CompositeArgs<T>& known, int64_t r) { composite_ray(known, r); });
-  std::fill(a.weights + a.ray_offsets[a.num_rays], a.weights + a.num_samples, T(0));
+  std::fill(a.weights + a.offset(a.num_rays), a.weights + a.num_samples, T(0));
 }
 
 template <class T>
 void composite_backward(const CompositeArgs<T>& a, Stream) {
   for_rays(a, [](const CompositeArgs<T>& known, int64_t r) { composite_ray_backward(known, r); });
-  const int64_t owned = a.ray_offsets[a.num_rays];
+  const int64_t owned = a.offset(a.num_rays);
   std::fill(a.grad_density + owned, a.grad_density + a.num_samples, T(0));
   std::fill(a.grad_values + owned * a.channels, a.grad_values + a.num_samples * a.channels, T(0));
 }

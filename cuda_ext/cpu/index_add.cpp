@@ -2,9 +2,6 @@
 // a range of target rows, and adds to it in the order of the rows. So the sums do not depend on the number of cores.
 #include "../portable/index_add.h"
 
-#include <stdexcept>
-#include <string>
-
 namespace nerf::cpu {
 namespace {
 
@@ -14,14 +11,6 @@ constexpr int64_t kSerialWork = 1 << 14;  // elements that one core adds in the 
 struct Part {
   int64_t first_element, end_element, first_target, end_target;
 };
-
-template <class T>
-void check_index(const IndexAddArgs<T>& a) {
-  for (int64_t i = 0; i < a.num_rows; ++i)
-    if (!a.in_range(a.index_at(i)))
-      throw std::invalid_argument("index has the value " + std::to_string(a.index_at(i)) + " at " + std::to_string(i) +
-                                  ", expected 0 to " + std::to_string(a.num_targets - 1));
-}
 
 template <class T>
 void add(T& target, Wide<T> alpha, T value) {
@@ -81,7 +70,6 @@ void add_part(const IndexAddArgs<T>& a, const SliceWalk<int64_t>& walk, const Pa
 
 template <class T>
 void index_add(const IndexAddArgs<T>& a, Stream) {
-  check_index(a);
   const SliceWalk<int64_t> walk(a.slice);
   const int64_t elements = a.slice.num_elements(), targets = a.num_targets;
   const int64_t parts = a.num_rows * elements <= kSerialWork ? 1 : torch::stable::get_num_threads();

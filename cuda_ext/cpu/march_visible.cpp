@@ -7,6 +7,7 @@ constexpr int64_t kBlock = 64;  // rays
 
 template <class T>
 void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
+  check_lattices(a, stream);
   pack_occupancy(a, stream);
   a.found->resize((a.num_rays + kBlock - 1) / kBlock);
   parallel_for(int64_t(a.found->size()), 1, [&](int64_t block) {

@@ -85,7 +85,7 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
       const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
       coordinate_gradient(s, a.grid, a.grad_out + n * a.channels, a.channels, a.grad_coords + 3 * n);
     });
-  if (!a.grad_grid) return;
+  if (!a.grad_grid || a.channels == 0) return;
   const int64_t num_slabs = torch::stable::get_num_threads();
   std::vector<int64_t> points_at(a.vertices[0], 0), first_x(num_slabs + 1, a.vertices[0]);
   std::vector<int64_t> x_of(a.num_points);

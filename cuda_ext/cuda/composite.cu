@@ -47,8 +47,8 @@ template <class T, int kChannels, int kGroup>
 __device__ void composite_by_lanes(const CompositeArgs<T>& a, T opaque, int64_t r, int lane) {
   using S = Sharing<T, kChannels, kGroup>;
   const bool there = r < a.num_rays;
-  const int begin = there ? int(a.ray_offsets[r]) : 0;
-  int end = there ? int(a.ray_offsets[r + 1]) : 0;
+  const int begin = there ? int(a.offset(r)) : 0;
+  int end = there ? int(a.offset(r + 1)) : 0;
   const auto read = [&](int first) { return Round<T, kChannels, kGroup, false>(a, first, end, lane); };
   T optical_depth = T(0), opacity = T(0), depth = T(0);
   Pack<T, S::kSize> sum[S::kEach + 1] = {};
@@ -98,7 +98,7 @@ __device__ void composite_by_lanes(const CompositeArgs<T>& a, T opaque, int64_t 
 
 template <class T, int kChannels, int kGroup>
 __global__ void __launch_bounds__(kBlock, kLeastBlocks<kGroup>) composite_kernel(CompositeArgs<T> a, T opaque) {
-  const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, owned = a.ray_offsets[a.num_rays];
+  const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, owned = a.offset(a.num_rays);
   composite_by_lanes<T, kChannels, kGroup>(a, opaque, thread / kGroup, thread % kGroup);
   clear_packs<1>(a.weights, owned + thread, a.num_samples, int64_t(gridDim.x) * kBlock);
 }
@@ -107,7 +107,7 @@ template <class T, int kChannels, int kGroup>
 __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r, int lane) {
   using S = Sharing<T, kChannels, kGroup>;
   const bool there = r < a.num_rays;
-  const int begin = there ? int(a.ray_offsets[r]) : 0, end = there ? int(a.ray_offsets[r + 1]) : 0;
+  const int begin = there ? int(a.offset(r)) : 0, end = there ? int(a.offset(r + 1)) : 0;
   const auto read = [&](int last) {  // the samples of a round before it
     return Round<T, kChannels, kGroup, true>(a, last - kGroup, begin, lane);
   };
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kBlock, kLeastBlocksBackward<kChannels, kGroup
     composite_backward_kernel(CompositeArgs<T> a) {
   using S = Sharing<T, kChannels, kGroup>;
   const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, threads = int64_t(gridDim.x) * kBlock;
-  const int64_t owned = a.ray_offsets[a.num_rays];
+  const int64_t owned = a.offset(a.num_rays);
   composite_backward_by_lanes<T, kChannels, kGroup>(a, thread / kGroup, thread % kGroup);
   clear_packs<1>(a.grad_density, owned + thread, a.num_samples, threads);
   clear_packs<S::kSize>(a.grad_values, owned * S::packs(a) + thread, a.num_samples * S::packs(a), threads);

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) distortion_kernel(DistortionArgs<T> 
   const int64_t r = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
   const bool there = r < a.num_rays;
-  const int64_t begin = there ? a.ray_offsets[r] : 0, end = there ? a.ray_offsets[r + 1] : 0;
+  const int64_t begin = there ? a.offset(r) : 0, end = there ? a.offset(r + 1) : 0;
   Sweep<T, kGroup> sweep;
   T pairs = T(0), own = T(0);
   for (int64_t first = begin; __any_sync(kAllLanes, first < end); first += kGroup) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) distortion_backward_kernel(Distortio
   const int64_t r = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
   const bool there = r < a.num_rays;
-  const int64_t begin = there ? a.ray_offsets[r] : 0, end = there ? a.ray_offsets[r + 1] : 0;
+  const int64_t begin = there ? a.offset(r) : 0, end = there ? a.offset(r + 1) : 0;
   // Both ways cut the ray into the same rounds, so each lane finds what it wrote itself.
   Sweep<T, kGroup> from_front, from_back;
   for (int64_t first = begin; __any_sync(kAllLanes, first < end); first += kGroup) {

@@ -31,6 +31,8 @@ struct CompositeArgs {
   T* weights;                                                           // [M] written forward, read backward
   const T *grad_out_values, *grad_opacity, *grad_depth, *grad_weights;  // as the outputs
   T *grad_density, *grad_values;                                        // [M], [M,C]
+
+  HOST_DEVICE int64_t offset(int64_t r) const { return clamp<int64_t>(ray_offsets[r], 0, num_samples); }
 };
 
 // 1 - exp(-x) without losing the digits of a small x.
@@ -60,7 +62,8 @@ HOST_DEVICE void composite_ray(const CompositeArgs<T>& a, int64_t r) {
   T* __restrict__ out = a.out_values + r * a.channels;
   for (int64_t c = 0; c < a.channels; ++c) out[c] = T(0);
   T transmittance = T(1), opacity = T(0), depth = T(0);
-  for (int64_t i = a.ray_offsets[r]; i < a.ray_offsets[r + 1]; ++i) {
+  const int64_t begin = a.offset(r), end = a.offset(r + 1);
+  for (int64_t i = begin; i < end; ++i) {
     if (transmittance < a.min_transmittance) {
       a.weights[i] = T(0);
       continue;
@@ -97,11 +100,12 @@ HOST_DEVICE void composite_ray_backward(const CompositeArgs<T>& a, int64_t r) {
   const T* __restrict__ grad_out = a.grad_out_values + r * a.channels;
   // Samples that do not count form the tail of the ray; the walk from the front finds where it begins, and T_end.
   T after = T(1), later = T(0);
-  int64_t end = a.ray_offsets[r];
-  for (; end < a.ray_offsets[r + 1] && !(after < a.min_transmittance); ++end)
+  const int64_t begin = a.offset(r), ray_end = a.offset(r + 1);
+  int64_t end = begin;
+  for (; end < ray_end && !(after < a.min_transmittance); ++end)
     after *= T(1) - opacity_of(a.density[end] * (a.t_ends[end] - a.t_starts[end]));
-  for (int64_t i = a.ray_offsets[r + 1] - 1; i >= end; --i) clear_gradients(a, i);
-  for (int64_t i = end - 1; i >= a.ray_offsets[r]; --i) {
+  for (int64_t i = ray_end - 1; i >= end; --i) clear_gradients(a, i);
+  for (int64_t i = end - 1; i >= begin; --i) {
     const T weight = a.weights[i], g = weight_gradient(a, r, i);
     a.grad_density[i] = (a.t_ends[i] - a.t_starts[i]) * (after * g - later);
     T* __restrict__ grad_values = a.grad_values + i * a.channels;

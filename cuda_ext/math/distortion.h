@@ -23,6 +23,8 @@ struct DistortionArgs {
   const T* grad_loss;  // [R]  backward
   T* grad_weights;     // [M]
 
+  HOST_DEVICE int64_t offset(int64_t r) const { return clamp<int64_t>(ray_offsets[r], 0, num_samples); }
+
   // Between the midpoints of samples i - 1 and i; the differences of neighbours are exact, those of midpoints are not.
   HOST_DEVICE T gap(int64_t i) const {
     return T(0.5) * ((t_starts[i] - t_starts[i - 1]) + (t_ends[i] - t_ends[i - 1]));
@@ -38,9 +40,10 @@ HOST_DEVICE T distortion_slope(T grad_loss, T reach, T weight, T length) {
 template <class T>
 HOST_DEVICE void distortion_ray(const DistortionArgs<T>& a, int64_t r) {
   T pairs = T(0), own = T(0), passed = T(0), reach = T(0);
-  for (int64_t i = a.ray_offsets[r]; i < a.ray_offsets[r + 1]; ++i) {
+  const int64_t begin = a.offset(r), end = a.offset(r + 1);
+  for (int64_t i = begin; i < end; ++i) {
     const T weight = a.weights[i];
-    if (i > a.ray_offsets[r]) reach += passed * a.gap(i);
+    if (i > begin) reach += passed * a.gap(i);
     pairs += weight * reach;
     own += weight * weight * a.length(i);
     passed += weight;
@@ -51,7 +54,7 @@ HOST_DEVICE void distortion_ray(const DistortionArgs<T>& a, int64_t r) {
 // The way to the back leaves its reach where the way to the front finds it.
 template <class T>
 HOST_DEVICE void distortion_ray_backward(const DistortionArgs<T>& a, int64_t r) {
-  const int64_t begin = a.ray_offsets[r], end = a.ray_offsets[r + 1];
+  const int64_t begin = a.offset(r), end = a.offset(r + 1);
   T passed = T(0), reach = T(0);
   for (int64_t i = begin; i < end; ++i) {
     if (i > begin) reach += passed * a.gap(i);

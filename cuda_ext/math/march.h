@@ -32,11 +32,12 @@ struct OccupancyWords {
 };
 
 HOST_DEVICE uint64_t pack_word(const bool* occupied, const int64_t cells[3], int64_t x4, int64_t y4, int64_t z4) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(occupied);  // a view may hold others than 0 and 1
   uint64_t word = 0;
   for (int64_t x = 4 * x4; x < min2(4 * x4 + 4, cells[0]); ++x)
     for (int64_t y = 4 * y4; y < min2(4 * y4 + 4, cells[1]); ++y)
       for (int64_t z = 4 * z4; z < min2(4 * z4 + 4, cells[2]); ++z)
-        if (occupied[(x * cells[1] + y) * cells[2] + z]) word |= uint64_t(1) << (16 * (x % 4) + 4 * (y % 4) + z % 4);
+        if (bytes[(x * cells[1] + y) * cells[2] + z] != 0) word |= uint64_t(1) << (16 * (x % 4) + 4 * (y % 4) + z % 4);
   return word;
 }
 
@@ -51,6 +52,9 @@ template <class T>
 HOST_DEVICE T unsquash(T x, T limit) {
   return x / (T(1) - min2(x / limit, T(1) - T(1) / T(1 << 22)));
 }
+
+// Of a ray; there its walk ends. More are no picture but a step, a jitter or an end that is no length of this scene.
+constexpr int64_t kMaxLatticePoints = 1 << 20;
 
 template <class T>
 struct LatticeRay {
@@ -179,8 +183,8 @@ template <class T, class Emit>
 HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occupancy, T k_begin, T k_end,
                              int64_t limit, Emit emit) {
   int64_t emitted = 0;
-  // Where k + 1 is no other number than k, the lattice is finer than T can tell, and the walk ends.
-  for (T k = k_begin; k < k_end && k + T(1) > k && emitted < limit;) {
+  k_end = min2(k_end, T(kMaxLatticePoints));
+  for (T k = k_begin; k < k_end && emitted < limit;) {
     const T t_mid = ray.t(k + T(0.5));
     if (!(t_mid < ray.t_max)) break;
     int64_t cell[3];

@@ -15,6 +15,7 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   check_argument("lr", lr, param, ScalarType::Float, {kAny});
   check_argument("step", step, param, ScalarType::Float, {1});
   const int64_t channels = shape.empty() ? 1 : shape.back();
+  check_channels("param", channels);
   if (rows) check_argument("rows", *rows, param, ScalarType::Long, {kAny});
   const Shape moments = rows ? Shape{rows->numel(), channels} : shape;
   check_argument("exp_avg", exp_avg, param, dtype, moments);
@@ -26,8 +27,12 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   check_in_place("exp_avg", exp_avg);
   check_in_place("exp_avg_sq", exp_avg_sq);
   check_in_place("grad", grad);
-  const Tensor rate = dense(lr), visited = rows ? dense(*rows) : no_gradient(param);
-  if (rows) check_rows(visited, channels ? param.numel() / channels : 0);
+  const Tensor rate = dense(lr), visited = rows ? dense(*rows) : no_gradient(param), number = dense(step);
+  check_apart({{"param", &param}, {"exp_avg", &exp_avg}, {"exp_avg_sq", &exp_avg_sq}, {"grad", &grad}},
+              {{"lr", &rate}, {"step", &number}, {"rows", &visited}});
+  const int64_t all_rows = param.numel() ? param.numel() / channels : 0;
+  if (channels == 0) return;
+  if (rows) check_indices("rows", visited, all_rows);
   with_scalar(param, [&](auto scalar) {
     using T = decltype(scalar);
     AdamArgs<T> a = {};
@@ -36,12 +41,12 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     a.exp_avg_sq = data<T>(exp_avg_sq);
     a.grad = data<T>(grad);
     a.channels = channels;
-    a.all_rows = channels ? param.numel() / channels : 0;
+    a.all_rows = all_rows;
     a.rows = rows ? data<int64_t>(visited) : nullptr;
     a.num_rows = rows ? visited.numel() : a.all_rows;
     a.lr = data<float>(rate);
     a.lr_count = rate.numel();
-    a.step = data<float>(step);
+    a.step = data<float>(number);
     a.beta1 = beta1;
     a.beta2 = beta2;
     a.eps = eps;

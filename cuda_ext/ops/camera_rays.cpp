@@ -17,7 +17,8 @@ std::tuple<Tensor, Tensor> camera_rays(const Tensor& c2w, const Tensor& intrinsi
   if (height < 1) reject("height is " + std::to_string(height) + ", expected at least 1");
   const Tensor poses = dense(c2w), lenses = dense(intrinsics), indices = dense(pixel_indices),
                shifts = dense(subpixels);
-  const int64_t num_rays = indices.size(0) * shifts.size(0);
+  check_indices("pixel_indices", indices, product("width", {width, height, poses.size(0)}));
+  const int64_t num_rays = product("pixel_indices", {indices.size(0), shifts.size(0)});
   Tensor origins = empty(poses, {num_rays, 3}, dtype), directions = empty(poses, {num_rays, 3}, dtype);
   with_scalar(poses, [&](auto scalar) {
     using T = decltype(scalar);

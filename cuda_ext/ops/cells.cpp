@@ -9,6 +9,7 @@ namespace {
 void check_cells(const Tensor& feats, const Tensor& points) {
   check_floating("feats", feats);
   check_argument("feats", feats, feats, feats.scalar_type(), {kAny, 8, kAny});
+  check_channels("feats", feats.size(2));
   check_argument("points", points, feats, feats.scalar_type(), {feats.size(0), 3});
 }
 

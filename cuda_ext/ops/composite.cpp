@@ -19,6 +19,7 @@ void check_samples(const Tensor& density, const Tensor& values, const Tensor& t_
   check_argument("density", density, density, dtype, {kAny});
   const int64_t num_samples = density.size(0);
   check_argument("values", values, density, dtype, {num_samples, kAny});
+  check_channels("values", values.size(1));
   check_argument("t_starts", t_starts, density, dtype, {num_samples});
   check_argument("t_ends", t_ends, density, dtype, {num_samples});
   check_argument("ray_offsets", ray_offsets, density, ScalarType::Long, {kAny});
@@ -70,6 +71,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
   check_samples(density, values, t_starts, t_ends, ray_offsets);
   const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts), ends = dense(t_ends),
                offsets = dense(ray_offsets);
+  check_offsets(offsets, sigma.size(0));
   const ScalarType dtype = sigma.scalar_type();
   const int64_t num_rays = offsets.size(0) - 1;
   if (dtype == ScalarType::Float) note_slow_channels(v.size(1));
@@ -103,6 +105,7 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
   const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts), ends = dense(t_ends),
                offsets = dense(ray_offsets), w = dense(weights), gv = dense(grad_values), go = dense(grad_opacity),
                gd = dense(grad_depth), gw = dense(grad_weights);
+  check_offsets(offsets, num_samples);
   Tensor grad_density = empty(sigma, {num_samples}, dtype);
   Tensor grad_of_values = empty(sigma, {num_samples, v.size(1)}, dtype);
   with_scalar(sigma, [&](auto scalar) {

@@ -18,8 +18,9 @@ ContractBasisArgs<T> basis_arguments(const Tensor& basis, const Tensor& ray_indi
   return a;
 }
 
-void check_channels(const char* name, int64_t channels, const Tensor& basis) {
-  if (basis.size(1) == 0 || channels < kColors * basis.size(1))
+void check_basis(const char* name, int64_t channels, const Tensor& basis) {
+  check_channels(name, channels);
+  if (basis.size(1) == 0 || channels / kColors < basis.size(1))
     reject(std::string(name) + " has " + std::to_string(channels) + " channels, expected at least 3 for each of " +
            std::to_string(basis.size(1)) + " basis functions");
 }
@@ -32,8 +33,9 @@ Tensor contract_basis(const Tensor& values, const Tensor& basis, const Tensor& r
   check_argument("values", values, values, dtype, {kAny, kAny});
   check_argument("basis", basis, values, dtype, {kAny, kAny});
   check_argument("ray_indices", ray_indices, values, ScalarType::Long, {values.size(0)});
-  check_channels("values", values.size(1), basis);
+  check_basis("values", values.size(1), basis);
   const Tensor v = dense(values), b = dense(basis), rays = dense(ray_indices);
+  check_indices("ray_indices", rays, b.size(0));
   Tensor out = empty(v, {v.size(0), kColors}, dtype);
   with_scalar(v, [&](auto scalar) {
     using T = decltype(scalar);
@@ -52,8 +54,9 @@ Tensor contract_basis_backward(const Tensor& grad_out, const Tensor& basis, cons
   check_argument("ray_indices", ray_indices, grad_out, ScalarType::Long, {kAny});
   check_argument("grad_out", grad_out, grad_out, dtype, {ray_indices.size(0), kColors});
   check_argument("basis", basis, grad_out, dtype, {kAny, kAny});
-  check_channels("values", channels, basis);
+  check_basis("values", channels, basis);
   const Tensor go = dense(grad_out), b = dense(basis), rays = dense(ray_indices);
+  check_indices("ray_indices", rays, b.size(0));
   Tensor grad_values = empty(go, {go.size(0), channels}, dtype);
   with_scalar(go, [&](auto scalar) {
     using T = decltype(scalar);

@@ -34,6 +34,7 @@ DistortionArgs<T> distortion_arguments(const Tensor& weights, const Tensor& t_st
 Tensor distortion_loss(const Tensor& weights, const Tensor& t_starts, const Tensor& t_ends, const Tensor& ray_offsets) {
   check_intervals(weights, t_starts, t_ends, ray_offsets);
   const Tensor w = dense(weights), starts = dense(t_starts), ends = dense(t_ends), offsets = dense(ray_offsets);
+  check_offsets(offsets, w.size(0));
   Tensor loss = empty(w, {offsets.size(0) - 1}, w.scalar_type());
   with_scalar(w, [&](auto scalar) {
     using T = decltype(scalar);
@@ -50,6 +51,7 @@ Tensor distortion_loss_backward(const Tensor& grad_loss, const Tensor& weights, 
   check_argument("grad_loss", grad_loss, weights, weights.scalar_type(), {ray_offsets.size(0) - 1});
   const Tensor w = dense(weights), starts = dense(t_starts), ends = dense(t_ends), offsets = dense(ray_offsets),
                g = dense(grad_loss);
+  check_offsets(offsets, w.size(0));
   Tensor grad_weights = zeros(w, {w.size(0)}, w.scalar_type());  // zero for samples that belong to no ray
   with_scalar(w, [&](auto scalar) {
     using T = decltype(scalar);

@@ -24,11 +24,17 @@ int64_t checked_dim(const Tensor& dst, int64_t dim) {
   return dim < 0 ? dim + dims : dim;
 }
 
-// Numbers of memory from the first to the last one of a tensor.
-int64_t span(const Tensor& t) {
-  int64_t last = 0;
-  for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
-  return t.numel() ? last + 1 : 0;
+// Two tensors with gaps may interleave without sharing anything, as columns of one matrix do. They surely do not share if,
+// for some pitch, all strides are whole pitches or small, and what the small ones reach lies apart within the pitch.
+bool interleave(const Tensor& dst, const Tensor& src, int64_t pitch) {
+  int64_t reach[2] = {0, 0};
+  const Tensor* tensors[] = {&dst, &src};
+  for (int i = 0; i < 2; ++i)
+    for (int64_t d = 0; d < tensors[i]->dim(); ++d)
+      if (tensors[i]->stride(d) % pitch != 0) reach[i] += (tensors[i]->size(d) - 1) * tensors[i]->stride(d);
+  const int64_t bytes = static_cast<const char*>(src.data_ptr()) - static_cast<const char*>(dst.data_ptr());
+  const int64_t size = dst.element_size() * pitch, offset = (bytes % size + size) % size;  // of src behind dst
+  return offset >= (reach[0] + 1) * dst.element_size() && offset + (reach[1] + 1) * dst.element_size() <= size;
 }
 
 // Each number of dst has a place of its own if each dimension steps over all that the smaller steps reach.
@@ -44,13 +50,10 @@ void check_overlap(const Tensor& dst, const Tensor& src) {
              ", expected each element in a place of its own; use .clone()");
     reach += (size - 1) * stride;
   }
-  const auto begin = [](const Tensor& t) { return static_cast<const char*>(t.data_ptr()); };
-  const auto end = [&](const Tensor& t) { return begin(t) + span(t) * t.element_size(); };
-  // Two tensors with gaps may interleave without sharing anything, as columns of one matrix do.
-  const bool dense = span(dst) == dst.numel() && span(src) == src.numel();
-  const bool meet = begin(dst) < end(src) && begin(src) < end(dst);
-  if (dst.numel() && src.numel() && meet && (dense || begin(dst) == begin(src)))
-    reject("src has memory in common with dst, expected memory of its own; use .clone()");
+  if (!memory_meets(dst, src)) return;
+  for (int64_t d = 0; d < dst.dim(); ++d)
+    if (dst.stride(d) > 0 && interleave(dst, src, dst.stride(d))) return;
+  reject("src has memory in common with dst, expected memory of its own; use .clone()");
 }
 
 // All dimensions but dim, from the smallest steps in dst to the largest, merged where possible.
@@ -77,6 +80,7 @@ void with_scalar_or_bfloat16(const Tensor& t, const Body& body) {
 
 void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor& src, double alpha) {
   check_dtypes(dst, index);
+  check_address("dst", dst);
   dim = checked_dim(dst, dim);
   check_argument("index", index, dst, index.scalar_type(), {kAny});
   Shape shape(dst.sizes().begin(), dst.sizes().end());
@@ -84,6 +88,8 @@ void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor
   check_argument("src", src, dst, dst.scalar_type(), shape);
   check_overlap(dst, src);
   const Tensor rows = dense(index);
+  check_apart({{"dst", &dst}}, {{"index", &rows}});
+  check_indices("index", rows, dst.size(dim));
   with_scalar_or_bfloat16(dst, [&](auto scalar) {
     using T = decltype(scalar);
     IndexAddArgs<T> a = {};

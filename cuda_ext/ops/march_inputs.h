@@ -25,9 +25,13 @@ struct MarchInputs {
     check_argument("far", upper, o, dtype, {num_rays});
     check_argument("occupied", cells, o, ScalarType::Bool, {kAny, kAny, kAny});
     if (cells.numel() == 0) reject("occupied has shape " + shape_name(cells.sizes()) + ", expected at least one cell");
-    if (!(step > 0)) reject("step_size is " + std::to_string(step) + ", expected a positive length");
-    if (!(shell >= 0 && shell < INFINITY))
-      reject("contraction is " + std::to_string(shell) + ", expected 0 (none) or the thickness of a shell");
+    with_scalar(o, [&](auto scalar) {  // as it is computed with
+      using T = decltype(scalar);
+      if (!(T(step) > T(0) && T(step) < T(INFINITY)))
+        reject("step_size is " + number_name(step) + ", expected a positive length");
+      if (!(T(shell) >= T(0) && T(shell) < T(INFINITY)))
+        reject("contraction is " + number_name(shell) + ", expected 0 (none) or the thickness of a shell");
+    });
     origins = dense(o), directions = dense(d), jitter = dense(j), occupied = dense(cells), near = dense(lower),
     far = dense(upper);
     OccupancyWords packed = {};

@@ -3,8 +3,8 @@
 
 #include <torch/csrc/stable/library.h>
 
-#include "../checks.h"
 #include "../stream.h"
+#include "contents.h"
 
 namespace nerf {
 

@@ -11,10 +11,13 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
   check_in_place("grad", grad);
   check_argument("grad", grad, grad, grad.scalar_type(), {kAny, kAny, kAny, kAny});
   check_argument("grid", grid, grad, grad.scalar_type(), {grad.size(0), grad.size(1), grad.size(2), grad.size(3)});
+  check_channels("grad", grad.size(3));
   if (rows) check_argument("rows", *rows, grad, ScalarType::Long, {kAny});
-  if (rows && rows->numel() == 0) return;
   const Tensor g = dense(grid), visited = rows ? dense(*rows) : no_gradient(grad);
-  if (rows) check_rows(visited, grad.size(0) * grad.size(1) * grad.size(2));
+  check_apart({{"grad", &grad}}, {{"grid", &g}, {"rows", &visited}});
+  const int64_t vertices = product("grad", {grad.size(0), grad.size(1), grad.size(2)});
+  if (rows) check_indices("rows", visited, vertices);
+  if (grad.numel() == 0 || (rows && rows->numel() == 0)) return;
   with_scalar(grad, [&](auto scalar) {
     using T = decltype(scalar);
     TotalVariationArgs<T> a = {};

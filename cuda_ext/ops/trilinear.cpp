@@ -9,8 +9,9 @@ namespace {
 void check_grid(const char* name, const Tensor& grid, const Tensor& coords) {
   check_floating(name, grid);
   check_argument(name, grid, grid, grid.scalar_type(), {kAny, kAny, kAny, kAny});
-  if (grid.size(0) * grid.size(1) * grid.size(2) == 0)
+  if (product(name, {grid.size(0), grid.size(1), grid.size(2)}) == 0)
     reject(std::string(name) + " has shape " + shape_name(grid.sizes()) + ", expected at least one vertex");
+  check_channels(name, grid.size(3));
   check_argument("coords", coords, grid, grid.scalar_type(), {kAny, 3});
 }
 
@@ -64,6 +65,7 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
   check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), grad.size(3)});
   check_in_place("grad", grad);
   const Tensor go = dense(grad_out), x = dense(coords);
+  check_apart({{"grad", &grad}}, {{"grad_out", &go}, {"coords", &x}});
   with_scalar(grad, [&](auto scalar) {
     using T = decltype(scalar);
     TrilinearArgs<T> a = grid_arguments<T>(grad, x);

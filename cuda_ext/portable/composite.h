@@ -11,7 +11,7 @@ template <class T>
 void composite(const Device& device, const CompositeArgs<T>& a) {
   device.for_each("composite_rays", a.num_rays, [a] ON_DEVICE(int64_t r) { composite_ray(a, r); });
   device.for_each("composite_rays: tail", a.num_samples, [a] ON_DEVICE(int64_t i) {
-    if (i >= a.ray_offsets[a.num_rays]) a.weights[i] = T(0);
+    if (i >= a.offset(a.num_rays)) a.weights[i] = T(0);
   });
 }
 
@@ -19,7 +19,7 @@ template <class T>
 void composite_backward(const Device& device, const CompositeArgs<T>& a) {
   device.for_each("composite_rays_backward", a.num_rays, [a] ON_DEVICE(int64_t r) { composite_ray_backward(a, r); });
   device.for_each("composite_rays_backward: tail", a.num_samples, [a] ON_DEVICE(int64_t i) {
-    if (i >= a.ray_offsets[a.num_rays]) clear_gradients(a, i);
+    if (i >= a.offset(a.num_rays)) clear_gradients(a, i);
   });
 }
 

@@ -11,6 +11,7 @@ namespace portable {
 // Fills words and ray_offsets (clamped to the capacity unless that is 0) and counts the overflow.
 template <class T>
 void march_count(const Device& device, const MarchArgs<T>& a) {
+  check_lattices(a, device);
   pack_occupancy(a, device);
   device.for_each("march_rays: count", a.num_rays, 64, [a] ON_DEVICE(int64_t r) {
     a.ray_offsets[r + 1] = walk_ray(a.ray(r), a.occupancy(), T(0), T(INFINITY), INT64_MAX, [](T) { return true; });

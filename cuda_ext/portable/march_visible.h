@@ -10,6 +10,7 @@ namespace portable {
 
 template <class T>
 void march_visible_count(const Device& device, const MarchVisibleArgs<T>& a) {
+  check_lattices(a, device);
   pack_occupancy(a, device);
   device.for_each("march_visible: count", a.num_rays, [a] ON_DEVICE(int64_t r) {
     int64_t count = 0;

@@ -25,7 +25,8 @@ def adam_step(
     A value is left alone where its gradient is exactly zero or its gradient's square is not finite.
 
     param, grad: one shape [...,C]. rows [L] int64: rows of C values to visit, each once, all others stay as they are,
-    the gradient too; None: all. exp_avg, exp_avg_sq: of the rows, in their order, [L,C]; without rows of param's shape.
+    the gradient too; None: all. A row that does not exist raises ValueError on the CPU and is passed over on CUDA.
+    exp_avg, exp_avg_sq: of the rows, in their order, [L,C]; without rows of param's shape.
     lr: [1], or [C]. step [1] float32: number of this step, from 1; 0 leaves the step out, but for clearing; a tensor,
     so that a CUDA graph can replay the call.
     """

@@ -16,7 +16,8 @@ def camera_rays(
     right and down from a pixel's centre, in pixels.
 
     Returns origins [P*S,3] and unit directions [P*S,3], world units; the rays of a pixel stand beside each other.
-    Native, the rays of a pixel outside the images are NaN, and cameras have no derivative.
+    A pixel outside the images raises ValueError on the CPU and has rays of NaN on CUDA. Native, cameras have no
+    derivative.
     """
     image, column, row = pixel_indices // (width * height), pixel_indices % width, pixel_indices // width % height
     lens, pose = intrinsics.index_select(0, image)[:, None], c2w.index_select(0, image)[:, None]

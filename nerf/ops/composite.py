@@ -21,7 +21,8 @@ def composite_rays(
     alpha = 1 - exp(-density * delta), transmittance = product of (1 - alpha) before, weight = transmittance * alpha.
     Samples behind transmittance < min_transmittance weigh nothing.
 
-    density [M]: per world unit, >= 0. values [M,C]. t_starts, t_ends [M]: world units. ray_offsets [R+1] int64.
+    density [M]: per world unit, >= 0. values [M,C]. t_starts, t_ends [M]: world units. ray_offsets [R+1] int64: from 0,
+    never less than the one before, M at most; others raise ValueError on the CPU and are clamped to 0 ... M on CUDA.
     Returns values [R,C], opacity [R], depth [R] (sum of weight * midpoint, not divided by opacity), weights [M].
     Differentiable in density and values through all four.
     """

@@ -13,7 +13,7 @@ def contract_basis(values: Tensor, basis: Tensor, ray_indices: Tensor) -> Tensor
 
     values [N,C]: K coefficients of the first colour, of the second, of the third, then padding. basis [R,K].
     ray_indices [N] int64. Returns [N,3]. Differentiable in values; in basis too, but not natively.
-    Native, a ray index outside the basis reads NaN.
+    A ray index outside the basis raises ValueError on the CPU and reads NaN on CUDA.
     """
     count = basis.shape[1]
     coefficients = values[:, : 3 * count].reshape(-1, 3, count)

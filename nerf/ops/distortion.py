@@ -16,7 +16,8 @@ def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offse
     weight_i^2 * length_i. Zero is one infinitely thin surface. The loss is linear in t: with t in world units it is a
     length; dividing it by a length of the scene gives the paper's loss on normalised distances.
 
-    weights [M]. t_starts, t_ends [M]: any unit of length, midpoints rising along each ray. ray_offsets [R+1] int64.
+    weights [M]. t_starts, t_ends [M]: any unit of length, midpoints rising along each ray. ray_offsets [R+1] int64:
+    as composite_rays has them, and answers wrong ones.
     Returns [R] in the unit of t, 0 for rays without samples. Differentiable in weights.
     """
     num_rays = len(ray_offsets) - 1

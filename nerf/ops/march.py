@@ -6,6 +6,7 @@ from torch import Tensor
 from nerf.ops.ray_paths import rays_through_grid
 from nerf.ops.registry import example, fake, numbers, without_gradients
 
+MAX_STEPS_OF_RAY = 1 << 20  # as math/march.h has it: more are no picture but a wrong length
 MAX_LATTICE_POINTS = 1 << 24  # per chunk of rays in march_rays; bounds the memory of the dense lattice
 
 
@@ -34,6 +35,8 @@ def march_rays(
     of the box thick, into which nerf.ops.contraction presses what is outside. t is contracted distance then, for the
     lattice and the results, so that equal steps grow with the cells; near and far stay world distances.
 
+    A ray has 2^20 steps at most: more raise ValueError, but on CUDA, where nothing is read back, its walk ends there.
+
     Returns ray_offsets [R+1] int64, ray_indices [M] int64, t_starts [M], t_ends [M], overflow [1] int64 (rays dropped).
     Not differentiable.
     """
@@ -43,7 +46,10 @@ def march_rays(
     t_min, t_max, position = rays_through_grid(origins, directions, near, far, upper, contraction)
     t_max = torch.where(t_max - t_min < torch.inf, t_max, -torch.inf)
 
-    steps = ((t_max - t_min) / step_size - jitter).nan_to_num(0, 0, 0).clamp(min=0)
+    steps = (t_max - t_min) / step_size - jitter
+    if bool((steps > MAX_STEPS_OF_RAY).any()):
+        raise ValueError(f"step_size is {step_size:g}, expected {MAX_STEPS_OF_RAY} steps along a ray at most")
+    steps = steps.nan_to_num(0).clamp(min=0)
     num_points = int(steps.max().ceil().item()) + 1 if len(steps) else 1
     k = torch.arange(num_points, device=origins.device, dtype=origins.dtype)
     chunk = max(1, MAX_LATTICE_POINTS // num_points)

@@ -10,7 +10,7 @@ def sample_images(images: Tensor, pixel_indices: Tensor) -> Tensor:
     """Colours of single pixels.
 
     images [I,H,W,C] uint8. pixel_indices [R] int64: (image * H + row) * W + column. Returns [R,C] float32 in [0,1].
-    Native, an index outside the images reads NaN.
+    An index outside the images raises ValueError on the CPU and reads NaN on CUDA.
     """
     return images.reshape(-1, images.shape[3]).index_select(0, pixel_indices).float() / 255
 

@@ -20,7 +20,8 @@ def total_variation_grad(
     """Adds weight * d total_variation(grid) / d grid to grad [X,Y,Z,C], in place.
 
     touched_only leaves values alone whose gradient is zero: regions that no ray of the batch met. rows [L] int64:
-    vertices to visit, each once, counted (x * Y + y) * Z + z; all others stay as they are. None: all.
+    vertices to visit, each once, counted (x * Y + y) * Z + z; all others stay as they are. None: all. One that
+    does not exist raises ValueError on the CPU and is passed over on CUDA.
     """
     with torch.enable_grad():
         leaf = grid.detach().requires_grad_()

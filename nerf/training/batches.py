@@ -12,6 +12,7 @@ from torch import Tensor
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.rays import Rays
 from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
 from nerf.images.metrics import SSIM_SIGMA
 from nerf.images.pixel_runs import PixelRuns
 from nerf.ops import reference
@@ -115,7 +116,13 @@ class RayBatches:
             (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
         )
         pixels = self.cameras.first_pixel(image) + rows[:, None] * width + columns
-        samples = sampler.sample(self._rays_through(pixels.flatten()))
+        try:
+            samples = sampler.sample(self._rays_through(pixels.flatten()))
+        except ValueError as error:
+            raise UserError(
+                f"The rays of image {image + 1} of {len(self.cameras)} cannot be walked: {error}. The scene box does "
+                "not fit its camera; check the focal lengths, the poses and their unit, or give dataset.aabb."
+            ) from error
         hits = (samples.ray_offsets.diff() > 0).view(pixels.shape)
         if step == 1:
             return hits

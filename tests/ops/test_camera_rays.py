@@ -155,10 +155,10 @@ def test_pixels_may_repeat_in_any_order(ops, device):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_a_pixel_outside_the_images_has_rays_of_not_a_number(dtype, device):
-    """The GPU cannot raise without a wait, so a wrong index has to show in the loss."""
-    c2w, intrinsics, _, width, height, shifts = CASES[NAME]["typical"](dtype, device)
-    pixels = torch.tensor([0, *OUTSIDE[:2], 104, *OUTSIDE[2:]], device=device)
+def test_a_pixel_outside_the_images_has_rays_of_not_a_number_on_a_gpu(dtype, cuda):
+    """Which cannot raise without a wait, so a wrong index has to show in the loss."""
+    c2w, intrinsics, _, width, height, shifts = CASES[NAME]["typical"](dtype, cuda)
+    pixels = torch.tensor([0, *OUTSIDE[:2], 104, *OUTSIDE[2:]], device=cuda)
     expected = torch.tensor([x in OUTSIDE for x in pixels.tolist()]).repeat_interleave(len(shifts))
     for rays in native.camera_rays(c2w, intrinsics, pixels, width, height, shifts):
         assert torch.equal(rays.isnan().all(-1).cpu(), expected)

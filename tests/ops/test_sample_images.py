@@ -69,10 +69,10 @@ def test_pixels_may_repeat_in_any_order(ops, device):
     assert torch.equal(ops.sample_images(images, picked), everything[picked])
 
 
-def test_an_index_outside_the_images_reads_not_a_number(device):
-    """The GPU cannot raise without a wait, so a wrong index has to show in the loss."""
-    images, _ = CASES[NAME]["typical"](torch.float32, device)
-    colors = native.sample_images(images, torch.tensor([0, -1, 69, 70, 2**40, -(2**62)], device=device))
+def test_an_index_outside_the_images_reads_not_a_number_on_a_gpu(cuda):
+    """Which cannot raise without a wait, so a wrong index has to show in the loss."""
+    images, _ = CASES[NAME]["typical"](torch.float32, cuda)
+    colors = native.sample_images(images, torch.tensor([0, -1, 69, 70, 2**40, -(2**62)], device=cuda))
     assert colors.isnan().all(-1).tolist() == [False, True, False, True, True, True]
 
 

@@ -17,6 +17,7 @@ from nerf.cameras.paths import orbit
 from nerf.cameras.splines import interpolate
 from nerf.config.recipes import resolve_config
 from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
 from nerf.evaluation.scores import evaluate
 from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import select
@@ -169,6 +170,15 @@ def test_of_large_images_a_ray_in_each_block_is_marched(monkeypatch: pytest.Monk
     exact, blocks, blocks_of_all = pools
     assert torch.equal(blocks, blocks_of_all)
     assert not (exact & ~blocks).any() and exact.sum() < blocks.sum() < 2.5 * exact.sum() < 0.1 * len(exact)
+
+
+def test_rays_of_more_steps_than_can_be_walked_are_told_with_the_image() -> None:
+    """As where a focal length is a million times too long, and the scene box as much too small."""
+    images = cut_images()
+    _, state = state_of(images)
+    sampler = replace(make_sampler(tiny_config(), state), step_size=1e-9)
+    with pytest.raises(UserError, match="(?s)image 1 of .*step_size is 1e-09.*focal lengths.*dataset.aabb"):
+        RayBatches(images, CPU, 0).find_valid_pixels(sampler)
 
 
 @pytest.mark.parametrize("masked", [False, True])
