@@ -1,0 +1,164 @@
+"""Random calls of every operation on the CPU: each ends with a result, or with a ValueError or RuntimeError in words.
+
+    python tests/fuzz/ops.py 10000                       under the address and the undefined-behavior sanitizer
+    python tests/fuzz/ops.py 100 --plain                 with the library that is there
+    python tests/fuzz/ops.py 1 --only adam_step --first 77          one call again
+
+A process of its own makes the calls; it is started again behind a call that ended it. Status 1 if there was one, or an
+error that says nothing. The library with sanitizers is built into build/fuzz.
+"""
+
+import argparse
+import faulthandler
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "fuzz"
+CXXFLAGS = (
+    "-O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow -fno-sanitize=vptr "
+    "-fno-sanitize-recover=all"
+)
+CALL_SECONDS = 60  # a call that takes longer never ends
+MEMORY = 6 << 30  # bytes
+MOST_ENDS = 20  # of the process; more tell nothing new
+# What C++ and PyTorch's C interface say where an operation says nothing.
+WORDLESS = r"std::|bad_alloc|length_error|vector|API call failed|\.(h|cpp|cc):\d+|^\W*\w*\W*$"
+
+
+def says_nothing(message: str) -> bool:
+    """Whether an error is none in words. PyTorch's own about memory is one, though it names a file of its sources."""
+    first = message.partition("\n")[0]  # of a sparse tensor the dispatcher tells all that it knows
+    return bool(re.search(WORDLESS, first)) and "can't allocate memory" not in first
+
+
+def sanitized_library() -> tuple[Path, dict[str, str]]:
+    """The library with sanitizers, built where it is not up to date, and the environment that it needs."""
+    os.environ |= {"NERF_CUDA": "0", "CXXFLAGS": CXXFLAGS, "LDFLAGS": "-fsanitize=address,undefined"}
+    sys.path.insert(0, str(ROOT / "cuda_ext"))
+    import build
+
+    library = build.build(folder=BUILD / "objects", library=BUILD / "libnerf.so")
+    compiler = os.environ.get("CXX", "g++")
+    runtimes = [
+        subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    options = f"detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb={MEMORY >> 21}:handle_segv=1"
+    return library, {
+        "LD_PRELOAD": ":".join(runtimes),
+        "ASAN_OPTIONS": options,
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+
+
+def make_calls(library: Path, names: list[str], first: int, calls: int, seed: int, log: Path, limit: bool) -> None:
+    """The process that makes the calls; what it is at stands in the log's first line, the counts behind it."""
+    faulthandler.enable()
+    if limit:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers"), str(ROOT / "tests" / "ops"), str(Path(__file__).parent)]
+    from nerf.ops import library as finder
+
+    finder.LIBRARY, finder.build_module = library, lambda: None
+    import torch
+
+    from nerf.ops import native  # noqa: F401  registers the operations
+
+    torch.set_num_threads(2)
+    import arguments
+    from cases import CASES
+
+    names = names or list(CASES)
+    print("NAMES", *names, flush=True)
+    with log.open("r+b", buffering=0) as place:
+        for name in names:
+            operation, ends = getattr(torch.ops.nerf, name).default, Counter()
+            for number in range(first, calls):
+                os.pwrite(place.fileno(), f"{name:40}{number:12}".encode(), 0)
+                drawn = arguments.draw(name, random.Random(f"{seed}/{name}/{number}"))
+                signal.alarm(CALL_SECONDS)
+                try:
+                    operation(*drawn)
+                    ends["result"] += 1
+                except (ValueError, RuntimeError) as error:
+                    ends["ValueError" if isinstance(error, ValueError) else "RuntimeError"] += 1
+                    if says_nothing(str(error)):
+                        print(f"WORDLESS {name} {number}: {type(error).__name__}: {str(error)[:300]!r}", flush=True)
+                signal.alarm(0)
+            print(f"DONE {name} {json.dumps(ends)}", flush=True)
+            first = 0
+    print("END", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("calls", type=int, nargs="?", default=10_000, help="of each operation")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="these operations, with commas between")
+    parser.add_argument("--first", type=int, default=0, help="number of the first call")
+    parser.add_argument("--plain", action="store_true", help="without sanitizers")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    names = given.only.split(",") if given.only else []
+    if given.worker:
+        library, log = map(Path, given.worker)
+        return make_calls(library, names, given.first, given.first + given.calls, given.seed, log, given.plain)
+    library, environment = (ROOT / "nerf/ops/libnerf.so", {}) if given.plain else sanitized_library()
+    BUILD.mkdir(parents=True, exist_ok=True)
+    log, problems, began = BUILD / f"calls.{os.getpid()}", 0, time.monotonic()
+    first, last = given.first, given.first + given.calls
+    while problems < MOST_ENDS:
+        log.write_bytes(b" " * 52)
+        command = [sys.executable, __file__, "--worker", str(library), str(log), f"--seed={given.seed}"]
+        command += [
+            f"--only={','.join(names)}",
+            f"--first={first}",
+            str(last - first),
+            *(["--plain"] if given.plain else []),
+        ]
+        process = subprocess.run(
+            command,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for line in process.stdout.splitlines():
+            problems += line.startswith("WORDLESS")
+            if line.startswith("NAMES"):
+                names = line.split()[1:]
+            elif line.startswith("DONE"):
+                names.remove(line.split()[1])
+                first = given.first
+            if not line.startswith(("NAMES", "END")):
+                print(line.removeprefix("DONE "), flush=True)
+        if "END" in process.stdout.split("\n"):
+            break
+        problems += 1
+        at = log.read_bytes().decode().split()
+        print(
+            f"ENDED with status {process.returncode} in {' '.join(at) or 'no call'}\n{process.stderr[-6000:]}",
+            flush=True,
+        )
+        if not at:
+            break  # it did not get as far as a call
+        names, first = names[names.index(at[0]) :], int(at[1]) + 1
+    log.unlink()
+    print(f"{problems} problems, {time.monotonic() - began:.0f} s")
+    sys.exit(problems > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Training on a CPU gives the same bits for one thread and for two, where PyTorch's own loops do.
+
+Those cut tensors of more than 32768 numbers at other places for each number of threads (cuda_ext/README.md,
+"Promises"); the batches of experiment=smoke are smaller, so that what is compared here is all ours.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from script_runs import TIMEOUT
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = {
+    "field=voxel_sh loss.distortion=0.01": 8,
+    "field=voxel_mlp poses=refine": 2,
+}
+# Steps from a seed, then a hash of all parameters. Arguments: threads, steps, settings.
+PROGRAM = """
+import hashlib, sys
+from pathlib import Path
+
+import torch
+
+from nerf.cli.hydra_app import compose
+from nerf.cli.train import TrainScriptConfig
+from nerf.config.recipes import resolve_config
+from nerf.datasets.blender import load_blender
+from nerf.ops.backend import select
+from nerf.training.initial_state import init_state
+from nerf.training.loop import StopWhen, train
+
+threads, *runs = sys.argv[1:]
+torch.set_num_threads(int(threads))
+for run in runs:
+    steps, *settings = run.split()
+    backend = select("native", "cpu")
+    config = compose("train", TrainScriptConfig, ["experiment=smoke", *settings])
+    config = resolve_config(config, backend.device.type)
+    images = load_blender(Path("data/bricks"), "train", config.dataset.downscale)
+    state = init_state(config, images, backend)
+    list(train(config, state, [StopWhen(lambda: state.clock.step >= int(steps))]))
+    digest = hashlib.sha256()
+    for name, parameter in state.field.state_dict().items():
+        digest.update(name.encode() + parameter.detach().contiguous().numpy().tobytes())
+    print(run, torch.get_num_threads() == int(threads), digest.hexdigest())
+"""
+
+
+def test_one_thread_and_two_train_the_same_bits():
+    runs = [f"{steps} {settings}" for settings, steps in RUNS.items()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM, threads, *runs],
+            cwd=ROOT,
+            env=environment | {"OMP_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=TIMEOUT,
+        ).stdout
+        for threads in ("1", "2")
+    ]
+    assert found[0] == found[1] and found[0].count(" True ") == len(RUNS)
