@@ -1,7 +1,8 @@
 # make train    trains the bundled scene on whatever this machine has     make train ARGS="dataset=lego"
 # make test     runs the tests of minutes                                 make test ARGS="tests/ops -x"
 # make test-all runs all tests: these, and those that train for longer, start every script or try each page of docs/
-# make fuzz     feeds damaged files to what reads them, and fails disks under commands, for an hour  make fuzz CASES=1000
+# make fuzz     feeds damaged files to what reads them, fails disks under commands, and calls every operation with the worst of
+#               arguments under the sanitizers of g++, for an hour or more        make fuzz CASES=1000
 # make docs     builds the site of docs/ into build/docs; a broken link fails it
 # make wheel    packs the last commit as one wheel, for every Python, PyTorch and GPU generation, into build/wheel
 # make clean    removes what these made, except the runs in outputs/
@@ -13,7 +14,7 @@ TORCH = torch==2.13.0
 PYTHON = python3
 ARGS =
 CASES = 10000
-FUZZERS = tests/fuzz/readers.py tests/fuzz/faults.py
+FUZZERS = tests/fuzz/readers.py tests/fuzz/faults.py tests/fuzz/ops.py
 # Processes of one thread each: as most tensors of the tests are tiny, two such processes take half the time of one
 # with two threads. A file's tests stay together and share what they trained.
 WORKERS = 2
@@ -37,6 +38,7 @@ test-all: .venv/.installed
 
 fuzz: .venv/.installed
 	@for program in $(FUZZERS); do OMP_NUM_THREADS=1 $(VENV_PYTHON) $$program $(CASES) || exit 1; done
+	@NERF_REPEATS=300 $(PYTEST) tests/ops/test_repeatable.py
 
 docs: .venv/.docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
