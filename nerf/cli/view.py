@@ -75,7 +75,8 @@ def viewer_class() -> "type[Viewer]":
 def announce(viewer: "Viewer", host: str) -> None:
     """Prints the address, and who else may look."""
     if host not in ("127.0.0.1", "localhost", "::1"):
-        print(f"host={host}: whoever reaches this machine's port {viewer.port} can look and steer, without a password")
+        allowed = f"look, steer and save paths and videos in {viewer.folder.folder}"
+        print(f"host={host}: whoever reaches this machine's port {viewer.port} can {allowed}, without a password")
     print(f"open {viewer.url} in a browser; Ctrl-C ends it", flush=True)
 
 

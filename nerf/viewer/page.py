@@ -31,8 +31,11 @@ class ClientPage:
         """
         self._client = client
         self.renderer = ClientRenderer(source, self._send, self._fail)
-        self.training = TrainingPanel(client, source) if isinstance(source, LiveScene) else None
+        self.training = None
         tabs = client.gui.add_tab_group()
+        if isinstance(source, LiveScene):
+            with tabs.add_tab("Training"):
+                self.training = TrainingPanel(client, source)
         with tabs.add_tab("View"):
             self.view = LookPanel(client, scene, reach, lambda: self.renderer.show(look=self.view.look()))
             self.cameras = CamerasPanel(client, scene, reach)

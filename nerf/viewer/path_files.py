@@ -48,7 +48,7 @@ class PathFilesPanel:
     def _take(self, uploaded: viser.UploadedFile) -> None:
         """Opens a file of the client's machine."""
         with errors_told(self._client), tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / Path(uploaded.name).name
+            file = Path(folder) / "uploaded.json"  # whatever the client calls it
             file.write_bytes(uploaded.content)
             self._editor.take(read_key_frames(file))
 

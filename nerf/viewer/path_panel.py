@@ -18,6 +18,7 @@ from nerf.viewer.scene import Scene
 from nerf.viewer.steering import move_client
 
 FPS, MOST_FPS = 30.0, 120.0
+MOST_FRAMES = 100_000  # a file of 50 MB
 LEAST_SIZE = 16  # pixels along a side
 NONE = "none yet"
 GO, REPLACE, DELETE, EARLIER, LATER = "go to", "replace", "delete", "earlier", "later"
@@ -62,15 +63,21 @@ class PathPanel:
         self._set(self.path)
 
     def edited(self) -> EditedPath:
-        """The path and how it is rendered. Raises UserError if it has fewer than 2 key frames."""
+        """The path and how it is rendered. Raises UserError for fewer than 2 key frames, and for too many frames."""
         with self._lock:
             if len(self.path) < 2:
                 raise UserError(
                     f"the path has {len(self.path)} key frames, expected at least 2; move the camera and press "
                     f"'{self.add.label}' for each."
                 )
+            fps = min(max(self.fps.value, 1.0), MOST_FPS)
+            if fps * self.path.seconds > MOST_FRAMES:
+                raise UserError(
+                    f"{self.path.seconds:.0f} seconds at {fps:g} frames a second are more than {MOST_FRAMES} frames; "
+                    "make the path shorter, or take fewer frames a second."
+                )
             width, height = (int(min(max(side, LEAST_SIZE), MAX_SIZE)) for side in self.size.value)
-            return EditedPath(self.path, min(max(self.fps.value, 1.0), MOST_FPS), width, height)
+            return EditedPath(self.path, fps, width, height)
 
     def take(self, edited: EditedPath) -> None:
         """Edits another path."""

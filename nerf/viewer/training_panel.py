@@ -18,7 +18,7 @@ class TrainingPanel:
 
     def __init__(self, client: viser.ClientHandle, live: LiveScene) -> None:
         gui, self._live, self._shown = client.gui, live, None
-        with gui.add_folder("Training"):
+        with gui.add_folder("Progress"):
             self.progress = gui.add_progress_bar(0.0)
             self.status = gui.add_markdown("no figures yet")
             self.pause = gui.add_button("pause")

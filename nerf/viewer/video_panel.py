@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import viser
 
+from nerf.errors import UserError
 from nerf.images.write import check_encoder
 from nerf.viewer.look import Look
 from nerf.viewer.notices import errors_told
@@ -89,4 +90,11 @@ class VideoPanel:
     def _send(self) -> None:
         """Sends the newest video to the client's browser."""
         file = self._order.file
-        self._client.send_file_download(file.name, file.read_bytes(), save_immediately=True)
+        with errors_told(self._client):
+            try:
+                content = file.read_bytes()
+            except OSError as error:
+                raise UserError(
+                    f"{file} cannot be read ({error.strerror}), expected the video; render again."
+                ) from error
+            self._client.send_file_download(file.name, content, save_immediately=True)

@@ -3,12 +3,14 @@
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from script_runs import script_caller
 
-from nerf.cli.view import viewer_class
+from nerf.cli.view import announce, viewer_class
 from nerf.errors import UserError
+from nerf.viewer.path_folder import PathFolder
 
 
 def test_without_viser_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +36,14 @@ def test_a_port_in_use_and_a_foreign_host_are_answered() -> None:
             check_port("127.0.0.1", port)
     with pytest.raises(UserError, match="host=no-such-host.invalid"):
         check_port("no-such-host.invalid", 8080)
+
+
+@pytest.mark.parametrize(("host", "others"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+def test_who_else_may_look_and_save_is_said_aloud(host: str, others: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    announce(SimpleNamespace(port=8090, url="http://x:8090", folder=PathFolder(Path("outputs/a"))), host)
+    said = capsys.readouterr().out
+    assert "http://x:8090" in said
+    assert all((word in said) is others for word in (f"host={host}", "8090 can look", "outputs/a/paths", "password"))
 
 
 def test_viewer_true_is_answered_before_anything_is_read(
