@@ -60,7 +60,8 @@ def _web(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
         path, opened.field, opened.sampler, opened.cameras, background, scene,
         config.web_features, config.web_width, steps=config.web_steps,
     )  # fmt: skip
-    return f"{page.num_bytes / 1e6:.1f} MB, {page.distilled_psnr:.1f} dB beside the run's own network"
+    sizes = f"{page.num_bytes / 1e6:.1f} MB, {page.gpu_bytes / 1e6:.0f} MB on the GPU"
+    return f"{sizes}, {page.distilled_psnr:.1f} dB beside the run's own network"
 
 
 def _splats(opened: LoadedRun, path: Path, config: ExportConfig) -> str:

@@ -1,18 +1,22 @@
 """The page of `export format=web` in a browser: it draws what our renderer draws, and does what its buttons say."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from browser import browser, picture, wait_for
+from PIL import Image
 from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import look_at
+from nerf.errors import UserError
 from nerf.export.web.export import export_web
 from nerf.images.metrics import psnr
 from nerf.runs.open_run import LoadedRun
@@ -114,6 +118,50 @@ def test_the_canvas_follows_the_window(page: Any) -> None:
     page.set_window_size(320, 240)
 
 
+def test_two_fingers_zoom_and_one_turns(page: Any) -> None:
+    """Touches as the browser makes them of fingers."""
+
+    def touch(kind: str, *points: tuple[int, int]) -> None:
+        fingers = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        page.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": fingers})
+
+    def distance() -> float:
+        return page.execute_script("return Math.hypot(...nerf.orbit.center.map((x, i) => x - nerf.orbit.target[i]))")
+
+    page.execute_script("nerf.orbit.reset()")
+    far, center = distance(), page.execute_script("return nerf.orbit.center")
+    touch("touchStart", (140, 30), (160, 30))
+    for apart in (20, 40, 60):
+        touch("touchMove", (140 - apart, 30), (160 + apart, 30))
+    touch("touchEnd")
+    wait_for(lambda: distance() < 0.5 * far)
+    page.execute_script("nerf.orbit.reset()")
+    touch("touchStart", (150, 30))
+    touch("touchMove", (190, 30))
+    touch("touchEnd")
+    wait_for(lambda: page.execute_script("return nerf.orbit.center") != center)
+    assert distance() == pytest.approx(far)
+    page.execute_script("nerf.orbit.reset()")
+
+
+def test_it_fills_the_screen_and_back(page: Any) -> None:
+    button = page.find_element("id", "full")
+    button.click()
+    wait_for(lambda: page.execute_script("return document.fullscreenElement !== null"))
+    button.click()
+    wait_for(lambda: page.execute_script("return document.fullscreenElement === null"))
+
+
+def test_the_picture_is_saved(page: Any, tmp_path: Path) -> None:
+    page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    size = page.execute_script("return [nerf.canvas.clientWidth, nerf.canvas.clientHeight]")
+    wait_for(lambda: page.find_element("id", "state").text == " x ".join(map(str, size)))
+    page.find_element("id", "save").click()
+    (path,) = wait_for(lambda: list(tmp_path.glob("*.png")))
+    picture = np.asarray(Image.open(path).convert("RGB"))
+    assert picture.shape[1::-1] == tuple(size) and picture.std() > 1
+
+
 def test_a_browser_without_webgl_is_told_so(trained: LoadedRun, tmp_path: Path) -> None:
     path = written(trained, tmp_path)
     text = path.read_text().replace('getContext("webgl2"', 'getContext("none"')
@@ -138,7 +186,9 @@ def warped(run: LoadedRun, space: NdcSpace | ContractedSpace) -> LoadedRun:
 
 @pytest.mark.parametrize("kind", ["forward_facing", "unbounded"])
 def test_warped_scenes_are_drawn_alike(kind: str, tmp_path: Path) -> None:
-    config, state = tiny_state(tiny_config("voxel_deferred"))
+    config = tiny_config("voxel_deferred")
+    config.field.diffuse = True  # as photos have it
+    config, state = tiny_state(config)
     run_to(config, state, STEPS)
     cameras = tiny_images().cameras
     run = LoadedRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
@@ -156,3 +206,25 @@ def test_warped_scenes_are_drawn_alike(kind: str, tmp_path: Path) -> None:
     with browser() as driver:
         opened(driver, written(run, tmp_path))
         assert worst_psnr(driver, run, seen[:2]) >= 43
+        driver.execute_script("nerf.renderer.gl.getExtension('WEBGL_lose_context').loseContext()")
+        wait_for(lambda: "reload" in driver.find_element("id", "message").text)
+
+
+def test_a_scene_too_large_for_browsers_says_what_to_lower(
+    trained: LoadedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nerf.export.web.export.MOST_ON_GPU", 4 * 2 * 9**3)  # one brick of two textures
+    with pytest.raises(UserError, match=r"web_features=3.*field\.num_voxels"):
+        written(trained, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_memory_on_the_gpu_is_that_of_the_textures(page: Any, trained: LoadedRun, tmp_path: Path) -> None:
+    size = page.execute_script(
+        "const { gl, program, at } = nerf.renderer; return [...gl.getUniform(program, at.uAtlasSize)]"
+    )
+    chunks = page.execute_script("return nerf.scene.chunks")
+    again = export_web(
+        tmp_path / "a.html", trained.field, trained.sampler, trained.cameras, torch.ones(3), "a", steps=2
+    )
+    assert again.gpu_bytes == 4 * chunks * math.prod(map(int, size))

@@ -30,11 +30,19 @@ OPAQUE = 0.05  # pixels that meet less teach nothing
 
 
 class SmallMlp(nn.Module):
-    """Colours [P,3] from composited features [P,F] and unit directions [P,3]."""
+    """Colours [P,3] from composited features [P,F] and unit directions [P,3].
 
-    def __init__(self, features: int, kept: int, width: int, layers: int) -> None:
+    diffuse: the first three kept channels are also a colour, added to the network's. They begin as the first three
+    features, which are one in a field with field.diffuse.
+    """
+
+    def __init__(self, features: int, kept: int, width: int, layers: int, diffuse: bool = False) -> None:
         super().__init__()
+        self.diffuse = diffuse
         self.projection = nn.Linear(features, kept, bias=False)
+        if diffuse:
+            with torch.no_grad():
+                self.projection.weight[:3] = torch.eye(3, features)
         widths = [kept + encoding_width(FREQUENCIES)] + [width] * layers
         self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
         self.color = nn.Linear(width, 3)
@@ -47,7 +55,8 @@ class SmallMlp(nn.Module):
         x = torch.cat([kept, encode_view(directions, FREQUENCIES, encoding_width(FREQUENCIES))], dim=-1)
         for layer in self.hidden:
             x = functional.relu(layer(x))
-        return torch.sigmoid(self.color(x))
+        rgb = torch.sigmoid(self.color(x))
+        return rgb + kept[:, :3] if self.diffuse else rgb
 
 
 @torch.no_grad()
@@ -97,7 +106,7 @@ def distill(
     target = _own_colors(field, features, opacity, directions)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = SmallMlp(features.shape[1], kept, width, layers).to(device)
+        network = SmallMlp(features.shape[1], kept, width, layers, field.config.diffuse).to(device)
     _teach(lambda rows: network(features[rows], directions[rows]), [*network.parameters()], target, opacity, steps // 2,
            generator)  # fmt: skip
     baked = bake(field, sampler.occupancy, network.projection.weight.detach())

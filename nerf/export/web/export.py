@@ -1,5 +1,6 @@
 """From a trained run's field to the page."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from nerf.cameras.poses import estimate_target, estimate_up
 from nerf.errors import UserError
 from nerf.export.web.bake import Baked
 from nerf.export.web.distill import SmallMlp, distill
-from nerf.export.web.page import feature_limits, network_weights, pack, shader, write_page
+from nerf.export.web.page import feature_limits, network_weights, pack, shader, texture_bytes, write_page
 from nerf.fields.field import Field
 from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.rendering.sampler import RaySampler, depth_range
 from nerf.scene.ndc import NdcSpace
+
+MOST_ON_GPU = 2 << 30  # bytes of textures that a browser can be expected to hold
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class WebPage:
     """What was written."""
 
     num_bytes: int
+    gpu_bytes: int  # of textures, in the browser
     distilled_psnr: float  # dB, of the small network against the run's own, at training pixels
 
 
@@ -41,7 +45,8 @@ def export_web(
 
     cameras: those of training, any device. background [3]. channels: features of a vertex that are kept, 3, 7 or 11;
     width, layers: of the network that decodes them; steps: for which it is trained, None: distill.STEPS.
-    Raises UserError for a field whose colour is not deferred, a scene that is empty, a path that cannot be written.
+    Raises UserError for a field whose colour is not deferred, a scene that is empty or too large for browsers, a path
+    that cannot be written.
     """
     if not isinstance(field, VoxelDeferred):
         raise UserError(
@@ -51,9 +56,17 @@ def export_web(
     cameras = cameras.to(field.density_grid.device)
     baked, network, psnr = distill(field, sampler, cameras, channels, width, layers, steps)
     data, counts = pack(baked, sampler.occupancy.occupied)
+    on_gpu = texture_bytes(counts)
+    if on_gpu > MOST_ON_GPU:
+        voxels, fewer = math.prod(field.resolution), f"web_features=3 (now {channels}), or " if channels > 3 else ""
+        raise UserError(
+            f"the page's textures would take {on_gpu / 2**30:.1f} GiB of memory in a browser, at most "
+            f"{MOST_ON_GPU / 2**30:.1f} are expected to fit; export with {fewer}a run of fewer voxels: this one has "
+            f"{voxels}, train one with a smaller field.num_voxels."
+        )
     header = {"name": title, **counts, **_header(field, sampler, baked, network, cameras, background)}
     most = int(4 * sum(field.resolution) / sampler.config.step_size_voxels) + 64
-    return WebPage(write_page(path, title, header, shader(network, most), data), psnr)
+    return WebPage(write_page(path, title, header, shader(network, most), data), on_gpu, psnr)
 
 
 def _header(

@@ -90,4 +90,5 @@ async function begin() {
   window.nerf = new Page(scene, renderer);
 }
 
-begin().catch(fail);
+begin().catch((error) =>
+  fail(error instanceof RangeError ? new Error(`the scene does not fit this browser's memory; ${SMALLER}`) : error));

@@ -205,7 +205,7 @@ vec3 decode(vec4 features[CHUNKS], vec3 direction) {
     sum += mat4(weightsAt(at), weightsAt(at + 1), weightsAt(at + 2), weightsAt(at + 3)) * x[i];
     at += 4;
   }
-  return 1.0 / (1.0 + exp(-sum.xyz));
+  return 1.0 / (1.0 + exp(-sum.xyz)) + float(DIFFUSE) * (uFeatureLow[0] + uFeatureRange[0] * features[0]).xyz;
 }
 
 vec3 falseColor(float x) {  // near is blue, far is yellow: a fit of viridis

@@ -4,6 +4,7 @@ import base64
 import gzip
 import html
 import json
+import math
 from importlib import resources
 from pathlib import Path
 
@@ -52,6 +53,15 @@ def pack(baked: Baked, occupied: Tensor) -> tuple[bytes, dict[str, int]]:
     return b"".join(np.ascontiguousarray(part).tobytes() for part in parts), counts
 
 
+def texture_bytes(counts: dict[str, int]) -> int:
+    """Memory that the textures of a page take on a GPU: bricks of cells with their last vertices, as unpack.js lays
+    them out. counts: of pack."""
+    cells = counts["cellBricks"]
+    across = math.ceil(cells ** (1 / 3) - 1e-9)
+    deep = max(1, -(-cells // across**2))
+    return 4 * -(-counts["channels"] // 4) * (BRICK + 1) ** 3 * across**2 * deep
+
+
 def network_weights(network: SmallMlp) -> list[float]:
     """Weights as the shader reads them: for each four outputs their biases, then a 4x4 matrix for each four inputs."""
     numbers: list[Tensor] = []
@@ -79,6 +89,7 @@ def shader(network: SmallMlp, max_steps: int) -> str:
         "WIDEST": max(inputs, width // 4),
         "LAYERS": len(network.hidden),
         "MAX_STEPS": max_steps,
+        "DIFFUSE": int(network.diffuse),
     }
     version, rest = _asset("march.glsl").split("\n", 1)
     return "\n".join([version, *(f"#define {name} {value}" for name, value in constants.items()), rest])

@@ -1,6 +1,8 @@
 // The WebGL 2 side: textures, the program of march.glsl, and pictures in tiles, so that no frame blocks the browser.
 "use strict";
 
+const SMALLER = "export it with web_features=3, or train it with a smaller field.num_voxels";
+
 class Renderer {
   constructor(canvas, scene, data, source) {
     const gl = canvas.getContext("webgl2", { alpha: false, antialias: false, preserveDrawingBuffer: true });
@@ -9,7 +11,7 @@ class Renderer {
     this.scene = scene;
     const most = gl.getParameter(gl.MAX_3D_TEXTURE_SIZE);
     if (Math.max(...data.size) > most)
-      throw new Error(`the scene needs 3D textures of ${Math.max(...data.size)} texels, this GPU has ${most}; export it with a smaller voxels=`);
+      throw new Error(`the scene needs 3D textures of ${Math.max(...data.size)} texels, this GPU has ${most}; ${SMALLER}`);
     this.program = this.link(VERTICES, source);
     this.copy = this.link(VERTICES, COPY);
     gl.useProgram(this.program);
@@ -50,7 +52,7 @@ class Renderer {
     for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_3D, name, filter);
     gl.texImage3D(gl.TEXTURE_3D, 0, inside, ...size, 0, format, gl.UNSIGNED_BYTE, bytes);
     if (gl.getError() === gl.OUT_OF_MEMORY)
-      throw new Error("the scene does not fit this GPU's memory; export it with a smaller voxels=");
+      throw new Error(`the scene does not fit this GPU's memory; ${SMALLER}`);
   }
 
   weights(unit, numbers) {
