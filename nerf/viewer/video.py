@@ -18,6 +18,7 @@ from nerf.viewer.resolution import Resolution
 from nerf.viewer.scene import SceneClosed, SceneSource
 
 CANCELLED = "cancelled; nothing was written"
+UNKNOWN = "failed; the viewer's terminal says why"
 
 
 class Cancelled(Exception):
@@ -70,17 +71,19 @@ class VideoRendering:
         self._thread.join(timeout)
 
     def _run(self) -> None:
-        reason = None
+        reason = UNKNOWN
         try:
             with self._folder.writing(self._order.file):
                 write_video(self._order.file, self._frames(), self._order.fps)
+            reason = None
         except (Cancelled, SceneClosed):
             reason = CANCELLED
         except UserError as error:
             reason = str(error)
         except RuntimeError as error:  # out of memory
             reason = str(error).splitlines()[0]
-        self._ended(reason)
+        finally:
+            self._ended(reason)
 
     def _frames(self) -> Iterator[Tensor]:
         for index in range(len(self._order.cameras)):

@@ -10,6 +10,7 @@ from viewed import tiny_scene
 
 from nerf.fields.field import Field
 from nerf.fields.registry import FIELDS
+from nerf.ops.backend import select
 from nerf.rendering.background import Background
 from nerf.training.state import make_sampler
 from nerf.viewer.features import FeatureColors
@@ -19,16 +20,17 @@ from nerf.viewer.scene import Scene
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_every_field_shows_its_features(name: str) -> None:
-    config, state = tiny_state(tiny_config(name))
+def test_every_field_shows_its_features(name: str, device: str) -> None:
+    config, state = tiny_state(tiny_config(name), select("native", device))
     run_to(config, state, STEPS)
     background = Background.of(config.dataset, state.field.background).eval(state.device)
     scene = Scene(state.field, make_sampler(config, state), background, tiny_images().cameras)
+    cameras = scene.cameras.to(device)
     assert "features" in modes_of(scene) and "error" not in modes_of(scene)
 
     def picture(mode: str, view: int) -> torch.Tensor:
         pixels = scene.cameras.width * scene.cameras.height
-        return draw_pixels(scene, Look(mode), scene.cameras[view], 0, pixels, 1)
+        return draw_pixels(scene, Look(mode), cameras[view], 0, pixels, 1)
 
     first, solid = picture("features", 0), picture("opacity", 0)[:, 0] > 250
     assert first[solid].float().std(0).min() > 10  # all three components vary on the sphere
@@ -36,8 +38,9 @@ def test_every_field_shows_its_features(name: str) -> None:
     picture("features", 3)
     assert scene.feature_colors is colors and picture("features", 0).equal(first)
     again = Scene(scene.field, scene.sampler, scene.background, scene.cameras)
-    draw_pixels(again, Look("features"), scene.cameras[2], 0, 9, 1)
-    assert again.feature_colors(torch.eye(len(colors.mean))).equal(colors(torch.eye(len(colors.mean))))
+    draw_pixels(again, Look("features"), cameras[2], 0, 9, 1)
+    channels = torch.eye(len(colors.mean), device=device)
+    assert again.feature_colors(channels).equal(colors(channels))
 
 
 def test_a_field_without_a_grid_has_no_features() -> None:

@@ -11,25 +11,29 @@ from nerf.viewer.look import page_pose
 from nerf.viewer.preview import Preview
 
 PATIENCE = 120  # seconds until a condition counts as never met
+ROUNDS = 5
 
 
 class Camera:
-    """What a preview needs of a client's camera."""
+    """What a preview sets of a client's camera."""
 
     wxyz = position = np.zeros(3)
     fov = 0.0
 
 
 class Client:
+    """Notes every move, and whether the angle of view has become wide so often."""
+
     def __init__(self) -> None:
-        self.camera, self.moves, self.moved = Camera(), [], threading.Event()
+        self.camera, self.moves, self.went_around = Camera(), [], threading.Event()
 
     @contextlib.contextmanager
     def atomic(self):
         yield
         self.moves.append((self.camera.wxyz, self.camera.position, self.camera.fov))
-        if len(self.moves) > 5:
-            self.moved.set()
+        wide = [fov > 0.7 for _, _, fov in self.moves]
+        if sum(later > earlier for earlier, later in zip(wide, wide[1:])) >= ROUNDS:
+            self.went_around.set()
 
 
 def path(loop: bool) -> KeyFramePath:
@@ -50,6 +54,6 @@ def test_it_ends_at_the_last_key_frame() -> None:
 def test_a_loop_goes_on_until_it_is_stopped() -> None:
     client, ended = Client(), threading.Event()
     preview = Preview(client, path(loop=True), ended.set)
-    assert client.moved.wait(PATIENCE) and not ended.is_set()  # six moves at 20 a second: beyond the 0.2 s of one round
+    assert client.went_around.wait(PATIENCE) and not ended.is_set()
     preview.close(PATIENCE)
     assert ended.is_set() and not preview._thread.is_alive()
