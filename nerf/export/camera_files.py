@@ -5,6 +5,7 @@ Poses that were learned go out as they were learned.
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
 from nerf.errors import UserError
-from nerf.files import write_text
+from nerf.files import replacing, write_text
 
 OPENCV_FROM_OPENGL = torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64)  # COLMAP's cameras look along +z, y is down
 
@@ -56,8 +57,10 @@ def write_colmap(folder: Path, cameras: Cameras, names: Sequence[str]) -> None:
         pose = _joined([*quaternion(world_to_camera), *moved.tolist()])
         image_lines += [f"{index + 1} {pose} {index + 1} {name}", ""]  # no points are seen in it
     files = {"cameras.txt": camera_lines, "images.txt": image_lines, "points3D.txt": []}
-    for name, lines in files.items():
-        write_text(folder / name, "".join(f"{line}\n" for line in lines))
+    with ExitStack() as written:  # all of them or none
+        for name, lines in files.items():
+            partial = written.enter_context(replacing(folder / name))
+            partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def quaternion(rotation: Tensor) -> list[float]:

@@ -116,20 +116,21 @@ def write_obj(path: Path, mesh: Mesh) -> None:
         rows = torch.cat([mesh.vertices, mesh.colors], dim=1)
         lines = ["v {:.7g} {:.7g} {:.7g} {:.4f} {:.4f} {:.4f}".format(*row) for row in rows.tolist()]
         lines += ["f {} {} {}".format(*face) for face in (mesh.faces + 1).tolist()]
-    else:
-        material, picture = path.with_suffix(".mtl"), path.with_suffix(".png")
-        with replacing(picture) as partial:
-            partial.write_bytes(png_bytes(mesh.texture.image))
-        with replacing(material) as partial:
-            partial.write_text(f"newmtl field\nKa 1 1 1\nKd 1 1 1\nKs 0 0 0\nillum 1\nmap_Kd {picture.name}\n")
-        uv = mesh.texture.uv * torch.tensor([1.0, -1.0]) + torch.tensor([0.0, 1.0])  # OBJ's v goes upwards
-        corners = torch.stack([mesh.texture.sources[mesh.texture.faces], mesh.texture.faces], dim=-1) + 1
-        lines = [f"mtllib {material.name}", "usemtl field"]
-        lines += ["v {:.7g} {:.7g} {:.7g}".format(*row) for row in mesh.vertices.tolist()]
-        lines += ["vt {:.6f} {:.6f}".format(*row) for row in uv.tolist()]
-        lines += ["f {}/{} {}/{} {}/{}".format(*face) for face in corners.flatten(1).tolist()]
-    with replacing(path) as partial:
-        partial.write_text("\n".join(lines) + "\n")
+        with replacing(path) as partial:
+            partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return
+    material, picture = path.with_suffix(".mtl"), path.with_suffix(".png")
+    uv = mesh.texture.uv * torch.tensor([1.0, -1.0]) + torch.tensor([0.0, 1.0])  # OBJ's v goes upwards
+    corners = torch.stack([mesh.texture.sources[mesh.texture.faces], mesh.texture.faces], dim=-1) + 1
+    lines = [f"mtllib {material.name}", "usemtl field"]
+    lines += ["v {:.7g} {:.7g} {:.7g}".format(*row) for row in mesh.vertices.tolist()]
+    lines += ["vt {:.6f} {:.6f}".format(*row) for row in uv.tolist()]
+    lines += ["f {}/{} {}/{} {}/{}".format(*face) for face in corners.flatten(1).tolist()]
+    texture = f"newmtl field\nKa 1 1 1\nKd 1 1 1\nKs 0 0 0\nillum 1\nmap_Kd {picture.name}\n"
+    with replacing(path) as mesh_file, replacing(material) as material_file, replacing(picture) as picture_file:
+        picture_file.write_bytes(png_bytes(mesh.texture.image))
+        material_file.write_text(texture, encoding="utf-8")
+        mesh_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def textured(mesh: Mesh) -> tuple[Tensor, Tensor]:

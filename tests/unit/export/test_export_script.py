@@ -1,6 +1,8 @@
 """The export command: every format is written, read by something else, and mistakes are answered."""
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,10 @@ import torch
 from script_runs import script_caller
 from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 
+from nerf.errors import UserError
+from nerf.export.mesh import Mesh
+from nerf.export.mesh_files import write_obj
+from nerf.export.texture import Texture
 from nerf.runs import checkpoint
 from nerf.runs.open_run import load
 
@@ -85,3 +91,54 @@ def test_only_deferred_color_makes_a_page(call: Callable[..., int], capsys: pyte
     checkpoint.save(Path("sh"), config, state, tiny_images().cameras)
     assert call("export", "sh", "hydra.run.dir=out") == 2
     assert "voxel_sh" in capsys.readouterr().err and not list(Path("out").glob("*.html"))
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes: what a disk does that is about to be full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+FULL = {
+    "web": ("web_steps=20",),
+    "splats": ("splats_steps=1", "max_splats=100"),
+    "points": (),
+    "mesh": (),
+    "volume": (),
+    "cameras": (),
+    "colmap": (),
+}
+
+
+def test_a_full_disk_leaves_nothing_behind(call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+    """Of the three files of colmap the first still fits."""
+    for name, settings in FULL.items():
+        Path(name).mkdir()
+        with files_of_at_most(800):
+            assert call("export", "run", f"format={name}", *settings, f"hydra.run.dir={name}") == 2, name
+        said = capfd.readouterr().err
+        assert "free some space" in said and "Traceback" not in said, name
+        assert [path for path in Path(name).rglob("*") if path.is_file()] == [], name
+
+
+def test_a_textured_obj_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Picture and material still fit."""
+    corners = torch.rand(3000, 3)
+    faces = torch.arange(3000).view(-1, 3)
+    texture = Texture(torch.arange(3000), faces, torch.rand(3000, 2), torch.zeros(8, 8, 3, dtype=torch.uint8))
+    with files_of_at_most(800), pytest.raises(UserError, match="free some space"):
+        write_obj(tmp_path / "a.obj", Mesh(corners, faces, corners, texture))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_an_older_program_is_answered(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("old").mkdir()
+    torch.save({"format": "nerf-voxel-model", "version": 3}, "old/model.pt")
+    assert call("export", "old", "hydra.run.dir=out") == 2
+    said = capsys.readouterr().err
+    assert "version 3" in said and "old/model.pt" in said and "Traceback" not in said
