@@ -11,6 +11,7 @@ from nerf.viewer.look import page_pose
 
 SIZE = 0.03  # of a frustum, as a fraction of the scene's reach
 COLOR, CHOSEN = (217, 119, 6), (220, 38, 38)
+THICKNESS = 0.03  # of lines, by the size of a frustum; seen from its key frame a frustum is a frame on the picture
 POINTS = 32  # of the line, for each key frame
 
 
@@ -44,7 +45,7 @@ class PathDrawing:
             key.fov,
             aspect,
             scale=self._scale,
-            thickness=0.05 * self._scale,
+            thickness=THICKNESS * self._scale,
             color=CHOSEN if chosen else COLOR,
             wxyz=wxyz,
             position=position,
@@ -57,4 +58,4 @@ class PathDrawing:
         times = torch.linspace(0, path.seconds, POINTS * len(path.durations) + 1)
         points = path.at(times)[0][:, :, 3].numpy()
         pieces = np.stack([points[:-1], points[1:]], axis=1)
-        return self._client.scene.add_line_segments("/path/line", pieces, COLOR, thickness=0.05 * self._scale)
+        return self._client.scene.add_line_segments("/path/line", pieces, COLOR, thickness=THICKNESS * self._scale)

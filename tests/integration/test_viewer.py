@@ -124,6 +124,10 @@ def test_a_path_is_made_played_saved_and_rendered(viewer: Any) -> None:
         press(driver, "preview")
         wait_for(lambda: (client.renderer.camera.c2w - last).abs().max() < 1e-3 and client.path.play.label == "preview")
 
+        client.files.name.value = "../model"
+        press(driver, "save path")
+        wait_for(lambda: "'../model' cannot be used" in driver.find_element("tag name", "body").text)
+        client.files.name.value = "path"
         press(driver, "save path")
         wait_for(lambda: "saved" in client.files.status.content)
         saved = read_camera_path(viewer.folder.folder / "path.json")
