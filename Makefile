@@ -5,6 +5,7 @@
 #               arguments under the sanitizers of g++, for an hour or more        make fuzz CASES=1000
 # make docs     builds the site of docs/ into build/docs; a broken link fails it
 # make wheel    packs the last commit as one wheel, for every Python, PyTorch and GPU generation, into build/wheel
+# make wheel-matrix    installs that wheel under several Pythons and PyTorches, gigabytes each, and runs its commands
 # make clean    removes what these made, except the runs in outputs/
 #
 # All of them install everything into .venv first, once. pip is used as it is configured on this machine: where its index
@@ -25,7 +26,7 @@ WHEEL_ARCHS = 75 80 86 89 90 100 120
 PIP_INSTALL = $(VENV_PYTHON) -m pip --disable-pip-version-check install
 PYTEST = OMP_NUM_THREADS=1 $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: train test test-all fuzz docs wheel clean
+.PHONY: train test test-all fuzz docs wheel wheel-matrix clean
 
 train: .venv/.installed
 	@$(VENV_PYTHON) scripts/train.py $(ARGS)
@@ -46,6 +47,9 @@ docs: .venv/.docs
 wheel: .venv/.installed
 	@rm -rf build/wheel && mkdir -p build/wheel/tree && git archive HEAD | tar x -C build/wheel/tree
 	@NERF_CUDA_ARCHS="$(WHEEL_ARCHS)" $(VENV_PYTHON) cuda_ext/wheel.py build/wheel build/wheel/tree
+
+wheel-matrix: wheel
+	@$(VENV_PYTHON) cuda_ext/wheel_matrix.py build/wheel/*.whl $(ARGS)
 
 .venv/.docs: .venv/.installed
 	$(PIP_INSTALL) --no-build-isolation -e ".[docs]"

@@ -5,7 +5,7 @@
     python cuda_ext/build.py --nvcc      only tell which nvcc would be used
 
 Used by setup.py and by nerf/ops/native.py, so there is one way to build. One ninja file calls g++ and nvcc directly:
-PyTorch's own build helpers refuse a .cu file where PyTorch came without CUDA.
+PyTorch's own build helpers refuse a .cu file where PyTorch came without CUDA. Other compilers: toolchain.py.
 
 NERF_CUDA=0 leaves the CUDA code out. NERF_CUDA_ARCHS, default "75 80 90 120", lists the GPU generations; the last one
 is included as PTX too, for GPUs to come. CXX and CUDA_HOME choose the compilers, CXXFLAGS and LDFLAGS are added.
@@ -16,7 +16,6 @@ and the library appear under their names when they are whole, and the library en
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -27,7 +26,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+    import msvcrt
 
 ROOT = Path(__file__).resolve().parent
 WALKS = ("camera_rays", "march", "march_visible", "render_rays")  # files that make rays or walk along them
@@ -52,7 +58,8 @@ class Stamp(NamedTuple):
 def source_hash() -> str:
     """Hash of everything that decides the library's content, file by file in a fixed order."""
     digest = hashlib.sha256(platform.machine().encode())
-    files = [p for p in ROOT.rglob("*") if p.suffix in (".cpp", ".cu", ".cuh", ".h")] + [Path(__file__)]
+    files = [p for p in ROOT.rglob("*") if p.suffix in (".cpp", ".cu", ".cuh", ".h")]
+    files += [Path(__file__), ROOT / "toolchain.py"]
     for path in sorted(files):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -91,13 +98,21 @@ def is_stale(library: Path = LIBRARY) -> bool:
     return stamp is None or stamp.sources != source_hash() or (not stamp.cuda and find_nvcc() is not None)
 
 
+def _toolchains() -> ModuleType:
+    """toolchain.py, which stands beside this file; this one is loaded by its path."""
+    spec = importlib.util.spec_from_file_location("nerf_toolchain", ROOT / "toolchain.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _find_compiler() -> str:
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    ours = _toolchains().toolchain()
+    name = os.environ.get("CXX", ours.default)
+    compiler = shutil.which(name)
     if compiler is None:
-        raise BuildError(
-            f"no C++ compiler: '{os.environ.get('CXX', 'g++')}' is not on the PATH. Install one "
-            "(Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or use backend=torch, which needs none"
-        )
+        remedy = f"{ours.remedy}, or use backend=torch, which needs none"
+        raise BuildError(f"no C++ compiler: '{name}' is not on the PATH. {remedy}")
     return compiler
 
 
@@ -154,41 +169,38 @@ def portable_sources(folder: Path, suffix: str) -> list[Path]:
 
 
 def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> str:
-    torch = _find_torch()
-    # Every x86-64 server since 2013 has AVX2; a library for one machine alone may say CXXFLAGS=-march=native.
-    machine = "-march=x86-64-v3" if platform.machine() == "x86_64" else ""
+    tools, torch = _toolchains(), _find_torch()
+    ours, escaped = tools.toolchain(), tools.escaped
+    compile_options = ours.compile.format(machine=tools.machine_options(), torch=torch)
+    link = (f"$nvcc -cudart static {ours.nvcc_link}" if nvcc else ours.link).format(torch=torch)
     archs = stamp.cuda.split()
     gencode = [f"-gencode arch=compute_{a},code=sm_{a}" for a in archs]
     gencode += [f"-gencode arch=compute_{a},code=compute_{a}" for a in archs[-1:]]
     define = "-DNERF_WITH_CUDA" if nvcc else ""
-    whole = "-MT $out -MF $out.d -c $in -o $out.part && mv -f $out.part $out"
     lines = [
         f"cxx = {_find_compiler()}",
         f"nvcc = {nvcc}",
-        # Nobody here asks the processor whether a comparison met a NaN, which would keep the compiler from vectors.
-        f"cxxflags = -std=c++17 -O3 -fno-trapping-math {machine} -fPIC -fvisibility=hidden -Wall "
-        f"-isystem {torch}/include "
+        f"cxxflags = {compile_options} "
         f"-DTORCH_TARGET_VERSION=0x020a000000000000 {define} {os.environ.get('CXXFLAGS', '')}",
-        f"nvccflags = -std=c++17 -O3 --extended-lambda -Xcompiler -fPIC,-fvisibility=hidden {' '.join(gencode)}",
+        f"nvccflags = -std=c++17 -O3 --extended-lambda {ours.nvcc_host} {' '.join(gencode)}",
         # nvcc links its own runtime statically: the library must not care which CUDA PyTorch brought. In a toolkit it
         # finds the runtime by itself, in lib64; the wheel has it in lib.
-        f"link = {'$nvcc -cudart static -Xlinker -s' if nvcc else '$cxx -Wl,-s'} -shared",
         f"ldflags = {os.environ.get('LDFLAGS', '')}",
         f"cudart = {f'-L{nvcc.parents[1]}/lib' if nvcc else ''}",
-        f"rule cxx\n  command = $cxx $cxxflags $flags -MMD {whole}\n  depfile = $out.d",
-        f"rule nvcc\n  command = $nvcc $nvccflags $flags -MD {whole}\n  depfile = $out.d",
-        f"rule link\n  command = $link $in -o $out -L{torch}/lib -ltorch_cpu $cudart -ldl $ldflags",
+        f"rule cxx\n  command = $cxx $cxxflags $flags {ours.objects}\n  {ours.dependencies}",
+        f"rule nvcc\n  command = $nvcc $nvccflags $flags {ours.nvcc_objects}\n  depfile = $out.d",
+        f"rule link\n  command = {link} $ldflags",
     ]
     objects = []
     for source in _sources(folder, nvcc is not None):
-        objects.append(f"{folder}/{source.parent.name}_{source.name}.o")
-        lines.append(f"build {objects[-1]}: {'nvcc' if source.suffix == '.cu' else 'cxx'} {source}")
+        objects.append(escaped(folder / f"{source.parent.name}_{source.name}.o"))
+        lines.append(f"build {objects[-1]}: {'nvcc' if source.suffix == '.cu' else 'cxx'} {escaped(source)}")
         if source.stem in (*WALKS, PORTABLE_WALKS):  # every backend makes the same samples to the last bit
-            lines.append(f"  flags = {'--fmad=false' if source.suffix == '.cu' else '-ffp-contract=off'}")
+            lines.append(f"  flags = {'--fmad=false' if source.suffix == '.cu' else ours.same_samples}")
         if source.name == "library.cpp":
-            lines.append(f"  flags = '-DNERF_BUILD_STAMP=\"{stamp.sources} cuda={stamp.cuda}\"'")
-    lines.append(f"build {output}: link {' '.join(objects)}")
-    return "\n".join(lines) + "\ndefault " + str(output) + "\n"
+            lines.append(f'  flags = "-DNERF_BUILD_STAMP=\\"{stamp.sources} cuda={stamp.cuda}\\""')
+    lines.append(f"build {escaped(output)}: link {' '.join(objects)}")
+    return "\n".join(lines) + f"\ndefault {escaped(output)}\n"
 
 
 @contextlib.contextmanager
@@ -197,11 +209,25 @@ def _locked(path: Path) -> Iterator[int]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file.fileno(), wait=False)
         except BlockingIOError:
             print("Another process builds the native library; waiting for it ...", file=sys.stderr, flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file.fileno(), wait=True)
         yield file.fileno()
+
+
+def _lock(file: int, wait: bool) -> None:
+    """Raises BlockingIOError where another process has the lock and this one does not wait."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return
+    while True:
+        try:
+            msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+            return
+        except OSError as error:  # LK_LOCK gives up after ten seconds
+            if not wait:
+                raise BlockingIOError(error.errno, "another process builds") from error
 
 
 def _clear(folder: Path) -> None:
@@ -218,8 +244,9 @@ def _run_ninja(folder: Path, output: Path, lock: int) -> None:
     lock: should this process be killed, the next one waits until those that it started have ended.
     """
     command, reused = [*_find_ninja(), "-C", str(folder)], any(folder.glob("*.o"))
+    inherited = (lock,) if fcntl is not None else ()  # Windows has no such thing
     output.unlink(missing_ok=True)
-    result = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=(lock,))
+    result = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=inherited)
     if result.returncode == 0:
         return
     failed = [line.rstrip() for line in result.stdout.splitlines() if line.startswith("FAILED:")]

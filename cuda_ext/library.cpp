@@ -23,7 +23,11 @@ Registration::Registration(const char* schema, const char* name, Boxed fast, Box
 
 }  // namespace nerf
 
+#ifdef _WIN32
+#define NERF_VISIBLE extern "C" __declspec(dllexport)
+#else
 #define NERF_VISIBLE extern "C" __attribute__((visibility("default"), used))
+#endif
 
 // Read from the file by build.py: which sources this library was made of, and for which GPUs.
 NERF_VISIBLE const char nerf_build_stamp[] = "nerf-build-stamp:" NERF_BUILD_STAMP;
