@@ -34,6 +34,7 @@ FARTHEST = 1e4  # reach of a perspective polynomial that is monotone, as the tan
 # polynomial is about to turn back.
 MAX_ITERATIONS = 10
 CONVERGED = 1e-8  # of a focal length; float32 resolves 6e-8
+LEAST_AHEAD = 1e-9  # slope of the directions that are distorted; those more sideways count as this one
 SMALLEST = 1e-12  # keeps quotients and their derivatives finite at the image centre
 
 
@@ -102,7 +103,7 @@ class Lenses:
         k, reach = self._coefficients(image, points), self.reach.index_select(0, image).to(points)
         found = []
         if "perspective" in self.kinds:
-            ahead = torch.where(z > 0, z, torch.ones_like(z))
+            ahead = torch.where(z > 0, torch.maximum(z, LEAST_AHEAD * torch.hypot(x, y)), torch.ones_like(z))
             x, y = x / ahead, y / ahead
             inside = (reach * reach / (x * x + y * y).clamp(min=SMALLEST)).clamp(max=1).sqrt()
             found.append(torch.stack(_perspective(k, inside * x, inside * y)[:2], dim=-1) / inside[:, None])
@@ -128,7 +129,8 @@ class Lenses:
             x, y = _solve_perspective(k, *inside, self.iterations)
             found.append(torch.stack([x * beyond, y * beyond, torch.ones_like(x)], dim=-1))
         if "fisheye" in self.kinds:
-            theta = _solve_fisheye(k, radius / beyond, self.iterations) * beyond
+            reach = self.reach.index_select(0, image).to(points)
+            theta = _solve_fisheye(k, radius / beyond, reach, self.iterations) * beyond
             found.append(torch.cat([points * (theta.sin() / radius)[:, None], theta.cos()[:, None]], dim=-1))
         return self._choose(image, found)
 
@@ -209,10 +211,11 @@ def _fisheye(k: tuple[Tensor, ...], theta: Tensor) -> tuple[Tensor, Tensor]:
     return theta * ratio, slope
 
 
-def _solve_fisheye(k: tuple[Tensor, ...], radius: Tensor, iterations: int) -> Tensor:
-    """The angle whose image radius is `radius`, by Newton's method."""
+def _solve_fisheye(k: tuple[Tensor, ...], radius: Tensor, reach: Tensor, iterations: int) -> Tensor:
+    """The angle, up to the reach, whose image radius is `radius`, by Newton's method."""
     theta = radius.detach()
     for iteration in range(iterations):
+        theta = torch.minimum(theta.clamp(min=0), reach)  # beyond, the polynomial may turn back
         with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
             found, slope = _fisheye(k, theta)
             theta = theta - (found - radius) / slope.detach()

@@ -124,7 +124,7 @@ class TrainConfig:
     max_seconds: float | None = setting(
         None, "training seconds; the schedule is fitted to them, or to train.steps if those end first", low=0.1
     )
-    rays_per_step: int | None = setting(None, "rays per batch", low=1)
+    rays_per_step: int | None = setting(None, "rays per batch", low=1, high=2**28)
     antialias_start: float = setting(
         0.5,
         "fraction of the run after which a training pixel has sampler.rays_per_pixel rays; before, it has one",
@@ -181,6 +181,7 @@ class PosesConfig:
         4.0,
         "masks are dilated by this angle, in degrees, before space is carved with poses that may be wrong by it",
         low=0,
+        high=90,
     )
     initial_num_voxels: int | None = setting(
         None, "voxels of the first grid: poses are optimized from coarse to fine", low=8
@@ -213,7 +214,7 @@ class PosesConfig:
         0.0, "experiments: rotate each training camera by this angle, in degrees", low=0, high=180
     )
     perturb_translation: float = setting(
-        0.0, "experiments: move each training camera by this fraction of its distance to the scene", low=0
+        0.0, "experiments: move each training camera by this fraction of its distance to the scene", low=0, high=100
     )
     perturb_sigma: float = setting(
         0.0, "experiments: add SE(3) noise of this standard deviation, as BARF does (Lin et al. 2021: 0.15)", low=0

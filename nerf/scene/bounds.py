@@ -29,6 +29,7 @@ INNER_FRACTION = 1.0
 NEAR_FRACTION = 0.1
 # Forward-facing: cells in depth that a cell's width of parallax between the outermost cameras is divided into.
 DEPTH_CELLS_PER_PARALLAX = 0.5
+FARTHEST_CAMERA = 1e4  # widths of the box
 MIN_THICKNESS = 0.05  # for cameras that hardly move; tangents of the view angle
 
 
@@ -75,6 +76,14 @@ def make_box(
             f"the scene's box from {_listed(low)} to {_listed(high)} cannot be used: in float32 no voxels can be told "
             "apart in it. Set dataset.aabb, or move and scale the poses."
         )
+    if described.kind != "forward_facing":
+        widths = (cameras.centers.cpu() - box.aabb.mean(0).cpu()).norm(dim=-1) / (box.aabb[1] - box.aabb[0]).max().cpu()
+        if widths.max() > FARTHEST_CAMERA:
+            raise UserError(
+                f"training camera {int(widths.argmax())} is {widths.max():.3g} times as far from the scene's box as "
+                f"that is wide, expected at most {FARTHEST_CAMERA:g}: in float32 nothing in it can be told apart from "
+                "there. Drop its frame, or set dataset.aabb to a larger box."
+            )
     return box
 
 

@@ -24,6 +24,7 @@ from mutations import damaged, forged_json, limited
 from PIL import Image
 from tiny_runs import tiny_config
 
+from nerf.cameras.key_frame_file import read_key_frames
 from nerf.cameras.path_file import read_camera_path
 from nerf.config.schema import DatasetConfig
 from nerf.datasets.load import load_split
@@ -34,7 +35,7 @@ from nerf.runs.run import start
 from nerf.training.state import TrainState
 
 VIEWS = ring(4)
-BACKEND = select("torch", "cpu")
+BACKEND = select("native", "cpu")
 TINY = tiny_config("voxel_sh", steps=20)
 LARGEST_MESSAGE = 10_000  # characters; a path may have four thousand
 
@@ -91,7 +92,10 @@ def _exif(folder: Path) -> None:
 def _camera_path(folder: Path) -> None:
     entries = [{"camera_to_world": pose.reshape(-1).tolist(), "fov": 50, "aspect": 1.5} for pose in VIEWS.poses]
     content = {"camera_type": "perspective", "render_width": 24, "render_height": 16, "fps": 24, "seconds": 2}
-    (folder / "path.json").write_text(json.dumps(content | {"camera_path": entries}))
+    timed = {"override_transition_enabled": True, "override_transition_sec": 2}
+    keys = [{"matrix": pose.reshape(-1).tolist(), "fov": 50} | timed for pose in VIEWS.poses]
+    more = {"camera_path": entries, "keyframes": keys, "default_transition_sec": 2, "is_cycle": False}
+    (folder / "path.json").write_text(json.dumps(content | more))
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,8 @@ def answer(folder: Path, name: str, begin: bool = False) -> str | None:
         with limited():
             if name == "camera path":
                 check_cameras(read_camera_path(folder / "path.json").cameras)
+                edited = read_key_frames(folder / "path.json")
+                check_cameras(edited.path.cameras(4, edited.width, edited.height))
                 return None
             dataset = DatasetConfig(scene="s", root=str(folder), format=SCENES[name].format)
             for split in ("test", "train"):

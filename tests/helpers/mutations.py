@@ -41,8 +41,11 @@ class TooSlow(BaseException):
 
 
 @contextlib.contextmanager
-def limited() -> Iterator[None]:
-    """Ends what takes longer than SECONDS, or more memory than ROOM, with an error that no reader answers."""
+def limited(growth: int | None = GROWTH) -> Iterator[None]:
+    """Ends what takes longer than SECONDS, with an error that no reader answers, or more memory than ROOM.
+
+    growth: bytes of memory in use that it may take.
+    """
 
     def stop(*_: object) -> None:
         raise TooSlow(f"no answer after {SECONDS} s")
@@ -60,7 +63,7 @@ def limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
-    assert grown * 1024 <= GROWTH, f"memory grew by {grown >> 10} MiB"
+    assert growth is None or grown * 1024 <= growth, f"memory grew by {grown >> 10} MiB"
 
 
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:

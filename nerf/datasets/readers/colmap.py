@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nerf.cameras.limits import FARTHEST
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers import colmap_binary, colmap_text
 from nerf.datasets.readers.colmap_model import NO_POINT, ColmapModel
@@ -72,7 +73,8 @@ def read(root: Path, images: str | None = None) -> Capture:
     if photos != root and unregistered > 0:
         notes.append(f"{unregistered} of its photos are not in the model")
     notes.append("no points3D file, so no sparse points" if points is None else f"{len(points)} points")
-    bounds = None if model.points is None else _depth_bounds(model, order)
+    usable = points is not None and bool((np.abs(points) <= FARTHEST).all())  # else check_frames says so
+    bounds = _depth_bounds(model, order) if usable else None
     return Capture("; ".join(notes), root, frames, points, bounds)
 
 

@@ -127,6 +127,12 @@ FORGED: dict[str, tuple[str, str, Forge, str | None]] = {
     ),
     "angle on a path of nothing": ("camera path", "path.json", replaced(b'"fov": 50', b'"fov": 1e-30'), "fov is 1e-30"),
     "rate beyond all": ("camera path", "path.json", header(fps=None, seconds=1e-320), "seconds is"),
+    "camera far beyond the scene": (
+        "transforms", "transforms.json", moved_to(2.0**31), "times as far from the scene's box"
+    ),
+    "point at infinity": (
+        "colmap text", "sparse/0/points3D.txt", replaced(b"\n5 ", b"\n5 inf "), "sparse points are not finite"
+    ),
     "long name": ("transforms", "transforms.json", frame(file_path="x" * 300), "file_path is"),
     "name with a zero byte": ("transforms", "transforms.json", frame(file_path="a\0b"), "file_path is"),
     "half a character": ("transforms", "transforms.json", frame(mask_path="\ud800"), "mask_path is"),
@@ -204,7 +210,7 @@ FORGED: dict[str, tuple[str, str, Forge, str | None]] = {
 def test_what_once_ended_otherwise(tmp_path: Path, case: str) -> None:
     scene, file, forge, expected = FORGED[case]
     write_with(tmp_path, scene, {file: forge(files_of(scene)[file])})
-    found = answer(tmp_path, scene, begin=expected is None)
+    found = answer(tmp_path, scene, begin=scene != "camera path")
     if expected is None:
         assert found is None
     else:
