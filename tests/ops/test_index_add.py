@@ -230,6 +230,20 @@ def test_columns_of_one_matrix_may_be_added_to_each_other(device):
     assert torch.equal(matrix, expected)
 
 
+@pytest.mark.parametrize("first, shared", [(0, True), (1, True), (2, False), (6, False), (5, False)])
+def test_blocks_of_columns_share_memory_where_they_meet(first, shared):
+    """Of one matrix: columns 0 and 1, and two others."""
+    matrix = integers(6, 8, seed=1)
+    dst, src, index = matrix[:, :2], matrix[:3, first : first + 2], torch.arange(3)
+    if shared:
+        with pytest.raises(ValueError, match="^src has memory in common with dst"):
+            native.index_add(dst, 0, index, src, 1.0)
+    else:
+        expected = dst[:3] + src
+        native.index_add(dst, 0, index, src, 1.0)
+        assert torch.equal(dst[:3], expected)
+
+
 def test_more_dimensions_than_can_be_walked_are_named():
     shape = (2,) * 14
     dst = torch.zeros((3,) * 14, dtype=torch.float32)[(slice(0, 2),) * 14]
