@@ -1,1 +1,1 @@
-"""The viewer: a trained run, or one that trains, in a browser. Only page.py and server.py import viser."""
+"""The viewer: a trained run, or one that trains, in a browser. Only the server, the page and its parts import viser."""

@@ -1,6 +1,7 @@
 """The part of a page in which a camera path is made: key frames, their times, and a preview."""
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable
 
@@ -165,7 +166,7 @@ class PathPanel:
             path = self.edited().path
             self.play.label = STOP
             self._drawing.show(False)
-            self._preview = Preview(self._client, path, self._previewed)
+            self._preview = Preview(path, functools.partial(move_client, self._client), self._previewed)
 
     def _previewed(self) -> None:
         with self._lock:

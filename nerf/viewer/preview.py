@@ -1,24 +1,26 @@
-"""Plays a path in the page: the client's camera moves along it, in real time."""
+"""Plays a path: a camera moves along it, in real time."""
 
 import threading
 import time
 from collections.abc import Callable
 
 import torch
-import viser
+from torch import Tensor
 
 from nerf.cameras.key_frames import KeyFramePath
-from nerf.viewer.steering import move_client
 
 RATE = 20  # moves a second
 
 
 class Preview:
-    """A thread that moves the client's camera from the start of a path to its end; a loop goes on until close()."""
+    """A thread that moves a camera from the start of a path to its end; a loop goes on until it is stopped."""
 
-    def __init__(self, client: viser.ClientHandle, path: KeyFramePath, ended: Callable[[], None]) -> None:
-        """path: of at least 2 key frames. ended: called in the thread after the last move."""
-        self._client, self._seconds, self._loop, self._ended = client, path.seconds, path.loop, ended
+    def __init__(self, path: KeyFramePath, move: Callable[[Tensor, float], None], ended: Callable[[], None]) -> None:
+        """path: of at least 2 key frames. move: called with a pose [3,4] and a vertical angle of view in radians.
+
+        ended: called after the last move. Both are called in the thread.
+        """
+        self._seconds, self._loop, self._move, self._ended = path.seconds, path.loop, move, ended
         ticks = torch.linspace(0, path.seconds, max(2, round(RATE * path.seconds) + 1), dtype=torch.float64)
         self._poses, self._fov = path.at(ticks)
         self._stopped = threading.Event()
@@ -38,7 +40,7 @@ class Preview:
         start, last = time.monotonic(), len(self._poses) - 1
         tick = 0
         while not self._stopped.is_set():
-            move_client(self._client, self._poses[tick], self._fov[tick].item())
+            self._move(self._poses[tick], self._fov[tick].item())
             if tick == last and not self._loop:
                 break
             self._stopped.wait(1 / RATE)

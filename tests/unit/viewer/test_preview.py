@@ -1,13 +1,11 @@
-"""A preview moves the client's camera along the path, to its end or until it is stopped."""
+"""A preview moves a camera along the path, to its end or until it is stopped."""
 
-import contextlib
 import threading
 
-import numpy as np
+import torch
 from viewed import tiny_scene
 
 from nerf.cameras.key_frames import KeyFrame, KeyFramePath
-from nerf.viewer.look import page_pose
 from nerf.viewer.preview import Preview
 
 PATIENCE = 120  # seconds until a condition counts as never met
@@ -15,23 +13,15 @@ ROUNDS = 5
 
 
 class Camera:
-    """What a preview sets of a client's camera."""
-
-    wxyz = position = np.zeros(3)
-    fov = 0.0
-
-
-class Client:
-    """Notes every move, and whether the angle of view has become wide so often."""
+    """Notes every move, and whether the angle of view has become wide so often as that many rounds have it."""
 
     def __init__(self) -> None:
-        self.camera, self.moves, self.went_around = Camera(), [], threading.Event()
+        self.moves: list[tuple[torch.Tensor, float]] = []
+        self.went_around = threading.Event()
 
-    @contextlib.contextmanager
-    def atomic(self):
-        yield
-        self.moves.append((self.camera.wxyz, self.camera.position, self.camera.fov))
-        wide = [fov > 0.7 for _, _, fov in self.moves]
+    def move(self, c2w: torch.Tensor, fov: float) -> None:
+        self.moves.append((c2w, fov))
+        wide = [fov > 0.7 for _, fov in self.moves]
         if sum(later > earlier for earlier, later in zip(wide, wide[1:])) >= ROUNDS:
             self.went_around.set()
 
@@ -42,18 +32,17 @@ def path(loop: bool) -> KeyFramePath:
 
 
 def test_it_ends_at_the_last_key_frame() -> None:
-    client, ended = Client(), threading.Event()
-    Preview(client, path(loop=False), ended.set)
+    camera, ended = Camera(), threading.Event()
+    Preview(path(loop=False), camera.move, ended.set)
     assert ended.wait(PATIENCE)
-    for (wxyz, position, fov), key in zip((client.moves[0], client.moves[-1]), path(loop=False).keys):
-        expected, place = page_pose(key.c2w)
-        assert abs(abs(wxyz @ expected) - 1) < 1e-6 and np.allclose(position, place, atol=1e-6)
+    for (c2w, fov), key in zip((camera.moves[0], camera.moves[-1]), path(loop=False).keys):
+        torch.testing.assert_close(c2w.float(), key.c2w, rtol=0, atol=1e-5)
         assert abs(fov - key.fov) < 1e-6
 
 
 def test_a_loop_goes_on_until_it_is_stopped() -> None:
-    client, ended = Client(), threading.Event()
-    preview = Preview(client, path(loop=True), ended.set)
-    assert client.went_around.wait(PATIENCE) and not ended.is_set()
+    camera, ended = Camera(), threading.Event()
+    preview = Preview(path(loop=True), camera.move, ended.set)
+    assert camera.went_around.wait(PATIENCE) and not ended.is_set()
     preview.close(PATIENCE)
     assert ended.is_set() and not preview._thread.is_alive()
