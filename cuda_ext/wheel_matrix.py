@@ -151,12 +151,12 @@ def main() -> None:
     given = parser.parse_args()
     if not given.wheel.is_file():
         sys.exit(f"error: {given.wheel} is not there; make one with: make wheel")
-    rows: list[dict] = []
+    facts, rows = _facts(given.wheel), []
     for version, torch in given.pairs:
         print(f"Python {version}, PyTorch {torch} ...", file=sys.stderr, flush=True)
         rows.append(one_pair(version, torch, given.wheel.resolve()))
         if given.out:  # after each, as they take minutes
-            given.out.write_text(json.dumps(_facts(given.wheel) | {"rows": rows}, indent=1) + "\n")
+            given.out.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
     print(table(rows))
     wrong = problem(rows)
     if wrong:
