@@ -12,6 +12,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from nerf.reading import is_there
+
 HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
 SWEEP_FLAGS = ("--multirun", "-m")
 
@@ -31,7 +33,7 @@ def with_quoted_path(argument: str, paths: Container[str], sweep: bool) -> str:
     if not value or name.lstrip("+~") not in paths or value in ("null", "none"):
         return argument
     sweep = sweep and name.lstrip("+~") not in HYDRA_PATHS
-    if not Path(value).expanduser().exists():
+    if not _is_there(value):
         parsed = _parsed(argument)
         read = None if parsed is None else parsed.value()
         if isinstance(read, str) and (read == value or value[0] in "'\"" or "\\" in value):
@@ -41,6 +43,13 @@ def with_quoted_path(argument: str, paths: Container[str], sweep: bool) -> str:
         if sweep and "," in value:
             return name + equals + ",".join(quoted(part.strip()) for part in value.split(","))
     return name + equals + quoted(value)
+
+
+def _is_there(value: str) -> bool:
+    try:
+        return is_there(Path(value).expanduser())
+    except RuntimeError:  # ~NAME of nobody here
+        return False
 
 
 def quoted(text: str) -> str:

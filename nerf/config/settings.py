@@ -5,9 +5,11 @@ import difflib
 import math
 import types
 import typing
+from pathlib import Path
 from typing import Any
 
 from nerf.errors import UserError
+from nerf.reading import is_path
 
 # What is written for a choice by those who know it by another name.
 SYNONYMS = {"gpu": ("cuda",), "nvidia": ("cuda",), "pytorch": ("torch",), "python": ("torch",)}
@@ -52,6 +54,8 @@ def checked(name: str, value: Any, hint: Any, rules: Any) -> Any:
         value = [checked(f"{name}[{index}]", one, entry, {}) for index, one in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{name}={value} is no number to compute with, expected a finite one.")
+    if rules.get("path") and not _is_place(value):
+        raise UserError(f"{name}={value[:60]!r} names no file or folder that there could be; correct it.")
     low, high, choices = rules.get("low"), rules.get("high"), rules.get("choices")
     if choices and value not in choices:
         meant = [known for known in choices if known in SYNONYMS.get(str(value).lower(), ())]
@@ -62,3 +66,12 @@ def checked(name: str, value: Any, hint: Any, rules: Any) -> Any:
         limits = f"at least {low}" if high is None else f"{low} to {high}"
         raise UserError(f"{name}={value} is out of range, expected {limits}.")
     return value
+
+
+def _is_place(value: str) -> bool:
+    """Whether a value can name a file or a folder; that there is one is not asked."""
+    try:
+        Path(value).expanduser()
+    except RuntimeError:  # ~NAME of nobody here
+        return False
+    return not value or is_path(value)

@@ -34,6 +34,7 @@ from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.files import clear_left_overs, partial_file
 from nerf.ops.backend import Backend
+from nerf.reading import is_file, is_there
 from nerf.runs.archive import (
     FORMATS,
     MODEL_FILE,
@@ -214,16 +215,16 @@ def _read_resume(path: Path) -> dict[str, Any]:
 def _instead(error: UserError, run: Path, name: str, others: Sequence[str]) -> dict[str, Any]:
     """The content of the first resume state among others that can be read, after a note; else raises the error."""
     for path in (run / other for other in others):
-        if not path.is_file():
+        if not is_file(path):
             continue
         try:
             content = _read_resume(path)
         except UserError:
             continue
-        found = str(error).removesuffix(f". {REMEDY}") if (run / name).is_file() else f"{run / name} does not exist"
+        found = str(error).removesuffix(f". {REMEDY}") if is_file(run / name) else f"{run / name} does not exist"
         print(f"note: {found}; {path} is used instead, of step {content['step']}.", file=sys.stderr)
         return content
-    if name == RESUME_FILE and (run / RESUME_FILE).is_file() and is_intact(run / MODEL_FILE):
+    if name == RESUME_FILE and is_file(run / RESUME_FILE) and is_intact(run / MODEL_FILE):
         raise UserError(
             f"{str(error).removesuffix(REMEDY)}The run cannot be resumed, but {run / MODEL_FILE} is whole: it can be "
             f"rendered, scored and exported, as with: {program('scripts/render.py', f'run={run}')}"
@@ -233,8 +234,8 @@ def _instead(error: UserError, run: Path, name: str, others: Sequence[str]) -> d
 
 def _file(run: Path, name: str) -> Path:
     """The file of that name in the folder run, or run itself if it is a file. Raises UserError if there is none."""
-    path = run / name if run.is_dir() else run
-    if not path.is_file():
+    path = run / name if is_there(run) and run.is_dir() else run
+    if not is_file(path):
         raise UserError(missing(path, name))
     return path
 

@@ -4,6 +4,7 @@ FORGED holds what once ended otherwise; hypothesis looks for more, here a little
 """
 
 import io
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -135,3 +136,11 @@ def test_a_model_larger_than_the_memory_is_not_read(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(checkpoint, "host_memory", lambda: (10_000, None))
     with pytest.raises(UserError, match="model.pt takes 0.0 GiB of memory .* this machine has 0.0 GiB free"):
         checkpoint.load(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "pipe"])
+def test_runs_that_are_none(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for load in (checkpoint.load, checkpoint.load_resume):
+        with pytest.raises(UserError, match="does not exist"):
+            load(tmp_path / name)
