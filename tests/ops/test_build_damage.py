@@ -36,7 +36,8 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         path = tmp_path / "cuda_ext" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
-    shutil.copy(library.BUILD_SCRIPT, tmp_path / "cuda_ext")
+    for script in library.BUILD_SCRIPT.parent.glob("*.py"):
+        shutil.copy(script, tmp_path / "cuda_ext")
     spec = importlib.util.spec_from_file_location("small_builder", tmp_path / "cuda_ext" / "build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
