@@ -8,7 +8,7 @@ import viser
 from nerf.images import visualize
 from nerf.viewer.look import page_pose, vertical_fov
 from nerf.viewer.scene import Scene
-from nerf.viewer.steering import move_client
+from nerf.viewer.steering import Orbit, move_client
 
 MOST_FRUSTA = 60
 SIZE = 0.02  # of a frustum, as a fraction of the scene's reach
@@ -55,7 +55,8 @@ class CamerasPanel:
     def _mover(self, index: int) -> Callable[[object], None]:
         """What a click on a frustum does: the client's camera goes where the training camera was."""
         cameras = self._scene.cameras
-        return lambda _: move_client(self._client, cameras.c2w[index], vertical_fov(cameras, index))
+        pose, fov = cameras.c2w[index], vertical_fov(cameras, index)
+        return lambda _: move_client(self._client, Orbit.of(self._client), pose, fov)
 
 
 def _thumbnail(scene: Scene, index: int) -> np.ndarray | None:

@@ -16,7 +16,7 @@ from nerf.viewer.notices import errors_told
 from nerf.viewer.path_drawing import PathDrawing
 from nerf.viewer.preview import Preview
 from nerf.viewer.scene import Scene
-from nerf.viewer.steering import move_client
+from nerf.viewer.steering import Orbit, move_client
 
 FPS, MOST_FPS = 30.0, 120.0
 MOST_FRAMES = 100_000  # a file of 50 MB
@@ -155,7 +155,8 @@ class PathPanel:
         """Chooses a key frame and moves the client there."""
         with self._lock:
             self._set(self.path, index)
-            move_client(self._client, self.path.keys[index].c2w, self.path.keys[index].fov)
+            key = self.path.keys[index]
+            move_client(self._client, Orbit.of(self._client), key.c2w, key.fov)
 
     def _toggle(self) -> None:
         """Starts the preview, or ends it."""
@@ -166,7 +167,8 @@ class PathPanel:
             path = self.edited().path
             self.play.label = STOP
             self._drawing.show(False)
-            self._preview = Preview(path, functools.partial(move_client, self._client), self._previewed)
+            move = functools.partial(move_client, self._client, Orbit.of(self._client))
+            self._preview = Preview(path, move, self._previewed)
 
     def _previewed(self) -> None:
         with self._lock:

@@ -1,5 +1,6 @@
 """The viewer in a browser: its picture is ours, a drag moves the camera, closing leaves no thread."""
 
+import contextlib
 import io
 import signal
 import socket
@@ -95,6 +96,19 @@ def press(driver: Any, label: str) -> None:
     driver.execute_script("arguments[0].click()", wait_for(lambda: driver.execute_script(find, label)))
 
 
+def open_tab(driver: Any, title: str) -> None:
+    from selenium.common.exceptions import WebDriverException
+
+    def opened() -> bool:
+        with contextlib.suppress(WebDriverException):  # while the panel moves to its place nothing can be clicked
+            tab = driver.find_element("xpath", f"//*[@role='tab'][@title='{title}']")
+            tab.click()
+            return tab.get_attribute("aria-selected") == "true"
+        return False
+
+    wait_for(opened)
+
+
 def test_a_drag_moves_the_camera_and_a_new_picture_comes(viewer: Any, page: Any) -> None:
     client = viewer.pages[0]
     wait_for(lambda: rests(client))
@@ -109,7 +123,7 @@ def test_a_path_is_made_played_saved_and_rendered(viewer: Any) -> None:
         driver.get(viewer.url)
         client = wait_for(lambda: viewer.pages)[0]
         wait_for(lambda: rests(client))
-        wait_for(lambda: driver.find_elements("xpath", "//*[@role='tab'][@title='Camera path']"))[0].click()
+        open_tab(driver, "Camera path")
         for number in (1, 2):
             press(driver, "add key frame")
             wait_for(lambda number=number: len(client.path.path) == number)
