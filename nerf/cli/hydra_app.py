@@ -113,7 +113,8 @@ def run(
     except OSError as error:
         if runs:
             raise
-        _fail(forbidden(error, "the run's folder"))
+        place = next(a for a in arguments if a.startswith(("hydra.run.dir=", "hydra.sweep.dir="))).partition("=")[2]
+        _fail(explain(error, place.strip("'"), setting_names(cls, "")) or forbidden(error, place))
     except HydraException as error:
         if runs:
             raise

@@ -92,7 +92,9 @@ def _read_ply(content: bytes) -> None:
 
 
 def saved_step(run: Path) -> int:
-    """The step that a run would go on from; 0 if it has none."""
+    """The step that a run would go on from, 0 if it has none; or that of one file."""
+    if run.is_file():
+        return checkpoint.load_resume(run)["step"]
     with contextlib.redirect_stderr(io.StringIO()):
         states = (checkpoint.RESUME_FILE, checkpoint.PREVIOUS_FILE)
         return checkpoint.load_resume(run)["step"] if any((run / name).exists() for name in states) else 0

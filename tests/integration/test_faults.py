@@ -7,11 +7,12 @@ import contextlib
 import io
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from fault_cases import COMMANDS, OUT, SHORT, Place, drawn, fault_problems, kill_problems, power_losses, prepare
-from fault_checks import CRASHES, half_files, saved_step
+from fault_checks import CRASHES, half_files, left_overs, saved_step
 from faulty_disk import Fault, commands
 
 from nerf.runs import checkpoint
@@ -54,6 +55,17 @@ def test_a_loss_of_power_leaves_the_last_checkpoint_that_was_saved(place: Place,
             assert checkpoint.load(left)["step"] >= promised
         assert not half_files(left)
     assert cases >= 10 and promised == 3
+
+
+def test_a_run_is_read_whole_while_it_is_trained_and_saved(place: Place) -> None:
+    words = ("train", "resume=run", "train.steps=80", "train.save_every=1", "log=none")
+    with place.copy() as case, ThreadPoolExecutor(1) as trainer:
+        training, steps = trainer.submit(place.commands.run, case, words), []
+        while not training.done():
+            steps.append((checkpoint.load(case / "run" / "model.pt")["step"], saved_step(case / "run" / "resume.pt")))
+        assert training.result().status == 0, training.result().err
+        assert steps == sorted(steps) and len(set(steps)) > 3
+        assert saved_step(case / "run") == 80 and not left_overs(case)
 
 
 @pytest.mark.parametrize("output", ["/dev/full", "closed", "pipe"])

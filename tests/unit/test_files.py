@@ -102,6 +102,18 @@ def test_left_overs_of_dead_writers_go_and_files_of_living_ones_stay(tmp_path: P
     assert not list(video.parent.iterdir()) and mine.exists()
 
 
+def test_two_writers_of_one_file_and_a_reader_see_whole_files(tmp_path: Path) -> None:
+    path, size = tmp_path / "a", 200_000
+    program = "import sys; from pathlib import Path; from nerf.files import replacing\nfor _ in range(20):\n"
+    program += "  with replacing(Path(sys.argv[1])) as partial: partial.write_text(sys.argv[2] * int(sys.argv[3]))"
+    where = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program, str(path)]
+    writers = [subprocess.Popen([*command, letter, str(size)], env=where) for letter in "xy"]
+    while any(writer.poll() is None for writer in writers):
+        assert not path.exists() or path.read_text() in ("x" * size, "y" * size)
+    assert [writer.wait() for writer in writers] == [0, 0] and [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
 def test_a_name_may_be_as_long_as_a_file_system_takes_it(tmp_path: Path) -> None:
     write_text(tmp_path / ("n" * 250 + ".txt"), "")
 
