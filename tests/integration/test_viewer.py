@@ -157,7 +157,7 @@ def test_a_path_is_made_played_saved_and_rendered(viewer: Any) -> None:
         video = viewer.folder.folder / "path.mp4"
         assert imageio.v2.get_reader(video).count_frames() == 4
         video.unlink()
-        client.path.total.value = 600.0
+        client.path.total.value, client.path.size.value = 600.0, (640.0, 480.0)  # longer than a browser takes to leave
         press(driver, "render MP4")
         wait_for(lambda: client.video.progress.value > 0)
     wait_for(lambda: not viewer.pages)  # the browser has left while a video was rendered
