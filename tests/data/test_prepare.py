@@ -17,6 +17,7 @@ from PIL import Image
 from script_runs import ROOT, TIMEOUT
 
 from nerf.cli import prepare_photos, prepare_poses
+from nerf.cli.prepared_folder import Prepared
 
 SCRIPT = ROOT / "data" / "prepare.py"
 FOX = ROOT.parent / "shared" / "scenes" / "fox"
@@ -124,6 +125,15 @@ def test_a_folder_that_is_not_ours_is_left_alone(photos: Path, tmp_path: Path) -
     assert (tmp_path / "out" / "images" / "mine.jpg").read_text() == "mine"
     assert "was not made by this command" in fail(photos, photos)
     assert len(stored(photos)) == 4
+
+
+def test_a_folder_of_a_call_that_was_killed_before_its_first_note_is_used(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "colmap").mkdir(parents=True)
+    (out / "colmap" / "lock").touch()
+    (out / "colmap" / ".prepare.123-0123abcd.partial.json").write_text("{")
+    with Prepared(out, {"photos": "here"}, again=False):
+        assert sorted(path.name for path in (out / "colmap").iterdir()) == ["lock", "prepare.json"]
 
 
 def test_a_folder_that_cannot_be_written(photos: Path, tmp_path: Path) -> None:
