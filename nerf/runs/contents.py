@@ -92,6 +92,7 @@ RESUME: dict[str, Entry] = {
     "clock": Older(Record(CLOCK)),
     "images": Older(Number(0, 2**32 - 1, whole=True)),
     **{name: Older(COUNT) for name in COUNTERS},
+    "capacity": Older(Number(0, 2**28, whole=True)),
 }
 
 

@@ -46,7 +46,8 @@ def read_points(path: Path) -> np.ndarray:
             f"{path}: truncated or damaged, expected {count} vertices of {len(properties)} numbers ({error}); "
             "export the points again."
         ) from error
-    return np.stack(axes, axis=-1).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # what is no number stays none, and is refused by who looks at all points
+        return np.stack(axes, axis=-1).astype(np.float64)
 
 
 def _vertices(path: Path, lines: list[list[str]]) -> tuple[int, list[tuple[str, str]]]:

@@ -84,6 +84,7 @@ FORGED: dict[str, tuple[str, str, Callable[[dict[str, Any]], None], str]] = {
     ),
     "pool of other images": ("voxel_sh", "resume.pt", put("pool", lambda t: t + 10**6), "pool of pixels"),
     "clock that stands": ("voxel_sh", "resume.pt", put("clock.first_step", 40), "damaged or no checkpoint"),
+    "samples without end": ("voxel_sh", "resume.pt", put("capacity", 2**32), "capacity is 4294967296"),
     "doublings without end": ("voxel_sh", "resume.pt", put("num_upsamplings", 99), "99 doublings of 2"),
     "poses of nobody": ("learning", "resume.pt", put("learners.poses.values.increments", torch.zeros(1, 6)), "[1, 6]"),
     "learner to come": ("voxel_sh", "resume.pt", put("learners.lights", lambda _: {}), "'lights', which is unknown"),
