@@ -130,6 +130,7 @@ def run(
             for one in failed:
                 print(f"  {' '.join(one.overrides)}: {one.problem}", file=sys.stderr)
     if sweep:
+        clear_left_overs(sweep_folder)
         after_sweep(sweep_folder, runs)
     if failed:
         sys.exit(2)
