@@ -4,7 +4,6 @@ import ctypes
 import functools
 import json
 import os
-import resource
 import sys
 import tempfile
 import traceback
@@ -83,9 +82,6 @@ def _child(job: dict) -> int:
             DISK.faulty_mark(state.clock.step)
 
         checkpoint.save = marked
-    if job["memory"]:
-        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now + (job["memory"] << 20),) * 2)
     _print_to(job["output"])
     fault = job["fault"]
     kinds = sum(KINDS[kind] for kind in fault["kinds"])

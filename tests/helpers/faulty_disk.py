@@ -71,16 +71,14 @@ class Commands:
         words: Sequence[str],
         fault: Fault = NO_FAULT,
         record: Path | None = None,
-        memory: int = 0,
         output: str = "",
     ) -> Outcome:
         """Runs `nerf WORDS` in folder, the one that the fault is about. record: a file for what was done to the disk.
 
-        memory: MiB of address space that the command may take beyond what the warm process has; 0 = any number.
         output: where it prints, if not into the outcome: a file, "closed", or "pipe", which has no reader.
         """
         job = {"folder": str(folder), "words": list(words), "fault": asdict(fault), "record": str(record or "")}
-        self._process.stdin.write(json.dumps(job | {"memory": memory, "output": output}) + "\n")
+        self._process.stdin.write(json.dumps(job | {"output": output}) + "\n")
         answer = self._process.stdout.readline()
         if not answer:
             raise RuntimeError("the process of the commands ended")

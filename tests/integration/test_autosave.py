@@ -138,7 +138,7 @@ def test_a_save_that_fails_is_told_and_tried_again(
     time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, trouble = Trained(tmp_path / "run", monkeypatch, save_seconds=10.0), [OSError(28, "No space left on device")]
-    trouble += [MemoryError(), UserError("the disk is full."), *[None] * 9]
+    trouble += [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory"), *[None] * 9]
     save = checkpoint.save
 
     def fails_thrice(*arguments: object) -> None:
@@ -151,7 +151,19 @@ def test_a_save_that_fails_is_told_and_tried_again(
     run.train()
     assert run.steps == [STEPS] and run.state.clock.finished
     assert len(run.said) == 3 and all("in 10 seconds" in told for told in run.said)
-    assert "No space left on device" in run.said[0] and "MemoryError" in run.said[1] and "the disk is" in run.said[2]
+    assert "No space left on device" in run.said[0] and "MemoryError" in run.said[1] and "memory" in run.said[2]
+
+
+def test_an_error_of_the_program_in_a_save_is_not_hidden(
+    time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*arguments: object) -> None:
+        raise RuntimeError("shapes do not match")
+
+    run = Trained(tmp_path / "run", monkeypatch, save_seconds=10.0)
+    monkeypatch.setattr(checkpoint, "save", wrong)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        run.train()
 
 
 def test_a_folder_that_is_deleted_meanwhile_is_made_again(
