@@ -1,7 +1,7 @@
 # An image that trains on a GPU (or without one), with every command as its entry point:
 #
 #   docker build --build-arg NERF_COMMIT="$(git rev-parse --short HEAD)" -t nerf-voxel .
-#   docker run --rm --gpus all --user "$(id -u):$(id -g)" -v "$PWD:/work" nerf-voxel train dataset.root=/work/SCENE
+#   docker run --rm --gpus all --user "$(id -u):$(id -g)" -v "$PWD:/data" nerf-voxel train dataset.root=/data/SCENE
 #
 # Runs go to outputs/ of the folder behind -v. Settings and their defaults: docker run --rm nerf-voxel train --help
 ARG CUDA=13.0.2
@@ -30,7 +30,7 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --create-home --uid 1001 nerf \
- && install --directory --owner nerf /work
+ && install --directory --owner nerf /data
 COPY --from=builder /opt/nerf /opt/nerf
 # What results name as their commit; caches go where any user may write.
 ARG NERF_COMMIT=unknown
@@ -39,7 +39,7 @@ ENV NERF_COMMIT=${NERF_COMMIT} \
     PYTHONUNBUFFERED=1 \
     XDG_CACHE_HOME=/tmp
 USER 1001
-WORKDIR /work
+WORKDIR /data
 # nerf view: docker run -p 8080:8080 ... view RUN host=0.0.0.0
 EXPOSE 8080
 ENTRYPOINT ["nerf"]
