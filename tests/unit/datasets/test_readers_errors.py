@@ -365,7 +365,7 @@ def test_another_number_of_photos_than_poses(tmp_path: Path) -> None:
             "2 0 0 0\n0 2 0 0\n0 0 2 0\n0 0 0 1",
             "0_view 1.txt: pose scales uniformly by 2",
         ),
-        ("pose/0_view 1.txt", "nan 0 0 0\n0 1 0 0\n0 0 1 0\n0 0 0 1", "0_view 1.txt: pose holds NaN"),
+        ("pose/0_view 1.txt", "nan 0 0 0\n0 1 0 0\n0 0 1 0\n0 0 0 1", "a number that is not finite"),
     ],
 )
 def test_bad_numbers_of_nsvf(tmp_path: Path, file: str, text: str, message: str) -> None:
