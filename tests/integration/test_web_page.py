@@ -128,16 +128,19 @@ def test_two_fingers_zoom_and_one_turns(page: Any) -> None:
     def distance() -> float:
         return page.execute_script("return Math.hypot(...nerf.orbit.center.map((x, i) => x - nerf.orbit.target[i]))")
 
+    page.set_window_size(500, 400)
+    on_canvas = "return [80, 150, 220].every((x) => document.elementFromPoint(x, 80) === nerf.canvas)"
+    wait_for(lambda: page.execute_script(on_canvas))  # no button is in the way
     page.execute_script("nerf.orbit.reset()")
     far, center = distance(), page.execute_script("return nerf.orbit.center")
-    touch("touchStart", (140, 30), (160, 30))
+    touch("touchStart", (140, 80), (160, 80))
     for apart in (20, 40, 60):
-        touch("touchMove", (140 - apart, 30), (160 + apart, 30))
+        touch("touchMove", (140 - apart, 80), (160 + apart, 80))
     touch("touchEnd")
     wait_for(lambda: distance() < 0.5 * far)
     page.execute_script("nerf.orbit.reset()")
-    touch("touchStart", (150, 30))
-    touch("touchMove", (190, 30))
+    touch("touchStart", (150, 80))
+    touch("touchMove", (190, 80))
     touch("touchEnd")
     wait_for(lambda: page.execute_script("return nerf.orbit.center") != center)
     assert distance() == pytest.approx(far)
