@@ -9,6 +9,7 @@ radiance field does.
 import json
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _solids import Box, Cylinder, Part, Point, nearest_hits
+from _solids import Box, Cylinder, Part, Point, SurfaceHits, nearest_hits
 from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
@@ -174,32 +175,51 @@ def scene_parts() -> tuple[Part, ...]:
     return (*bricks, *details, *_studs(bricks, details))
 
 
+# Exact color and depth along R rays whose origins lie outside every part of a scene: rgb [R,3] (sRGB values in
+# [0, 1]), hit [R] bool and depth [R] (world distance t along the ray).
+Renderer = Callable[[Rays], tuple[Tensor, Tensor, Tensor]]
+
+
 def render_bricks(rays: Rays) -> tuple[Tensor, Tensor, Tensor]:
     """Exact colour and depth along rays whose origins lie outside every part.
 
     Returns rgb [R,3] (sRGB values in [0, 1]), hit [R] bool and depth [R] (world distance t along the ray).
     rgb and depth have the dtype of the rays and are 0 where nothing is hit; the arithmetic is float64.
     """
-    chunks = [_render_chunk(rays[start : start + CHUNK]) for start in range(0, max(len(rays), 1), CHUNK)]
+    return render_parts(scene_parts(), _bricks_color, rays)
+
+
+def render_parts(
+    parts: tuple[Part, ...], color_of: Callable[[Rays, SurfaceHits], Tensor], rays: Rays
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As render_bricks for any parts; color_of tells the colors [R,3], float64, of rays and the hits they made (what
+    it says of rays without a hit is not used)."""
+    chunks = [
+        _render_chunk(parts, color_of, rays[start : start + CHUNK]) for start in range(0, max(len(rays), 1), CHUNK)
+    ]
     rgb, hit, depth = (torch.cat(column) for column in zip(*chunks, strict=True))
     return rgb, hit, depth
 
 
-def _render_chunk(rays: Rays) -> tuple[Tensor, Tensor, Tensor]:
-    parts = scene_parts()
+def _render_chunk(
+    parts: tuple[Part, ...], color_of: Callable[[Rays, SurfaceHits], Tensor], rays: Rays
+) -> tuple[Tensor, Tensor, Tensor]:
     hits = nearest_hits(parts, rays)
     hit = hits.parts >= 0
-    depth = torch.where(hit, hits.t, 0.0)
+    rgb = torch.where(hit[:, None], color_of(rays, hits), 0.0)
+    return rgb.to(rays.origins), hit, torch.where(hit, hits.t, 0.0).to(rays.origins)
+
+
+def _bricks_color(rays: Rays, hits: SurfaceHits) -> Tensor:
+    depth = torch.where(hits.parts >= 0, hits.t, 0.0)
     heights = rays.origins[:, 2] + depth * rays.directions[:, 2] - GROUND
-    materials = [MATERIALS[part.material] for part in parts]
+    materials = [MATERIALS[part.material] for part in scene_parts()]
     color = depth.new_tensor([material.color for material in materials])[hits.parts]
     gloss = depth.new_tensor([material.gloss for material in materials])[hits.parts]
-    rgb = _shade(color, gloss, hits.normals, rays.directions.double(), heights)
-    rgb = torch.where(hit[:, None], rgb, 0.0)
-    return rgb.to(rays.origins), hit, depth.to(rays.origins)
+    return shade(color, gloss, hits.normals, rays.directions.double(), heights)
 
 
-def _shade(color: Tensor, gloss: Tensor, normals: Tensor, directions: Tensor, heights: Tensor) -> Tensor:
+def shade(color: Tensor, gloss: Tensor, normals: Tensor, directions: Tensor, heights: Tensor) -> Tensor:
     """Lambert under two lights plus ambient, and for glossy materials a lobe about the mirrored key light."""
     key, fill = normals.new_tensor(KEY_LIGHT), normals.new_tensor(FILL_LIGHT)
     facing_key = (normals @ key).clamp(min=0)
@@ -251,7 +271,9 @@ def _orbit_poses(azimuth: Tensor, elevation: Tensor) -> Tensor:
     return torch.stack([right, up, backward, CAMERA_DISTANCE * backward], dim=-1)
 
 
-def render_view(cameras: Cameras, index: int, supersample: int) -> tuple[np.ndarray, np.ndarray]:
+def render_view(
+    cameras: Cameras, index: int, supersample: int, render: Renderer = render_bricks
+) -> tuple[np.ndarray, np.ndarray]:
     """One image from supersample^2 rays per pixel on a regular grid.
 
     Returns rgba uint8 [H,W,4] (straight alpha: the mean colour of the rays that hit, and their share) and
@@ -263,15 +285,23 @@ def render_view(cameras: Cameras, index: int, supersample: int) -> tuple[np.ndar
     height, width, n = cameras.height, cameras.width, supersample
     view = cameras[index]
     c2w, intrinsics = view.c2w.double(), view.intrinsics.double()
-    _, _, depth = render_bricks(Cameras(c2w, intrinsics, width, height).image_rays(0))
-    rgb, hit, _ = render_bricks(Cameras(c2w, intrinsics * n, width * n, height * n).image_rays(0))
+    _, _, depth = render(Cameras(c2w, intrinsics, width, height).image_rays(0))
+    rgb, hit, _ = render(Cameras(c2w, intrinsics * n, width * n, height * n).image_rays(0))
     hits = hit.view(height, n, width, n).sum((1, 3))
     color = rgb.view(height, n, width, n, 3).sum((1, 3)) / hits.clamp(min=1)[..., None]
     rgba = torch.cat([color, hits[..., None] / n**2], dim=-1)
     return (255 * rgba).round().byte().cpu().numpy(), depth.view(height, width).float().cpu().numpy()
 
 
-def write_scene(folder: Path, size: int, train_views: int, test_views: int, supersample: int, seed: int) -> None:
+def write_scene(
+    folder: Path,
+    size: int,
+    train_views: int,
+    test_views: int,
+    supersample: int,
+    seed: int,
+    render: Renderer = render_bricks,
+) -> None:
     """Render both splits into folder, laid out as a Blender synthetic scene; files there are overwritten.
 
     The test split has 16-bit depth images too: a pixel times depth_scale is world distance along its ray, and
@@ -282,7 +312,7 @@ def write_scene(folder: Path, size: int, train_views: int, test_views: int, supe
         (folder / split).mkdir(parents=True, exist_ok=True)
         frames = []
         for index in tqdm(range(views), desc=split, unit="view"):
-            rgba, depth = render_view(cameras, index, supersample)
+            rgba, depth = render_view(cameras, index, supersample, render)
             Image.fromarray(rgba).save(folder / split / f"r_{index}.png", optimize=True)
             pose = [*cameras.c2w[index].tolist(), [0.0, 0.0, 0.0, 1.0]]
             frames.append({"file_path": f"./{split}/r_{index}", "transform_matrix": pose})

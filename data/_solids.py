@@ -7,7 +7,7 @@ Made for the bundled scene (bricks.py), where float64 keeps the pictures the sam
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ Point = tuple[float, float, float]
 
 # Stands in for a zero direction component: slabs then need no special case for rays parallel to a face.
 TINY = 1e-30
+NEIGHBORS = 32  # parts beside each other in a scene's list that share a bounding sphere
 
 
 class Interval(NamedTuple):
@@ -25,6 +26,22 @@ class Interval(NamedTuple):
 
     t_in: Tensor  # [R] world distance, negative behind the origin
     t_out: Tensor  # [R]
+
+
+class Solid(Protocol):
+    """A convex body."""
+
+    def bounds(self) -> tuple[Point, Point]:
+        """Corners of the axis-aligned bounding box in world space."""
+        ...
+
+    def interval(self, rays: Rays) -> Interval:
+        """Where rays [R] are inside; no direction component may be zero."""
+        ...
+
+    def normals(self, points: Tensor) -> Tensor:
+        """Outward unit normals [R,3] at surface points [R,3]."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -108,9 +125,9 @@ class Cylinder:
 class Part:
     """A convex body without the volume of its cuts, in one material."""
 
-    body: Box | Cylinder
+    body: Solid
     material: str
-    cuts: tuple[Box | Cylinder, ...] = ()
+    cuts: tuple[Solid, ...] = ()
 
     def first_hit(self, rays: Rays) -> tuple[Tensor, Tensor]:
         """Nearest surface: t [R], inf where the part is missed, and its outward unit normals [R,3]."""
@@ -143,27 +160,49 @@ def nearest_hits(parts: Sequence[Part], rays: Rays) -> SurfaceHits:
     t = torch.full_like(rays.origins[:, 0], torch.inf)
     normals = torch.zeros_like(rays.origins)
     indices = torch.full_like(t, -1, dtype=torch.int64)
-    for index, (part, near) in enumerate(zip(parts, _near_bounding_spheres(parts, rays), strict=True)):
-        candidates = near.nonzero().squeeze(-1)
-        part_t, part_normals = part.first_hit(Rays(rays.origins[candidates], rays.directions[candidates]))
-        closer = part_t < t[candidates]
-        rows = candidates[closer]
-        t[rows], normals[rows], indices[rows] = part_t[closer], part_normals[closer], index
+    bounds = torch.tensor([part.body.bounds() for part in parts], dtype=torch.float64, device=t.device)
+    groups = bounds.split(NEIGHBORS)
+    lines = _Lines.of(rays)
+    around = torch.stack([torch.stack([group[:, 0].amin(0), group[:, 1].amax(0)]) for group in groups])
+    for first, (group, near) in enumerate(zip(groups, _near_bounding_spheres(around, lines), strict=True)):
+        close = near.nonzero().squeeze(-1)
+        for index, near_part in enumerate(_near_bounding_spheres(group, lines.at(close)), first * NEIGHBORS):
+            candidates = close[near_part]
+            if len(candidates) == 0:
+                continue
+            part_t, part_normals = parts[index].first_hit(Rays(rays.origins[candidates], rays.directions[candidates]))
+            closer = part_t < t[candidates]
+            rows = candidates[closer]
+            t[rows], normals[rows], indices[rows] = part_t[closer], part_normals[closer], index
     return SurfaceHits(t, normals, indices)
 
 
-def _near_bounding_spheres(parts: Sequence[Part], rays: Rays) -> Tensor:
-    """Which lines pass through the bounding sphere of which of P parts, [P,R] bool: skips most of the work.
+class _Lines(NamedTuple):
+    """R lines as float32: their unit directions and their points nearest to the world origin, [R,3] each."""
+
+    feet: Tensor
+    directions: Tensor
+
+    @classmethod
+    def of(cls, rays: Rays) -> "_Lines":
+        feet = rays.origins - (rays.origins * rays.directions).sum(-1, keepdim=True) * rays.directions
+        return cls(feet.float(), rays.directions.float())
+
+    def at(self, rows: Tensor) -> "_Lines":
+        return _Lines(self.feet[rows], self.directions[rows])
+
+
+def _near_bounding_spheres(bounds: Tensor, lines: _Lines) -> Tensor:
+    """Which lines pass through the spheres around boxes, bounds [P,2,3], as [P,R] bool: skips most of the work.
 
     float32 will do, as the spheres are taken a little larger. With f the point of a line nearest to the world
     origin, a centre c lies at the squared distance |c|^2 - 2 c.f + |f|^2 - (c.d)^2 from it.
     """
-    bounds = rays.origins.new_tensor([part.body.bounds() for part in parts], dtype=torch.float32)
+    bounds = bounds.float()
     centers = bounds.mean(1)
-    radius_squared = (0.5 * (bounds[:, 1] - bounds[:, 0])).square().sum(-1) + 1e-3
-    feet = rays.origins - (rays.origins * rays.directions).sum(-1, keepdim=True) * rays.directions
-    feet, directions = feet.float(), rays.directions.float()
-    reach = (centers @ directions.T).square_().addmm_(centers, feet.T, alpha=2).sub_(feet.square().sum(-1))
+    radius_squared = (0.5 * (bounds[:, 1] - bounds[:, 0])).square().sum(-1) + 1e-4
+    reach = (centers @ lines.directions.T).square_()
+    reach.addmm_(centers, lines.feet.T, alpha=2).sub_(lines.feet.square().sum(-1))
     return reach >= (centers.square().sum(-1) - radius_squared)[:, None]
 
 
