@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
+from nerf.datasets.decoding import in_eight_bits, scale_transparency
 from nerf.errors import UserError
 
 HEIC = (".heic", ".heif")
@@ -106,12 +107,17 @@ def _store(photo: Path, folder: Path, name: str, size: int | None) -> None:
         if target.exists():
             return
         image.load()  # all of it: a file that broke off shows here
+        if image.format == "PNG":
+            with photo.open("rb") as file:
+                scale_transparency(image, file.read(26))
         part = folder / f".{target.name}.part"
         if kept:
             shutil.copyfile(photo, part)
         else:
             exif = image.getexif()  # keeps the focal length, from which the camera is guessed
             turned = ImageOps.exif_transpose(image)
+            if turned.has_transparency_data:
+                turned = in_eight_bits(turned).convert("RGBA")
             if shrinks:
                 turned = _shrunk(turned, size)
             exif.pop(ORIENTATION, None)

@@ -64,14 +64,13 @@ def read_pixels(
 ) -> np.ndarray:
     """One image, [H // downscale, W // downscale, channels] uint8: RGB or RGBA with straight alpha.
 
-    Grey, palette and 16-bit files are converted; 16-bit values keep their high byte. downscale: averages over blocks of
+    Grey, palette and 16-bit files are converted; 16-bit values keep their high byte, by which a transparent 16-bit
+    color is told too. downscale: averages over blocks of
     so many pixels squared; what is left over at the right and at the bottom is cut off. upright: turned as its EXIF
     orientation says. alpha [H,W] uint8: in place of the file's own. Raises UserError, naming the file, where it is
     damaged.
     """
-    image = _decode(path, upright)
-    if image.mode in GREY_16_BIT:  # convert() would clip it at 255
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    image = in_eight_bits(_decode(path, upright))
     mode = {3: "RGB", 4: "RGBA"}[channels]
     image = image if image.mode == mode else image.convert(mode)
     if alpha is not None:
@@ -109,9 +108,8 @@ def read_whiteness(path: Path, size: tuple[int, int], inverted: bool = False) ->
                 "other proportions; make it again for this image, or go on without masks: dataset.masks=none."
             )
         image = image.resize(size, Image.Resampling.NEAREST)
-    if image.mode in GREY_16_BIT:
-        white = (np.asarray(image) >> 8).astype(np.uint8)
-    elif image.mode in ("1", "L"):
+    image = in_eight_bits(image)
+    if image.mode in ("1", "L") and not image.has_transparency_data:
         white = np.asarray(image.convert("L"))
     else:
         pixels = np.asarray(image.convert("RGBA"))
@@ -195,7 +193,33 @@ def _decode(path: Path, upright: bool = False) -> Image.Image:
         Image.open(BytesIO(data), formats=FORMATS).verify()
         image = Image.open(BytesIO(data), formats=FORMATS)
         image.load()
+        scale_transparency(image, data)
         return ImageOps.exif_transpose(image) if upright else image
+
+
+def scale_transparency(image: Image.Image, head: bytes) -> None:
+    """The transparent color of a PNG without an alpha channel, in the scale that Pillow gives its pixels.
+
+    The file stores it with as many bits as its pixels have; Pillow leaves it so where it stretches grey of 2 and 4
+    bits, and where it takes the high bytes of 16-bit colors. head: the file's first bytes, up to the end of IHDR.
+    """
+    color = image.info.get("transparency")
+    bits = head[24] if image.format == "PNG" else 8
+    if image.mode == "L" and isinstance(color, int) and bits in (2, 4):
+        image.info["transparency"] = color * 255 // (2**bits - 1)
+    elif image.mode == "RGB" and isinstance(color, tuple) and bits == 16:
+        image.info["transparency"] = tuple(value >> 8 for value in color)
+
+
+def in_eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit grey by its high byte, which convert() would clip at 255, and its transparent value as alpha."""
+    if image.mode not in GREY_16_BIT:
+        return image
+    grey, transparent = np.asarray(image), image.info.get("transparency")
+    result = Image.fromarray((grey >> 8).astype(np.uint8))
+    if transparent is not None:
+        result.putalpha(Image.fromarray(np.where(grey == transparent, 0, 255).astype(np.uint8)))
+    return result
 
 
 def _average_rgba(image: np.ndarray, factor: int) -> np.ndarray:

@@ -56,7 +56,7 @@ def _vertices(path: Path, lines: list[list[str]]) -> tuple[int, list[tuple[str, 
     first = lines[starts[0]] if len(starts) > 1 else []
     properties = [line[1:] for line in lines[starts[0] + 1 : starts[1]] if line[:1] == ["property"]] if first else []
     plain = all(len(entry) == 2 and entry[0] in TYPES for entry in properties)
-    names = [entry[-1] for entry in properties]
+    names = [entry[-1] for entry in properties if entry]
     if (
         first[1:2] != ["vertex"]
         or not (len(first) > 2 and re.fullmatch("[0-9]{1,18}", first[2]))

@@ -163,6 +163,10 @@ FORGED: dict[str, tuple[str, str, Forge, str | None]] = {
         "transforms", "points.ply", replaced(POINTS, b"element vertex 1" + b"0" * 20),
         "begins with element vertex",
     ),
+    "property without a name": (
+        "transforms", "points.ply", replaced(b"float z", b"\n"),
+        "begins with element vertex",
+    ),
     "count in powers": (
         "transforms", "points.ply", replaced(POINTS, b"element vertex \xb2"),
         "begins with element vertex",
