@@ -17,6 +17,7 @@ TOLD = (
     "device=", "dataset=", "dataset.root=", "dataset.skip_missing=", "evaluation.every=", "train.max_seconds=", "seed=",
     "hydra.",
 )  # fmt: skip
+CLOCK_TOLERANCE = 0.5  # seconds; a clock is looked at between steps, and a run ends after its last one
 LONG = 60  # characters; settings that are longer stand below their table
 
 
@@ -41,24 +42,66 @@ def captures_table(runs: list[dict]) -> str:
 
 
 def capture_baselines_table(files: list[dict]) -> str:
-    """One line for each intermediate score of another system's runs on the captures; what they are is in the file."""
-    header = ["capture", "system", "recipe", "training s", "steps", "PSNR dB", "SSIM", "memory GiB"]
+    """One line for each intermediate score of another system's runs on the captures; what they are is in the file.
+
+    A file whose key "here" holds runs of this project on the same card has them below those of their capture, and a
+    note that names each score at which the other system is ahead.
+    """
+    header = ["capture", "system", "recipe", "device", "training s", "steps", "PSNR dB", "SSIM", "memory GiB"]
     lines = [
         [
             run["scene"],
-            f"{file['system']} {file['commit']}",
+            system,
             run["recipe"],
+            file["device"].removeprefix("NVIDIA "),
             f"{look['seconds']:.0f}",
-            f"{look['steps']} of {run['of_steps']}",
+            f"{look['steps']} of {run['of_steps']}" if "of_steps" in run else str(look["steps"]),
             f"{look['psnr']['mean']:.2f}",
             f"{look['ssim']['mean']:.4f}",
             f"{run['peak_memory_gib']:.1f}",
         ]
         for file in files
-        for run in file["runs"]
+        for system, run in _beside_each_other(file)
         for look in run["looks"]
     ]
-    return markdown_table(header, lines) + "\n\n" + "\n\n".join(file["source"] for file in files)
+    notes = [note for file in files for note in (file["source"], *_ahead(file))]
+    return "\n\n".join([markdown_table(header, lines), *notes])
+
+
+def _beside_each_other(file: dict) -> list[tuple[str, dict]]:
+    """The runs of a file with the name of their system: of each capture the other system's, then this project's."""
+    here = file.get("here", {"runs": []})
+    runs = [(f"{file['system']} {file['commit']}", run) for run in file["runs"]]
+    runs += [(f"nerf-voxel {here['commit'][:7]}", run) for run in here["runs"]]
+    scenes = list(dict.fromkeys(run["scene"] for _, run in runs))
+    return sorted(runs, key=lambda entry: scenes.index(entry[1]["scene"]))
+
+
+def _ahead(file: dict) -> list[str]:
+    """Where the other system of a file is ahead of the runs here, in words; nothing where there are none.
+
+    Each of its scores stands against the best PSNR here on the same capture that was reached no later.
+    """
+    if "here" not in file:
+        return []
+    found, compared = [], 0
+    for run in file["runs"]:
+        looks = [look for ours in file["here"]["runs"] if ours["scene"] == run["scene"] for look in ours["looks"]]
+        for theirs in run["looks"]:
+            earlier = [look for look in looks if look["seconds"] <= theirs["seconds"] + CLOCK_TOLERANCE]
+            if not earlier:
+                continue
+            compared += 1
+            ours = max(earlier, key=lambda look: look["psnr"]["mean"])
+            behind = [
+                f"{ours[name]['mean']:.{digits}f} here against {theirs[name]['mean']:.{digits}f}{unit}"
+                for name, digits, unit in (("psnr", 2, " dB"), ("ssim", 4, " in SSIM"))
+                if theirs[name]["mean"] > ours[name]["mean"]
+            ]
+            if behind:
+                found.append(f"{run['scene']}, {run['recipe']}, {theirs['seconds']:.0f} s: {' and '.join(behind)}")
+    told = f"Of {compared} scores {file['system']} is ahead at {len(found) or 'none'}"
+    return [f"{told}{': ' + '; '.join(found) if found else ''}."]
 
 
 def poses_table(runs: list[dict]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from script_runs import TIMEOUT
 
+from nerf.benchmarks.capture_table import capture_baselines_table
 from nerf.benchmarks.ops import kernel_gains, summaries
 from nerf.cli.hydra_app import setting_names
 from nerf.config.fields import field_settings
@@ -210,15 +211,42 @@ def test_another_systems_runs_on_captures_have_a_line_for_each_look(tmp_path: Pa
         for seconds in (15, 30)
     ]
     run = {"scene": "cup", "recipe": "its own", "of_steps": 2000, "peak_memory_gib": 1.25, "looks": looks}
-    file = {"system": "Other", "commit": "abcdef0", "source": "Run here.", "runs": [run]}
+    file = {"system": "Other", "commit": "abcdef0", "device": "NVIDIA H200", "source": "Run here.", "runs": [run]}
     (results / "baseline_captures_other.json").write_text(json.dumps(file))
     readme = write_readme(tmp_path, "capture_baselines")
     assert tables(readme, results).returncode == 0
     assert lines_with(readme, "cup") == [
-        ["cup", "Other abcdef0", "its own", "15", "600 of 2000", "21.50", "0.8000", "1.2"],
-        ["cup", "Other abcdef0", "its own", "30", "1200 of 2000", "23.00", "0.8000", "1.2"],
+        ["cup", "Other abcdef0", "its own", "H200", "15", "600 of 2000", "21.50", "0.8000", "1.2"],
+        ["cup", "Other abcdef0", "its own", "H200", "30", "1200 of 2000", "23.00", "0.8000", "1.2"],
     ]
     assert "Run here." in readme.read_text()
+    assert "ahead" not in readme.read_text()
+
+
+def test_runs_here_stand_below_the_other_systems_and_where_it_is_ahead_is_said() -> None:
+    def run(scene: str, recipe: str, *looks: tuple[float, float, float], **more: int) -> dict:
+        scored = [{"seconds": s, "steps": 100, "psnr": {"mean": p}, "ssim": {"mean": q}} for s, p, q in looks]
+        return {"scene": scene, "recipe": recipe, "peak_memory_gib": 2.0, "looks": scored} | more
+
+    theirs = [
+        run("cup", "first", (5, 25, 0.7), (15, 26, 0.9), (30.2, 27, 0.8), of_steps=900),
+        run("fox", "first", (15, 26, 0.8), of_steps=900),
+    ]
+    ours = [run("cup", "clock", (15.4, 26.5, 0.85), (30, 26.4, 0.86)), run("fox", "clock", (15.1, 27, 0.9))]
+    file = {"system": "Other", "commit": "abc", "device": "NVIDIA H100", "source": "Run here.", "runs": theirs}
+    table, _, note = capture_baselines_table([file | {"here": {"commit": "0123456789ab", "runs": ours}}]).split("\n\n")
+    systems = [[cell.strip() for cell in line.split("|")[1:7]] for line in table.splitlines()[2:]]
+    assert [line[:2] for line in systems] == (
+        3 * [["cup", "Other abc"]] + 2 * [["cup", "nerf-voxel 0123456"]]
+        + [["fox", "Other abc"], ["fox", "nerf-voxel 0123456"]]
+    )  # fmt: skip
+    assert systems[0][3:] == ["H100", "5", "100 of 900"] and systems[3][3:] == ["H100", "15", "100"]
+    assert note == (  # nothing here is as early as 5 s; the best of what is early enough counts
+        "Of 3 scores Other is ahead at 2: cup, first, 15 s: 0.8500 here against 0.9000 in SSIM; "
+        "cup, first, 30 s: 26.50 here against 27.00 dB."
+    )
+    best = capture_baselines_table([file | {"runs": theirs[1:], "here": {"commit": "0123456789ab", "runs": ours}}])
+    assert best.endswith("Of 1 scores Other is ahead at none.")
 
 
 def test_frames_table_has_a_line_for_each_number_of_rays(tmp_path: Path, results: Path) -> None:
