@@ -21,8 +21,10 @@ from nerf.rendering.background import Background
 from nerf.rendering.sampler import RaySampler
 from nerf.training.prefetch import PrefetchedBatch, Prefetcher
 
-# Rays that are marched to find the valid pixels, per image (memory) and in all (a second or two).
+# Rays that are marched to find the valid pixels: per image and in all, which takes a second or two, and at a time,
+# because before the first pruning a ray of an unbounded scene has hundreds of samples.
 MAX_PROBED_RAYS = 1 << 20
+PROBED_AT_A_TIME = 1 << 15
 MAX_PROBED_RAYS_OF_ALL = {"cuda": 1 << 26, "cpu": 1 << 22}
 # Deviation of the offset between the pixels of a pair, pixels per axis: as between two draws from SSIM's window.
 PAIR_SIGMA = SSIM_SIGMA * math.sqrt(2)
@@ -117,13 +119,14 @@ class RayBatches:
         )
         pixels = self.cameras.first_pixel(image) + rows[:, None] * width + columns
         try:
-            samples = sampler.sample(self._rays_through(pixels.flatten()))
+            chunks = pixels.flatten().split(PROBED_AT_A_TIME)
+            hits = torch.cat([sampler.sample(self._rays_through(chunk)).ray_offsets.diff() > 0 for chunk in chunks])
         except ValueError as error:
             raise UserError(
                 f"The rays of image {image + 1} of {len(self.cameras)} cannot be walked: {error}. The scene box does "
                 "not fit its camera; check the focal lengths, the poses and their unit, or give dataset.aabb."
             ) from error
-        hits = (samples.ray_offsets.diff() > 0).view(pixels.shape)
+        hits = hits.view(pixels.shape)
         if step == 1:
             return hits
         near = torch.nn.functional.max_pool2d(hits[None].float(), 3, stride=1, padding=1)[0] > 0

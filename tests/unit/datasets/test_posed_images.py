@@ -22,6 +22,7 @@ from nerf.evaluation.scores import evaluate
 from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import select
 from nerf.rendering.render import Rendering, render_image
+from nerf.rendering.sampler import RaySampler
 from nerf.runs import checkpoint
 from nerf.scene import visual_hull
 from nerf.training.batches import MAX_PROBED_RAYS_OF_ALL, RayBatches
@@ -170,6 +171,23 @@ def test_of_large_images_a_ray_in_each_block_is_marched(monkeypatch: pytest.Monk
     exact, blocks, blocks_of_all = pools
     assert torch.equal(blocks, blocks_of_all)
     assert not (exact & ~blocks).any() and exact.sum() < blocks.sum() < 2.5 * exact.sum() < 0.1 * len(exact)
+
+
+def test_few_rays_are_marched_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their samples must fit into memory; which pixels are valid does not change."""
+    images = cut_images()
+    _, state = state_of(images)
+    sampler, pools, marched = make_sampler(tiny_config(), state), [], []
+    march = RaySampler.sample
+    monkeypatch.setattr(RaySampler, "sample", lambda self, rays: marched.append(len(rays)) or march(self, rays))
+    for at_a_time in (1 << 15, 100):
+        monkeypatch.setattr("nerf.training.batches.PROBED_AT_A_TIME", at_a_time)
+        marched.clear()
+        batches = RayBatches(images, CPU, 0)
+        batches.find_valid_pixels(sampler)
+        pools.append(batches.valid_pixels.mask(0, len(images.pixels)))
+    assert max(marched) == 100 and sum(marched) == len(images.pixels)
+    assert torch.equal(*pools) and pools[0].any()
 
 
 def test_rays_of_more_steps_than_can_be_walked_are_told_with_the_image() -> None:
