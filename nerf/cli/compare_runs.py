@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from yaml import YAMLError
 
-from nerf.cli.hydra_app import SweptRun
+from nerf.cli.sweeps import SweptRun
 from nerf.config import renamed
 from nerf.config.commands import program
 from nerf.config.schema import Config, build

@@ -9,20 +9,20 @@ import difflib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
-from omegaconf.errors import MissingMandatoryValue
+from omegaconf.errors import OmegaConfBaseException
 
 from nerf.cli import signals
 from nerf.cli.failures import explain, forbidden
 from nerf.cli.help_text import GROUPS, help_text, leaves, path_names, setting_names
+from nerf.cli.job import Main, SweptJob, build, problem_of
 from nerf.cli.overrides import (
     HYDRA_PATHS,
     is_sweep,
@@ -32,30 +32,31 @@ from nerf.cli.overrides import (
     runs_of_sweep,
     with_quoted_path,
 )
+from nerf.cli.sweeps import (
+    WITH_SCHEDULER,
+    Launch,
+    SweptRun,
+    chosen_launcher,
+    outcomes,
+    prepared,
+    swept_runs,
+    wait_for_ends,
+)
 from nerf.config import renamed
 from nerf.config import schema as settings
+from nerf.config.commands import CHECKOUT, as_typed
 from nerf.config.settings import unknown_setting
 from nerf.errors import UserError
 from nerf.files import CONFIGS, clear_left_overs
 from nerf.runs.run_folder import new_folder
 
 ROOTS = ("dataset.root", "root")  # folder of the scene, for commands that train and for commands that open a run
-EXIT_OF_ONE_RUN = (0, 1, 2)  # a sweep continues after these; other statuses come from signals and end the sweep
-
-
-@dataclasses.dataclass(frozen=True)
-class SweptRun:
-    """One run of a sweep."""
-
-    folder: Path
-    overrides: list[str]
-    problem: object | None  # why it failed; None if it did not
 
 
 def run(
     config_name: str,
     cls: type,
-    main: Callable[[Any, Path, list[str]], None],
+    main: Main,
     doc: str,
     after_sweep: Callable[[Path, list[SweptRun]], None] = lambda folder, runs: None,
 ) -> None:
@@ -70,12 +71,14 @@ def run(
         return
     typed = sys.argv[1:]
     sweep = is_sweep(typed)
+    expected: list[list[str]] = []
     try:
         in_new_words = renamed.arguments(typed, renamed.tell)
         arguments = as_hydra_reads(cls, in_new_words)
+        launcher = chosen_launcher(arguments, sweep)
         overrides = [a for a in arguments if not a.startswith("-")]
         if sweep:
-            _check_sweep(config_name, cls, overrides)
+            expected = _check_sweep(config_name, cls, overrides)
         else:
             given, folder = _composed(config_name, cls, overrides)
             resumed = getattr(given, "resume", None)
@@ -83,77 +86,144 @@ def run(
         _fail(error)
     if sweep:
         _add_new_folder("hydra.sweep.dir", time.strftime("multirun/%Y-%m-%d/%H-%M-%S"), arguments)
-    elif resumed and Path(resumed).is_dir():  # goes on in its own folder: Hydra shall make no other
+        folder = _sweep_folder(config_name, arguments)
+        job = SweptJob(cls, main, sys.argv[0], Launch("", launcher))
+        _sweep(config_name, job, arguments, folder, expected, after_sweep)
+        return
+    if resumed and Path(resumed).is_dir():  # goes on in its own folder: Hydra shall make no other
         arguments.append(f"hydra.run.dir={quoted(resumed)}")
     else:
         _add_new_folder("hydra.run.dir", folder, arguments)
-    runs: list[SweptRun] = []
-    sweep_folder = Path()
+    started = []
 
     @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
     def task(composed: Any) -> None:
-        own = list(HydraConfig.get().overrides.task) if sweep else typed
-        sys.argv[1:] = own  # what results name as their command
-        nonlocal sweep_folder
-        settings = HydraConfig.get()
-        sweep_folder = Path(settings.runtime.cwd) / settings.sweep.dir
-        runs.append(SweptRun(Path(settings.runtime.output_dir), own, "an error of the program"))
-        problem = _problem(cls, composed, main, own if sweep else in_new_words, sweep)
-        runs[-1] = dataclasses.replace(runs[-1], problem=problem)
-        if problem is not None and not sweep:
+        started.append(True)
+        sys.argv[1:] = typed  # what results name as their command
+        problem = problem_of(
+            cls, lambda into: main(build(cls, composed, in_new_words), into, in_new_words), sweep=False
+        )
+        if problem is not None:
             _fail(problem)
-        if problem is not None:  # the other runs go on
-            print(f"error: {problem}", file=sys.stderr)
 
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra answers itself where it cannot make the folder
-    sys.argv[1:] = [*(a for a in arguments if a.startswith("-")), *(a for a in arguments if not a.startswith("-"))]
-    try:
-        with signals.raised():
-            task()
-    except OSError as error:
-        if runs:
-            raise
-        place = next(a for a in arguments if a.startswith(("hydra.run.dir=", "hydra.sweep.dir="))).partition("=")[2]
-        _fail(explain(error, place.strip("'"), setting_names(cls, "")) or forbidden(error, place))
-    except HydraException as error:
-        if runs:
-            raise
-        _fail(_of_hydra(error))
-    except signals.Stopped as stopped:  # outside of training, which saves
-        print(f"\n{stopped}", file=sys.stderr)
-        sys.exit(stopped.exit_status)
-    finally:
-        sys.argv[1:] = typed
-        failed = [one for one in runs if one.problem is not None]
-        if sweep and failed:
-            print(f"error: {len(failed)} of the {len(runs)} runs of this sweep failed:", file=sys.stderr)
-            for one in failed:
-                print(f"  {' '.join(one.overrides)}: {one.problem}", file=sys.stderr)
-    if sweep:
-        clear_left_overs(sweep_folder)
-        after_sweep(sweep_folder, runs)
+    with _hydra_arguments(arguments):
+        try:
+            with signals.raised():
+                task()
+        except (OSError, HydraException) as error:
+            if started:
+                raise
+            _fail(_before_any_run(error, cls, arguments))
+        except signals.Stopped as stopped:  # outside of training, which saves
+            print(f"\n{stopped}", file=sys.stderr)
+            sys.exit(stopped.exit_status)
+
+
+def _sweep(
+    config_name: str,
+    job: SweptJob,
+    arguments: list[str],
+    folder: Path,
+    expected: list[list[str]],
+    after_sweep: Callable[[Path, list[SweptRun]], None],
+) -> None:
+    """Runs a sweep by the job's launcher, names the runs that failed, and hands all to after_sweep."""
+    launch, own, notes = prepared(job.launch.launcher, arguments)
+    for note in notes:
+        print(f"note: {note}.", file=sys.stderr)
+    job, typed = dataclasses.replace(job, launch=launch), sys.argv[1:]
+    asked: list[signals.Stopped] = []
+    of_the_program: Exception | None = None
+
+    @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
+    def task(composed: Any) -> None:
+        job(composed)
+
+    def processes() -> list[int]:
+        return [outcome.process for _, outcome in outcomes(folder, launch) if outcome.is_alive]
+
+    with _hydra_arguments([*arguments, *own]), _importable_elsewhere():
+        try:
+            with signals.forwarded(processes, asked) if launch.on_this_machine else signals.raised():
+                task()
+        except (OSError, HydraException, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and launch.elsewhere:
+                wait_for_ends(folder, launch)
+                print(f"error: hydra/launcher={launch.launcher}: {str(error).splitlines()[0]}", file=sys.stderr)
+            elif outcomes(folder, launch) or isinstance(error, RuntimeError):
+                of_the_program = error
+            else:
+                _fail(_before_any_run(error, job.cls, arguments))
+        except signals.Stopped as stopped:  # outside of training, which saves
+            print(f"\n{stopped}", file=sys.stderr)
+            if launch.launcher in WITH_SCHEDULER:
+                print("The jobs that the scheduler has go on; give the same command when they have ended.")
+            asked.append(stopped)
+    runs = swept_runs(folder, launch, expected)
+    failed = [one for one in runs if one.problem is not None]
+    if failed and config_name == "train":
+        named = [a for a in typed if not a.startswith("hydra.sweep.dir=")]
+        again = as_typed([job.program, *named, f"hydra.sweep.dir={folder}"])
+        print(f"The same command goes on with what is not done: {again}", file=sys.stderr)
+    if failed:
+        print(f"error: {len(failed)} of the {len(runs)} runs of this sweep failed:", file=sys.stderr)
+    for one in failed:
+        print(f"  {' '.join(one.overrides)}: {one.problem}", file=sys.stderr)
+    if of_the_program is not None:
+        raise of_the_program
+    if asked:
+        sys.exit(asked[-1].exit_status)
+    clear_left_overs(folder)
+    after_sweep(folder, runs)
     if failed:
         sys.exit(2)
 
 
-def _problem(cls: type, composed: Any, main: Callable, own: list[str], sweep: bool) -> object | None:
-    """Runs main; returns the message of the error that ended it, None without error."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
+def _sweep_folder(config_name: str, arguments: list[str]) -> Path:
+    """The folder of the sweep, and that in the arguments in place of what Hydra makes it of: dates, and settings."""
+    alike = [a for a in arguments if not a.startswith("-") and not lists_values(a)]
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        try:
+            found = hydra.compose(config_name, alike, return_hydra_config=True).hydra.sweep.dir
+        except (HydraException, OmegaConfBaseException) as error:
+            _fail(f"hydra.sweep.dir: {str(error).splitlines()[0]}; give hydra.sweep.dir=FOLDER.")
+    arguments[:] = [a for a in arguments if not a.lstrip("+").startswith("hydra.sweep.dir=")]
+    arguments.append(f"hydra.sweep.dir={quoted(found)}")
+    return Path.cwd() / found
+
+
+@contextlib.contextmanager
+def _hydra_arguments(arguments: list[str]) -> Iterator[None]:
+    """What Hydra reads as its command line; sys.argv is brought back."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra answers itself where it cannot make the folder
+    typed = sys.argv[1:]
+    sys.argv[1:] = [*(a for a in arguments if a.startswith("-")), *(a for a in arguments if not a.startswith("-"))]
     try:
-        clear_left_overs(folder)
-        main(_build(cls, composed, own), folder, own)
-    except SystemExit as end:
-        if not sweep or end.code not in (None, *EXIT_OF_ONE_RUN):
-            raise
-        return f"exit status {end.code}" if end.code else None
-    except (UserError, OSError, RuntimeError, MemoryError) as error:
-        message = error if isinstance(error, UserError) else explain(error, folder, setting_names(cls, ""))
-        if message is None:
-            raise
-        with contextlib.suppress(OSError):  # goes only if it is empty
-            folder.rmdir()
-        return message
-    return None
+        yield
+    finally:
+        sys.argv[1:] = typed
+
+
+@contextlib.contextmanager
+def _importable_elsewhere() -> Iterator[None]:
+    """A checkout that is not installed is found by the processes that launchers start."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(CHECKOUT), *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _before_any_run(error: Exception, cls: type, arguments: list[str]) -> object:
+    """The words for an error of Hydra before a run began."""
+    if isinstance(error, HydraException):
+        return _of_hydra(error)
+    place = next(a for a in arguments if a.startswith(("hydra.run.dir=", "hydra.sweep.dir="))).partition("=")[2]
+    return explain(error, place.strip("'"), setting_names(cls, "")) or forbidden(error, place)
 
 
 def _add_new_folder(setting: str, folder: str, arguments: list[str]) -> None:
@@ -183,7 +253,7 @@ def _composed(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, s
     folder = composed.hydra.run.dir
     with open_dict(composed):
         del composed["hydra"]
-    return _build(cls, composed, overrides), folder
+    return build(cls, composed, overrides), folder
 
 
 def _of_hydra(error: HydraException) -> str:
@@ -191,8 +261,11 @@ def _of_hydra(error: HydraException) -> str:
     return f"{': '.join(reasons)}; see --help for what each setting takes."
 
 
-def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> None:
-    """Raises UserError if a name in the overrides of a sweep is wrong, or none of its runs can be composed."""
+def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> list[list[str]]:
+    """The overrides of each run; empty if only Hydra's sweeper knows them.
+
+    Raises UserError if a name in the overrides of a sweep is wrong, or none of its runs can be composed.
+    """
     _check_overrides(cls, overrides, sweep=True)
     try:
         runs = runs_of_sweep(overrides)
@@ -207,6 +280,7 @@ def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> None:
     if runs and len(problems) == len(runs):
         raise problems[0]
     _register(config_name, cls)
+    return runs
 
 
 def as_hydra_reads(cls: type, arguments: list[str]) -> list[str]:
@@ -231,23 +305,6 @@ def none_as_null(cls: type, argument: str) -> str:
     known = (f for field in settings.FIELDS for n, f in leaves(cls, field) if n == name)
     open_to_none = any("none" not in (f.metadata.get("choices") or ()) or "None" in str(f.type) for f in known)
     return f"{name}=null" if value == "none" and open_to_none else argument
-
-
-def _build(cls: type, composed: Any, overrides: list[str]) -> Any:
-    if "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene"):
-        rooted = not OmegaConf.is_missing(composed.dataset, "root") and composed.dataset.root
-        if rooted:
-            composed.dataset.scene = Path(composed.dataset.root).resolve().name
-    try:
-        values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as error:
-        raise UserError(
-            f"{str(error).splitlines()[0]}; give it as name=value, for example dataset.scene=lego or "
-            "dataset.root=FOLDER."
-        ) from error
-    values.pop("experiment", None)
-    typed = {override.lstrip("+").partition("=")[0] for override in overrides}
-    return settings.build(cls, renamed.composed(values, cls(), typed, renamed.tell))
 
 
 def _fail(message: object) -> None:

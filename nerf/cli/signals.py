@@ -6,14 +6,22 @@ library, so that it works before anything heavy is imported.
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 
 # Signals that stop a run which is resumed later: Ctrl-C, docker stop and Slurm, a closed terminal, Slurm's
 # --signal=USR1, and a limit on processor time. Windows has the first two.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU")
 STOPPING = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+
+
+def preemption() -> tuple[int, ...]:
+    """The signal by which submitit tells a job that it is preempted or at its time limit; () outside of its jobs."""
+    if "SUBMITIT_EXECUTOR" not in os.environ:
+        return ()
+    name = f"SIG{os.environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}"
+    return (int(getattr(signal, name)),) if hasattr(signal, name) else ()
 
 
 class Stopped(KeyboardInterrupt):
@@ -41,6 +49,30 @@ def ended_at_once() -> AbstractContextManager[None]:
 def raised() -> AbstractContextManager[None]:
     """A context in which a signal raises Stopped."""
     return _handled_by(_raise)
+
+
+@contextmanager
+def forwarded(processes: Callable[[], Sequence[int]], asked: list[Stopped]) -> Iterator[None]:
+    """A context in which a signal goes on to the processes of a sweep, which save their runs and end.
+
+    It is added to asked. Ctrl-C reaches the processes without help; the second one raises Stopped.
+    """
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        if asked and number == signal.SIGINT:
+            raise Stopped(number)
+        if asked:
+            return
+        asked.append(Stopped(number))
+        waits = "waiting until the running jobs are saved; Ctrl-C again ends this at once"
+        os.write(2, f"\n{words(number)}: {waits}\n".encode())
+        if number != signal.SIGINT:
+            for process in processes():
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
+
+    with _handled_by(forward):
+        yield
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from omegaconf import OmegaConf
 from nerf.cli.compare_runs import compare_sweep
 from nerf.cli.hydra_app import CONFIGS, own_root, run
 from nerf.cli.report import RunReport, progress_bar, save_config
-from nerf.cli.signals import STOPPING, Stopped
+from nerf.cli.signals import STOPPING, Stopped, preemption
 from nerf.cli.trackers import CHOICES as TRACKER_CHOICES
 from nerf.cli.trackers import Tracking, chosen_tracker
 from nerf.cli.view import HOST, PORT, viewer_class
@@ -126,7 +126,7 @@ def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: lis
     _describe(training)
     del training  # frees host memory: the state has its own copy of the pixels
 
-    interrupt, log = StopOnInterrupt(STOPPING), []
+    interrupt, log = StopOnInterrupt((*STOPPING, *preemption())), []
     report = RunReport(folder, config, state.field.backend)
     tracking = Tracking(chosen_tracker(given.log), folder, config, report.note)
     saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)

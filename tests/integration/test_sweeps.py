@@ -10,7 +10,8 @@ import pytest
 from script_runs import ROOT, run_script
 
 from nerf.cli.compare_runs import compare_sweep
-from nerf.cli.hydra_app import SweptRun, run
+from nerf.cli.hydra_app import run
+from nerf.cli.sweeps import SweptRun
 from nerf.config.schema import Config
 from nerf.errors import UserError
 

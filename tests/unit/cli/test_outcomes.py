@@ -1,0 +1,107 @@
+"""What a sweep's runs leave behind, which of them go on, and what launchers are given that nobody gave."""
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nerf.cli import sweeps
+from nerf.cli.sweeps import FAILED, FINISHED, RUNNING, STOPPED, Launch, Outcome, SweptRun, swept_runs, taken_up
+from nerf.cli.train import TrainScriptConfig
+from nerf.errors import UserError
+from nerf.runs.archive import MODEL_FILE, RESUME_FILE
+
+LAUNCH = Launch("now", "joblib")
+
+
+def left(folder: Path, state: str, *files: str, **facts: object) -> Path:
+    """A run's folder with its outcome and empty files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    replace(Outcome("now", 0, ["seed=1"], state), **facts).write(folder)
+    for name in files:
+        (folder / name).touch()
+    return folder
+
+
+def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
+    outcome = Outcome("now", 3, ["seed=1", "dataset=lego"], FAILED, "no scene", "GPU-12")
+    outcome.write(tmp_path)
+    assert sweeps.read_outcome(tmp_path) == outcome and outcome.process == os.getpid()
+    (tmp_path / sweeps.OUTCOME).write_text('{"launch": "now"')
+    assert sweeps.read_outcome(tmp_path) is None
+
+
+def test_a_run_that_is_done_is_not_done_again(tmp_path: Path) -> None:
+    run = left(tmp_path, FINISHED, MODEL_FILE, RESUME_FILE, "metrics.json")
+    assert taken_up(TrainScriptConfig(), run, ["seed=1", "hydra.launcher.n_jobs=3", "log=none"]) is None
+    assert taken_up(replace(TrainScriptConfig(), overwrite=True), run, ["seed=1"]).resume is None
+
+
+@pytest.mark.parametrize("state", [RUNNING, STOPPED, FAILED])
+def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(tmp_path: Path, state: str) -> None:
+    run = left(tmp_path, state, MODEL_FILE, RESUME_FILE)
+    assert taken_up(TrainScriptConfig(), run, ["seed=1"]).resume == str(run)
+
+
+def test_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
+    config = taken_up(TrainScriptConfig(), left(tmp_path, STOPPED, MODEL_FILE), ["seed=1"])
+    assert config.resume is None and config.overwrite
+    assert not taken_up(TrainScriptConfig(), tmp_path / "new", ["seed=1"]).overwrite
+
+
+def test_the_run_of_other_settings_is_kept(tmp_path: Path) -> None:
+    run = left(tmp_path, FINISHED, MODEL_FILE, "metrics.json")
+    with pytest.raises(UserError, match=r"contains the run of seed=1.*hydra\.sweep\.dir.*overwrite=true"):
+        taken_up(TrainScriptConfig(), run, ["seed=2"])
+    (run / MODEL_FILE).unlink()
+    assert taken_up(TrainScriptConfig(), run, ["seed=2"]).resume is None
+
+
+def test_runs_are_told_by_their_outcomes_wherever_they_lie(tmp_path: Path) -> None:
+    left(tmp_path / "a" / "b", FINISHED, number=1)
+    left(tmp_path / "0", FAILED, problem="no scene")
+    left(tmp_path / "2", RUNNING, number=2, process=2**22 + 1)
+    left(tmp_path / "3", RUNNING, number=3)
+    left(tmp_path / "4", FINISHED, number=4, launch="yesterday")
+    expected = [[f"seed={number}", "hydra.sweep.dir=x"] for number in range(5)]
+    found = swept_runs(tmp_path, LAUNCH, expected)
+    assert [run.folder.name for run in found] == ["0", "b", "2", "3", "4"]
+    assert found[0].problem == "no scene" and found[1].problem is None
+    assert "ended without a word" in found[2].problem and f"process {os.getpid()}" in found[3].problem
+    assert found[4] == SweptRun(tmp_path / "4", ["seed=4"], "it was not started")
+
+
+def test_a_process_of_another_machine_is_not_taken_for_one_of_ours() -> None:
+    own = Outcome("now", 0, [], RUNNING)
+    assert own.is_alive and own.host == socket.gethostname()
+    assert not replace(own, host="elsewhere").is_alive and not replace(own, state=FINISHED).is_alive
+
+
+def test_a_launcher_needs_its_package_and_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sweeps.chosen_launcher(["seed=1,2"], True) == "basic"
+    with pytest.raises(UserError, match="give -m too"):
+        sweeps.chosen_launcher(["hydra/launcher=joblib"], False)
+    monkeypatch.setattr(sweeps.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"hydra-submitit-launcher.*pip install 'nerf-voxel\[sweep\]'"):
+        sweeps.chosen_launcher(["hydra/launcher=submitit_slurm"], True)
+    assert sweeps.chosen_launcher(["hydra/launcher=ray"], True) == "ray"
+
+
+def test_as_many_runs_side_by_side_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "visible_gpus", lambda: ["2", "5"])
+    launch, own, notes = sweeps.prepared("joblib", ["-m"])
+    assert launch.gpus == ("2", "5") and "hydra.launcher.n_jobs=2" in own and not notes
+    _, own, notes = sweeps.prepared("joblib", ["hydra.launcher.n_jobs=8"])
+    assert not any("n_jobs" in setting for setting in own)
+    assert "2 GPUs" in notes[0] and "wait for one" in notes[0]
+    launch, own, _ = sweeps.prepared("joblib", ["device=cpu"])
+    assert not launch.gpus and not any("n_jobs" in setting for setting in own)
+
+
+def test_slurm_is_asked_for_one_gpu_a_job_unless_the_user_asks() -> None:
+    launch, own, _ = sweeps.prepared("submitit_slurm", [])
+    assert not launch.gpus and own == ["hydra.launcher.gpus_per_node=1", "hydra.launcher.max_num_timeout=100"]
+    for given in ("device=cpu", "hydra.launcher.gres=gpu:a100:1", "+hydra.launcher.gpus_per_task=1"):
+        assert sweeps.prepared("submitit_slurm", [given])[1] == ["hydra.launcher.max_num_timeout=100"]
