@@ -5,10 +5,12 @@ stopped while intermediate scores are computed.
 """
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from nerf.benchmarks.baselines import psnr_of_baseline_views
 from nerf.benchmarks.figures import Budget, CurveRun, Look, Spread
@@ -20,11 +22,14 @@ from nerf.errors import UserError
 from nerf.evaluation.scores import Scores, evaluate
 from nerf.images.metrics import summarize
 from nerf.ops.backend import Backend
+from nerf.rendering.render import Rendering
 from nerf.runs import checkpoint
 from nerf.runs.notes import run_notes
 from nerf.runs.run import TrainingRun, start
 from nerf.training.loop import TrainMetrics
 from nerf.training.state import make_sampler
+
+OnView = Callable[[int, Rendering, Tensor], None]
 
 
 @dataclass
@@ -55,9 +60,18 @@ def check(settings: CurveConfig, config: Config) -> None:
 
 
 def measure_run(
-    config: Config, settings: CurveConfig, train: PosedImages, test: PosedImages, backend: Backend, folder: Path
+    config: Config,
+    settings: CurveConfig,
+    train: PosedImages,
+    test: PosedImages,
+    backend: Backend,
+    folder: Path,
+    on_view: OnView = lambda index, rendering, target: None,
 ) -> CurveRun:
-    """One run of the config, which holds budget and seed: its entry for the JSON. Saves the model in folder."""
+    """One run of the config, which holds budget and seed: its entry for the JSON. Saves the model in folder.
+
+    on_view: called with each view of the final scores, like that of evaluate().
+    """
     run = start(config, train, backend)
     fractions = [0.5**k for k in range(settings.looks, 0, -1)]
     memory, intermediate, log = PeakMemory(backend.device), [], []
@@ -69,7 +83,7 @@ def measure_run(
             scores = _score(run, test, settings.look_every)
             intermediate.append(_intermediate_score(entry, scores))
             memory.restart()
-    scores = _score(run, test, run.config.evaluation.every, with_lpips=True)
+    scores = _score(run, test, run.config.evaluation.every, with_lpips=True, on_view=on_view)
     state, frames = run.state, {"lpips": summarize(scores.lpips)} if scores.lpips else {}
     folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.save_model(folder, run.config, state, train.cameras)
@@ -90,10 +104,17 @@ def measure_run(
     }
 
 
-def _score(run: TrainingRun, test: PosedImages, every: int, with_lpips: bool = False) -> Scores:
+def _score(
+    run: TrainingRun,
+    test: PosedImages,
+    every: int,
+    with_lpips: bool = False,
+    on_view: OnView = lambda index, rendering, target: None,
+) -> Scores:
     color = run.state.background.eval(run.state.field.backend.device)
     views = run.open().align_views(test, run.config.evaluation.split, every)
-    return evaluate(run.state.field, make_sampler(run.config, run.state), views, color, every, with_lpips=with_lpips)
+    sampler = make_sampler(run.config, run.state)
+    return evaluate(run.state.field, sampler, views, color, every, on_view, with_lpips=with_lpips)
 
 
 def _intermediate_score(entry: TrainMetrics, scores: Scores) -> Look:

@@ -235,6 +235,30 @@ class CurveRun(TypedDict):
     notes: list[str]
 
 
+class WorstView(TypedDict):
+    """The test view of the lowest PSNR. picture: the name of its file."""
+
+    name: str
+    psnr: float
+    picture: str
+
+
+class SceneRun(CurveRun):
+    """One run of mode=scenes. images: the folder of the photos, None as the reader chose; one budget is None."""
+
+    set: str
+    scene: str
+    images: str | None
+    image_size: list[int]
+    training_views: int
+    budget_seconds: float | None
+    budget_steps: int | None
+    worst_view: WorstView
+    device: NotRequired[str]
+    commit: NotRequired[str]
+    date: NotRequired[str]
+
+
 class Budget(TypedDict):
     """The runs of one budget and the spread of their figures. psnr_every_4th: over the views of the baselines."""
 

@@ -6,6 +6,8 @@
     python scripts/benchmark.py mode=step train.max_seconds=60       a step near the end of such a run, on lego
     python scripts/benchmark.py mode=curve                           lego in 2, 5, 15, 60 and 300 seconds, three seeds
     python scripts/benchmark.py mode=curve curve.budgets=[5,15] curve.seeds=[0] evaluation.every=4
+    python scripts/benchmark.py mode=scenes                          every scene of $NERF_DATA or data/ in 15 and 60 s
+    python scripts/benchmark.py mode=scenes scenes=[lego,fern] budget_steps=[500] dataset.downscale=8
 
 mode=ops: error, time with cold and warm caches, time over the roofline, and the same for PyTorch. The run folder gets
 benchmark.json. The exit status is 1 if a row differs from float64; such rows are marked WRONG and not compared.
@@ -17,6 +19,11 @@ GPU's idle time. The run folder gets step.json.
 mode=curve: trains with the recipe of each budget (nerf/config/recipes.py); scores the test views at the end, and some
 of them at intermediate times with the clock stopped. The run folder gets curve.json, curve.png and the models. Training
 settings apply to every run. The default dataset is lego, as with mode=step.
+
+mode=scenes: trains each scene that is found in dataset.root=FOLDER, else in $NERF_DATA or data/, with each budget, and
+compares it with published figures. The run folder gets scenes.json, a file for each run, the models, and a picture of
+each scene's worst test view. The same command with the same hydra.run.dir goes on where it ended. mip-NeRF 360's
+outdoor scenes are read from images_4, its indoor scenes from images_2, those of LLFF from images_4.
 """
 
 import dataclasses
@@ -30,6 +37,7 @@ from nerf.benchmarks.curve import CurveConfig
 from nerf.benchmarks.ops import BenchmarkConfig, benchmark, wrong_rows
 from nerf.benchmarks.tables import benchmark_rows_table, benchmark_table
 from nerf.cli.benchmark_curve import compact, run_curve
+from nerf.cli.benchmark_scenes import run_scenes
 from nerf.cli.benchmark_step import run_step
 from nerf.cli.hydra_app import run
 from nerf.cli.report import provenance
@@ -40,14 +48,27 @@ from nerf.files import write_text
 from nerf.ops.backend import device_name, select
 
 STARTED = time.perf_counter()
-MODES = ("ops", "step", "curve")
+MODES = ("ops", "step", "curve", "scenes")
+OF_SCENES = ("scenes", "budgets", "budget_steps")
 OF_ALL = ("mode", "device", "hydra.", "-")  # settings of every mode; mode=ops has no training settings
 
 
 @dataclass
 class BenchmarkScriptConfig(Config):
     mode: str = setting(
-        "ops", "operations on their own, a step by its stages, or training against the clock", choices=MODES
+        "ops",
+        "operations on their own, a step by its stages, training against the clock, or every scene that is there",
+        choices=MODES,
+    )
+    scenes: list[str] = dataclasses.field(
+        default_factory=list, metadata={"doc": "mode=scenes: these alone, as NAME or SET/NAME; [] = all that are found"}
+    )
+    budgets: list[float] = dataclasses.field(
+        default_factory=lambda: [15.0, 60.0],
+        metadata={"doc": "mode=scenes: training seconds of the runs of each scene"},
+    )
+    budget_steps: list[int] = dataclasses.field(
+        default_factory=list, metadata={"doc": "mode=scenes: training steps in place of seconds; [] = budgets"}
     )
     benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
     curve: CurveConfig = dataclasses.field(default_factory=CurveConfig)
@@ -62,6 +83,8 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
     training = Config(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Config)})
     if config.mode == "curve":
         run_curve(training, config.curve, folder, _log)
+    elif config.mode == "scenes":
+        _run_scenes(config, training, folder, overrides)
     elif config.mode == "step":
         run_step(training, folder, _log)
     else:
@@ -74,7 +97,16 @@ def mode_that_reads(name: str, mode: str) -> str:
         return mode
     if name.startswith("benchmark."):
         return "ops"
+    if name.partition("=")[0] in OF_SCENES:
+        return "scenes"
     return "curve" if name.startswith("curve.") or mode == "ops" else mode
+
+
+def _run_scenes(config: BenchmarkScriptConfig, training: Config, folder: Path, overrides: list[str]) -> None:
+    one = [given for given in overrides if given.partition("=")[0] in ("dataset", "dataset.scene", "dataset.format")]
+    if one:
+        raise UserError(f"{', '.join(one)} names one scene; give scenes=[NAME,...] with mode=scenes.")
+    run_scenes(training, config.scenes, config.budgets, config.budget_steps, folder, _log)
 
 
 def _measure_operations(config: BenchmarkScriptConfig, folder: Path) -> None:
