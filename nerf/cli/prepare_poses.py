@@ -4,10 +4,14 @@ The stages run in a thread, so that Ctrl-C can cancel them between two photos. R
 again.
 """
 
+import contextlib
+import ctypes
+import os
 import shutil
+import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +28,7 @@ FEW_PHOTOS = 10  # that share a camera: with fewer, its lens gets one coefficien
 CENTRED_PHOTOS = 20  # with as many for each camera, the principal point is estimated too: a phone's is a percent off
 MAKE, MODEL, FOCAL, FOCAL_35MM = 0x010F, 0x0110, 0x920A, 0xA405  # EXIF tags
 EXIF_IFD = 0x8769
+PRINTED = "printed.txt"  # beside COLMAP's log: what its libraries print
 SEED = 0  # of RANSAC: the same photos give the same poses
 
 
@@ -72,6 +77,26 @@ def lenses(folder: Path, names: list[str]) -> list[list[str]]:
 
 def _described(camera: Any) -> str:
     return f"{camera.model.name} {camera.width}x{camera.height}"
+
+
+@contextlib.contextmanager
+def printed_to(path: Path) -> Iterator[None]:
+    """What libraries print goes to the end of a file: OpenBLAS writes to standard output."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # a process without standard output
+        yield
+        return
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+        yield
+    finally:
+        if os.name == "posix":
+            ctypes.CDLL(None).fflush(None)  # what C has buffered
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class Run:
@@ -207,7 +232,11 @@ class Run:
                 problem.append(error)
 
         thread = threading.Thread(target=run)
-        with self.pycolmap.Database.open(str(self.database)) as database, tqdm(total=total, desc=name, unit="") as bar:
+        with (
+            printed_to(self.folder / PRINTED),
+            self.pycolmap.Database.open(str(self.database)) as database,
+            tqdm(total=total, desc=name, unit="") as bar,
+        ):
             thread.start()
             try:
                 while thread.is_alive():

@@ -17,7 +17,8 @@ from tiny_runs import write_tiny_scene
 from nerf.runs import checkpoint
 
 SCENE = ("dataset.root=scene", "dataset.downscale=1", "evaluation.every=8")
-SHORT = ("experiment=smoke", *SCENE, "device=cpu", "log=none")
+SMOKE = ("experiment=smoke", *SCENE, "device=cpu")
+SHORT = (*SMOKE, "log=none")
 OUT = "hydra.run.dir=out"
 STEPS = 60  # of the run that the commands are given: from there on it has a surface
 # By name: the words of the command. All but train and sweep are given a run of STEPS steps.
@@ -33,6 +34,13 @@ COMMANDS = {
     "cameras": ("export", "run", "format=cameras", OUT),
     "colmap": ("export", "run", "format=colmap", OUT),
     "glb": ("export", "run", "format=mesh", OUT),
+    "textured": ("mesh", "run", "file=mesh.obj", "triangles=80", "texture=true", "texture_size=64", OUT),
+    "web": ("export", "run", "format=web", "web_steps=2", OUT),
+    "vti": ("export", "run", "format=volume", "file=volume.vti", OUT),
+    "spz": ("export", "run", "format=splats", "file=splats.spz", "splats_steps=1", "max_splats=50", OUT),
+    "dry_run": ("train", *SHORT, "train.steps=4", "dry_run=true", OUT),
+    "compare": ("evaluate", "runs=run,other", OUT),
+    "step": ("benchmark", "mode=step", *SMOKE, "train.steps=30", OUT),
     "splats": ("export", "run", "format=splats", "splats_steps=0", "max_splats=50", OUT),
 }
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT, errno.EROFS)
@@ -67,6 +75,7 @@ def prepare(folder: Path, commands: Commands) -> Place:
     write_tiny_scene(place.folder / "scene")
     trained = commands.run(place.folder, ("train", *SHORT, f"train.steps={STEPS}", "hydra.run.dir=run"))
     assert trained.status == 0, trained.said
+    shutil.copytree(place.folder / "run", place.folder / "other")
     return place
 
 

@@ -1,6 +1,7 @@
 """What must hold after a command on a disk that failed, or one that was killed: nothing lost, half, or left behind."""
 
 import contextlib
+import gzip
 import io
 import json
 import re
@@ -76,6 +77,8 @@ def _read(path: Path) -> None:
         np.load(path)
     elif path.suffix == ".ply":
         _read_ply(content)
+    elif path.suffix == ".spz":
+        gzip.decompress(content)
     elif path.suffix == ".glb":
         assert int.from_bytes(content[8:12], "little") == len(content)
     elif path.suffix in (".html", ".txt", ".obj", ".mtl", ".vti"):

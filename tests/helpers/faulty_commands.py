@@ -29,7 +29,10 @@ WARM_UP = (
     ("render", "run", "frames=2", "width=8", "floats=true"),
     ("evaluate", "run"),
     *(("export", "run", f"format={name}") for name in ("points", "volume", "cameras", "colmap")),
-    ("mesh", "run", "file=mesh.obj"),
+    ("export", "run", "format=web", "web_steps=2"),
+    ("export", "run", "format=splats", "file=splats.spz", "splats_steps=1", "max_splats=50"),
+    ("mesh", "run", "file=mesh.obj", "triangles=80", "texture=true", "texture_size=64"),
+    ("train", *SETTINGS, "dry_run=true"),
 )
 
 
