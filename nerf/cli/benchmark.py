@@ -1,10 +1,12 @@
-"""Measure every operation on its own, a training step by its stages, or the quality of training against the clock.
+"""Measure operations, a step by its stages, quality against the clock, the viewer's cost, or what exports lose.
 
     python scripts/benchmark.py                                      on the GPU if there is one, else on the CPU
     python scripts/benchmark.py benchmark.ops=[interpolate_trilinear,composite_rays]
     python scripts/benchmark.py benchmark.variants=mine.py           functions named like operations become rows
     python scripts/benchmark.py mode=step train.max_seconds=60       a step near the end of such a run, on lego
     python scripts/benchmark.py mode=curve                           lego in 2, 5, 15, 60 and 300 seconds, three seeds
+    python scripts/benchmark.py mode=viewer train.max_seconds=15     what a viewer costs such a run, on lego
+    python scripts/benchmark.py mode=exports exports.run=outputs/RUN  page, splats and mesh of a run
     python scripts/benchmark.py mode=curve curve.budgets=[5,15] curve.seeds=[0] evaluation.every=4
     python scripts/benchmark.py mode=scenes                          every scene of $NERF_DATA or data/ in 15 and 60 s
     python scripts/benchmark.py mode=scenes scenes=[lego,fern] budget_steps=[500] dataset.downscale=8
@@ -18,7 +20,11 @@ GPU's idle time. The run folder gets step.json.
 
 mode=curve: trains with the recipe of each budget (nerf/config/recipes.py); scores the test views at the end, and some
 of them at intermediate times with the clock stopped. The run folder gets curve.json, curve.png and the models. Training
-settings apply to every run. The default dataset is lego, as with mode=step.
+settings apply to every run. The default dataset is lego, as with mode=step and mode=viewer.
+
+mode=viewer: trains with nobody there, with a page at rest and with one that moves, in turn. The run folder gets
+viewer.json. mode=exports: the run folder gets the exports of a run and exports.json, with their PSNR beside photos and
+the run's own pictures. The page is drawn where there is Chromium, splats by a renderer in NumPy.
 
 mode=scenes: trains each scene that is found in dataset.root=FOLDER, else in $NERF_DATA or data/, with each budget, and
 compares it with published figures. The run folder gets scenes.json, a file for each run, the models, and a picture of
@@ -34,9 +40,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nerf.benchmarks.curve import CurveConfig
+from nerf.benchmarks.exports import ExportsConfig
 from nerf.benchmarks.ops import BenchmarkConfig, benchmark, wrong_rows
 from nerf.benchmarks.tables import benchmark_rows_table, benchmark_table
 from nerf.cli.benchmark_curve import compact, run_curve
+from nerf.cli.benchmark_delivery import run_exports, run_viewer
 from nerf.cli.benchmark_scenes import run_scenes
 from nerf.cli.benchmark_step import run_step
 from nerf.cli.hydra_app import run
@@ -48,7 +56,7 @@ from nerf.files import write_text
 from nerf.ops.backend import device_name, select
 
 STARTED = time.perf_counter()
-MODES = ("ops", "step", "curve", "scenes")
+MODES = ("ops", "step", "curve", "scenes", "viewer", "exports")
 OF_SCENES = ("scenes", "budgets", "budget_steps")
 OF_ALL = ("mode", "device", "hydra.", "-")  # settings of every mode; mode=ops has no training settings
 
@@ -57,7 +65,7 @@ OF_ALL = ("mode", "device", "hydra.", "-")  # settings of every mode; mode=ops h
 class BenchmarkScriptConfig(Config):
     mode: str = setting(
         "ops",
-        "operations on their own, a step by its stages, training against the clock, or every scene that is there",
+        "operations, a step by its stages, training against the clock, every scene, the viewer's cost, or exports",
         choices=MODES,
     )
     scenes: list[str] = dataclasses.field(
@@ -72,6 +80,7 @@ class BenchmarkScriptConfig(Config):
     )
     benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
     curve: CurveConfig = dataclasses.field(default_factory=CurveConfig)
+    exports: ExportsConfig = dataclasses.field(default_factory=ExportsConfig)
 
 
 def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> None:
@@ -87,6 +96,10 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
         _run_scenes(config, training, folder, overrides)
     elif config.mode == "step":
         run_step(training, folder, _log)
+    elif config.mode == "viewer":
+        run_viewer(training, folder, _log)
+    elif config.mode == "exports":
+        run_exports(training, config.exports, folder, _log)
     else:
         _measure_operations(config, folder)
 
@@ -99,7 +112,9 @@ def mode_that_reads(name: str, mode: str) -> str:
         return "ops"
     if name.partition("=")[0] in OF_SCENES:
         return "scenes"
-    return "curve" if name.startswith("curve.") or mode == "ops" else mode
+    if name.startswith("exports.") or (mode == "exports" and name.startswith("backend")):
+        return "exports"
+    return "curve" if name.startswith("curve.") or mode in ("ops", "exports") else mode
 
 
 def _run_scenes(config: BenchmarkScriptConfig, training: Config, folder: Path, overrides: list[str]) -> None:

@@ -5,8 +5,8 @@
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
 A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is summary, settings, training,
-frames, captures, capture_baselines, poses, ablation, benchmark, step, scenes or curve, which also draws curve.png
-beside its page.
+frames, captures, capture_baselines, poses, ablation, benchmark, step, scenes, viewer, exports or curve, which also
+draws curve.png beside its page.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from nerf.benchmarks.baselines import same_test
 from nerf.benchmarks.capture_table import capture_baselines_table, captures_table, poses_table
 from nerf.benchmarks.curve_plot import plot_curve
 from nerf.benchmarks.curve_table import curve_tables
+from nerf.benchmarks.delivery_tables import exports_table, viewer_table
 from nerf.benchmarks.scenes_table import scenes_table
 from nerf.benchmarks.settings_table import settings_table
 from nerf.benchmarks.step_table import step_table
@@ -41,6 +42,8 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
     "step": lambda results: "\n\n".join(step_table(result) for result in results),
     "curve": lambda results: curve_tables(*curves_and_baselines(results)),
+    "viewer": viewer_table,
+    "exports": exports_table,
     "summary": summary_table,
     "scenes": scenes_table,
     "settings": settings_table,

@@ -5,7 +5,8 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from splat_renderer import Array, Splats
+
+from nerf.benchmarks.splat_renderer import Array, Splats
 
 COEFFICIENTS = (0, 3, 8, 15)  # per color beside the constant, by degree
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from script_runs import script_caller
-from splat_renderer import PinholeCamera, read_splats, render
 
+from nerf.benchmarks.splat_renderer import PinholeCamera, read_splats, render
 from nerf.runs.open_run import load
 
 pytest.importorskip("plyfile", reason="reads the files: pip install plyfile")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from script_runs import script_caller
-from splat_renderer import PinholeCamera, colors, project, read_splats, render
 from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 
+from nerf.benchmarks.splat_renderer import PinholeCamera, colors, project, read_splats, render
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import look_at
 from nerf.errors import UserError

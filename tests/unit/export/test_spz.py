@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from splat_renderer import read_splats, render
 from spz_file import read_spz
 from test_splats import as_pinhole, export, some_gaussians, trained
 
+from nerf.benchmarks.splat_renderer import read_splats, render
 from nerf.errors import UserError
 from nerf.export.splats.export import export_splats
 from nerf.export.splats.gaussians import rotation_matrices

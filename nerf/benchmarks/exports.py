@@ -1,0 +1,130 @@
+"""A run's web page, splats and mesh: how large they are, how far from the photos and from the run's own pictures."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nerf.benchmarks.figures import Log
+from nerf.benchmarks.page_pictures import BrowserMissing, page_pictures
+from nerf.benchmarks.splat_renderer import PinholeCamera, render_file
+from nerf.config.settings import setting
+from nerf.datasets.posed_images import PosedImages
+from nerf.errors import UserError
+from nerf.export.mesh import extract_mesh
+from nerf.export.mesh_files import write_glb
+from nerf.export.raster import first_surfaces
+from nerf.export.splats.export import MOST, export_splats
+from nerf.export.web.export import export_web
+from nerf.images.metrics import psnr
+from nerf.runs.open_run import LoadedRun
+from nerf.system import usable_cores
+
+FORMATS = ("web", "splats", "mesh")
+SOLID = 0.9  # opacity from which a pixel shows a surface
+
+
+@dataclass
+class ExportsConfig:
+    run: str | None = setting(None, "mode=exports: folder of the trained run; none = the newest in outputs", path=True)
+    formats: list[str] = field(
+        default_factory=lambda: list(FORMATS), metadata={"doc": f"mode=exports: which of {', '.join(FORMATS)}"}
+    )
+    views: int = setting(10, "mode=exports: test views beside which they are scored, evenly spread", low=1)
+    web_steps: int | None = setting(None, "mode=exports: as of export.py", low=2)
+    splats_steps: int | None = setting(None, "mode=exports: as of export.py", low=0)
+    max_splats: int = setting(MOST, "mode=exports: as of export.py", low=1, high=10_000_000)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Pictures in place of which an export shows its own: [H,W,3] in [0,1] in host memory."""
+
+    views: PosedImages
+    photos: list[Tensor]
+    ours: list[Tensor]
+
+    def beside(self, pictures: Sequence[Tensor]) -> dict[str, dict]:
+        """PSNR in dB of an export's pictures beside the photos and beside our own."""
+        return {"photos": _psnr(pictures, self.photos), "ours": _psnr(pictures, self.ours)}
+
+
+def check(settings: ExportsConfig) -> None:
+    """Raises UserError for formats that are not measured."""
+    unknown = [name for name in settings.formats if name not in FORMATS]
+    if unknown or not settings.formats:
+        raise UserError(f"exports.formats={settings.formats}, expected some of {', '.join(FORMATS)}.")
+
+
+def measure_exports(run: LoadedRun, settings: ExportsConfig, folder: Path, log: Log) -> dict:
+    """Writes the exports of a run into a folder and scores them; without a browser the page's pictures are left out."""
+    views = run.views("test", max(1, len(run.given_views("test")) // settings.views))
+    background = run.background
+    chosen = views.chosen(range(0, len(views), max(1, len(views) // settings.views))[: settings.views])
+    ours = [run.render(chosen.cameras, i).rgb.clamp(0, 1).cpu() for i in range(len(chosen))]
+    scored = Scored(chosen, [chosen.image_over(i, background.cpu()) for i in range(len(chosen))], ours)
+    result: dict = {"views": list(chosen.names), "run": {"photos": _psnr(ours, scored.photos)}}
+    measures = {"web": _web, "splats": _splats, "mesh": _mesh}
+    for name in settings.formats:
+        log(f"{name} of {run.folder}")
+        result[name] = measures[name](run, scored, settings, folder)
+    return result
+
+
+def _web(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:
+    path, scene = folder / "scene.html", run.config.dataset.scene
+    page = export_web(
+        path, run.field, run.sampler, run.cameras, run.background, scene, steps=settings.web_steps
+    )  # fmt: skip
+    found = {"bytes": page.num_bytes, "gpu_bytes": page.gpu_bytes, "distilled_psnr": page.distilled_psnr}
+    try:
+        pictures = page_pictures(path, scored.views.cameras, run.sampler.rays_per_pixel)
+    except BrowserMissing as missing:
+        return found | {"not_drawn": str(missing)}
+    return found | scored.beside(pictures)
+
+
+def _splats(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:
+    path = folder / "splats.ply"
+    written = export_splats(
+        path, run.field, run.sampler, run.cameras, settings.max_splats, steps=settings.splats_steps
+    )  # fmt: skip
+    cameras, pinholes = scored.views.cameras, []
+    for index in range(len(cameras)):
+        pose, lens = cameras.c2w[index].double().cpu().numpy(), cameras.intrinsics[index].tolist()
+        pinholes.append(PinholeCamera.of_opengl(pose, lens, *cameras.size(index)))
+    drawn = render_file(path, pinholes, run.background[0].item(), usable_cores())
+    pictures = [torch.from_numpy(picture).float() for picture in drawn]
+    return {"count": written.count, "bytes": path.stat().st_size, **scored.beside(pictures)}
+
+
+def _mesh(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:
+    """Distance along the rays of the views between the mesh and where the field ends, and the pixels without a mesh."""
+    mesh = extract_mesh(run.field, run.sampler, run.cameras)
+    path, cameras = folder / "mesh.glb", scored.views.cameras
+    write_glb(path, mesh, torch.tensor([0.0, 0.0, 1.0]))
+    distances, uncovered, covered = [], 0, 0
+    for index in range(len(cameras)):
+        shown, weights = first_surfaces(mesh.vertices, mesh.faces, cameras, index)
+        rendering, rays = run.render(cameras, index), cameras.pixel_range_rays(index, 0, len(shown))
+        solid = rendering.opacity.flatten().cpu() > SOLID
+        hit = (shown >= 0) & solid
+        points = (mesh.vertices[mesh.faces[shown[hit]]] * weights[hit][..., None]).sum(1)
+        met = (points - rays.origins[hit].cpu()).norm(dim=-1)
+        distances.append((met - rendering.distance().flatten().cpu()[hit]).abs() / run.field.voxel_size)
+        uncovered, covered = uncovered + int((solid & ~hit).sum()), covered + int(solid.sum())
+    off = torch.cat(distances)
+    return {
+        "triangles": len(mesh.faces),
+        "bytes": path.stat().st_size,
+        "voxels_off": {"median": off.median().item(), "mean": off.mean().item()},
+        "uncovered": uncovered / max(1, covered),
+    }
+
+
+def _psnr(pictures: Sequence[Tensor], expected: Sequence[Tensor]) -> dict:
+    values = [psnr(found, truth) for found, truth in zip(pictures, expected)]
+    return {"mean": statistics.fmean(values), "per_view": values}
