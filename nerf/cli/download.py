@@ -6,6 +6,9 @@
     python data/download.py lego --source nerf_synthetic.zip        from an archive that is here already
     python data/download.py lego --source URL --sha256 HASH         from elsewhere; {scene} in URL becomes the name
 
+mip-NeRF 360 and Tanks and Temples are not fetched, because each is one archive of many gigabytes; their names say where
+they are: python data/download.py bicycle
+
 An interrupted download is resumed when the command is run again. Licences: docs/data.md. Needs only tqdm.
 """
 
@@ -18,6 +21,7 @@ import sys
 import urllib.parse
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from nerf.cli import signals
@@ -31,6 +35,51 @@ SCENES = ("chair", "drums", "ficus", "hotdog", "lego", "materials", "mic", "ship
 KNOWN_ARCHIVES = {
     "f01fd1b4ab045b0d453917346f26f898657bb5bec4834b95fdad1f361826e45e": "the authors' own nerf_synthetic.zip",
 }
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Scenes that lie in one large archive, which whoever wants them fetches."""
+
+    title: str
+    scenes: tuple[str, ...]
+    address: str
+    size: str
+    folder: str  # of the scenes after unpacking
+
+    def words(self, scene: str) -> str:
+        """What to do to train a scene of it."""
+        train = program("scripts/train.py", "dataset=capture", f"dataset.root={self.folder}/{scene}")
+        return (
+            f"{scene} is of {self.title}, which is not fetched here: {self.size}, {self.address}. Its "
+            f"license was not verified here; ask its authors. Unpack it, then: {train}"
+        )
+
+
+# Addresses and contents as many public repositories use them; sizes as their instructions state them.
+ELSEWHERE = (
+    Elsewhere(
+        "mip-NeRF 360 (Barron et al., CVPR 2022)",
+        ("bicycle", "bonsai", "counter", "garden", "kitchen", "room", "stump"),
+        "http://storage.googleapis.com/gresearch/refraw360/360_v2.zip",
+        "one archive of seven scenes, about 12 GB",
+        "360_v2",
+    ),
+    Elsewhere(
+        "mip-NeRF 360's extra scenes (Barron et al., CVPR 2022)",
+        ("flowers", "treehill"),
+        "https://storage.googleapis.com/gresearch/refraw360/360_extra_scenes.zip",
+        "one archive of two scenes, of some gigabytes",
+        "360_extra_scenes",
+    ),
+    Elsewhere(
+        "Tanks and Temples (Knapitsch et al., SIGGRAPH 2017), with the poses of 3D Gaussian splatting",
+        ("train", "truck"),
+        "https://repo-sam.inria.fr/fungraph/3d-gaussian-splatting/datasets/input/tandt_db.zip",
+        "one archive with two scenes of Deep Blending, about 650 MB",
+        "tandt",
+    ),
+)
 VIEWS = {"train": 100, "val": 100, "test": 200}
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
@@ -41,8 +90,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = (*SCENES, "all")
-    made.add_argument("scenes", nargs="+", choices=names, metavar="SCENE", help=", ".join(names))
+    names, others = (*SCENES, "all"), [scene for one in ELSEWHERE for scene in one.scenes]
+    known = f"{', '.join(names)}; named alone: {', '.join(others)}"
+    made.add_argument("scenes", nargs="+", choices=(*names, *others), metavar="SCENE", help=known)
     made.add_argument("--source", default=SOURCE, help=f"address or file of a zip archive; default {SOURCE}")
     made.add_argument("--sha256", help="checksum that the archive must have")
     return made
@@ -50,6 +100,9 @@ def parser() -> argparse.ArgumentParser:
 
 def command() -> int:
     arguments = parser().parse_args()
+    named = [one.words(scene) for scene in arguments.scenes for one in ELSEWHERE if scene in one.scenes]
+    if named:
+        return _complain("\n".join(named))
     root = Path(os.environ.get("NERF_DATA") or DATA / "nerf_synthetic").expanduser()
     try:
         with signals.raised():

@@ -345,3 +345,11 @@ def test_an_unknown_scene_is_answered_with_the_known_ones(root: Path) -> None:
 def test_the_default_source_has_an_archive_for_each_scene() -> None:
     assert urllib.parse.urlsplit(download.SOURCE).scheme == "https" and "{scene}" in download.SOURCE
     assert download.part(Path("x"), download.SOURCE.replace("{scene}", "mic")) == Path("x/mic.zip.part")
+
+
+def test_scenes_of_large_archives_are_named_and_not_fetched(root: Path) -> None:
+    for scene, title, size in (("bicycle", "mip-NeRF 360", "12 GB"), ("truck", "Tanks and Temples", "650 MB")):
+        out = run(root, "lego", scene)
+        assert out.returncode == 2 and not root.exists()
+        assert title in out.stderr and size in out.stderr and ".zip" in out.stderr and "license" in out.stderr
+        assert f"/{scene}" in out.stderr and "dataset=capture" in out.stderr
