@@ -19,9 +19,7 @@ def write_layout(folder: Path, count: int = 17, levels: tuple[int, ...] = (2, 4,
     """The layout of a scene with photos in four sizes; the names of the photos, as they are sorted."""
     views = ring(count, name="_DSC86{:02d}.JPG")
     points = np.random.default_rng(0).normal(size=(60, 3))
-    write_colmap(
-        folder, views, model="PINHOLE", parameters=INTRINSICS, size=FULL, points=generator.normal(size=(60, 3))
-    )
+    write_colmap(folder, views, model="PINHOLE", parameters=INTRINSICS, size=FULL, points=points)
     for level in (1, *levels):
         name = "images" if level == 1 else f"images_{level}"
         write_photos(folder / name, views.names, (FULL[0] // level, FULL[1] // level))
