@@ -241,6 +241,12 @@ def compose(config_name: str, cls: type, overrides: list[str]) -> Any:
     return _composed(config_name, cls, renamed.arguments(overrides))[0]
 
 
+def composed_as_typed(config_name: str, cls: type, folder: Path) -> tuple[Any, Path, list[str]]:
+    """What run() would give main for this command line, and the given folder. Raises UserError."""
+    typed = renamed.arguments(sys.argv[1:])
+    return _composed(config_name, cls, as_hydra_reads(cls, typed))[0], folder, typed
+
+
 def _composed(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, str]:
     """The settings as compose() returns them, and the folder that Hydra would use. Raises UserError."""
     _check_overrides(cls, overrides)

@@ -128,6 +128,11 @@ class Tracking(Callback):
     def on_grid_change(self, state: TrainState) -> None:
         self._occupied = None
 
+    def wants_log(self, state: TrainState) -> bool:
+        """Whether a picture is due of a scene that has to be put together for it."""
+        due = self._shown < len(PICTURES_AT) and state.clock.progress >= PICTURES_AT[self._shown]
+        return state.parts is not None and self._tracker is not None and due
+
     def on_log(self, state: TrainState, metrics: TrainMetrics) -> None:
         if self._tracker is None:
             return

@@ -12,6 +12,7 @@
     python scripts/train.py resume=outputs/RUN train.steps=N  train a finished one further, to N steps in all
     python scripts/train.py dataset=lego dry_run=true         checks poses, box, memory and time, as one HTML page
     python scripts/train.py dataset=lego viewer=true          watch it learn at http://localhost:8080; pause, stop
+    torchrun --nproc-per-node=2 scripts/train.py dataset=lego on two GPUs (docs/distributed.md)
 
 The run folder gets config.yaml, model.pt (for rendering), resume.pt (for resuming; may be deleted after the end),
 metrics.json, test renders, a contact sheet, an orbit video, and curves where TensorBoard is installed. Ctrl-C, SIGTERM,
@@ -29,6 +30,7 @@ from omegaconf import OmegaConf
 
 from nerf.cli.compare_runs import compare_sweep
 from nerf.cli.hydra_app import CONFIGS, own_root, run
+from nerf.cli.ranks import divided, on_ranks, prepare_rank
 from nerf.cli.report import RunReport, progress_bar, save_config
 from nerf.cli.signals import STOPPING, Stopped, preemption
 from nerf.cli.trackers import CHOICES as TRACKER_CHOICES
@@ -39,8 +41,9 @@ from nerf.config import renamed
 from nerf.config.commands import assignment, program
 from nerf.config.schema import Config
 from nerf.config.settings import setting
-from nerf.datasets.load import check_split
+from nerf.datasets.load import check_split, load_split
 from nerf.diagnostics.dry_run_page import write_dry_run
+from nerf.distributed.world import World, asked_for
 from nerf.errors import TrainingStopped, UserError
 from nerf.runs.autosave import AutoSave
 from nerf.runs.interrupts import StopOnInterrupt
@@ -79,7 +82,9 @@ class TrainScriptConfig(Config):
     port: int = setting(PORT, "port that the viewer listens on", low=1, high=65535)
 
 
-def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
+def main(given: TrainScriptConfig, folder: Path, overrides: list[str], world: World | None = None) -> None:
+    if world is not None:
+        prepare_rank(world, given)
     if given.resume is not None and given.dry_run:
         raise UserError("dry_run=true checks a new run, resume= continues an old one; drop one of the two.")
     if given.dry_run:
@@ -95,31 +100,49 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> None:
     chosen_tracker(given.log)  # before anything is read
     if given.viewer:
         viewer_class()
+    if world is not None and not world.leads:
+        _train_along(_begin(given, folder, overrides, world))
+        return
     with RunLock(folder) as lock:
-        _train(given, folder, lock, overrides)
+        _train(given, folder, lock, overrides, world)
 
 
-def _begin(given: TrainScriptConfig, folder: Path, overrides: list[str]) -> TrainingRun:
+def _train_along(training: TrainingRun) -> None:
+    """Trains a part of the scene; rank 0 saves, scores and prints."""
+    interrupt = StopOnInterrupt(STOPPING)
+    with interrupt:
+        try:
+            for _ in train(training.config, training.state, [interrupt]):
+                pass
+        except TrainingStopped as error:
+            raise UserError(f"{error}. {error.remedy}.") from error
+
+
+def _begin(given: TrainScriptConfig, folder: Path, overrides: list[str], world: World | None) -> TrainingRun:
     """The run of these settings: a fresh one, or a saved one with resume=."""
+    load = load_split if world is None else (lambda *what: world.once_a_host(lambda: load_split(*what)))
     if given.resume is not None:
         direct = {override.lstrip("+").partition("=")[0] for override in overrides}
         budget = {name: getattr(given.train, name) for name in BUDGET if f"train.{name}" in direct}
-        return resume(folder, lambda saved: _resumed_config(given, saved, overrides), **budget)
+        training = resume(folder, lambda saved: _resumed_config(given, saved, overrides), **budget, load=load)
+        return training if world is None else divided(training, world)
     if not given.overwrite:
         refuse_to_write_over(folder)
     check_split(given.dataset, given.evaluation.split)
-    training = start(_run_config(given))
+    training = start(_run_config(given), load=load)
     forget_run(folder)
-    return training
+    return training if world is None else divided(training, world)
 
 
 def _run_config(given: TrainScriptConfig) -> Config:
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
 
 
-def _train(given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: list[str]) -> None:
+def _train(
+    given: TrainScriptConfig, folder: Path, lock: RunLock, overrides: list[str], world: World | None = None
+) -> None:
     """Trains to the end of the run or until a signal, then writes scores and images into the folder."""
-    training = _begin(given, folder, overrides)
+    training = _begin(given, folder, overrides, world)
     config, state, sources = training.config, training.state, training.sources
     cameras, photos = training.images.cameras, training.images if given.viewer else None
     save_config(folder, config, sources)
@@ -217,4 +240,7 @@ def _set(config: Config, name: str, value: object) -> None:
 
 
 def command() -> None:
-    run("train", TrainScriptConfig, main, __doc__, compare_sweep)
+    if not asked_for() or any(argument in ("--help", "-h") for argument in sys.argv[1:]):
+        run("train", TrainScriptConfig, main, __doc__, compare_sweep)
+        return
+    on_ranks("train", TrainScriptConfig, main, __doc__)

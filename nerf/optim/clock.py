@@ -5,6 +5,7 @@ its fraction of seconds, so its schedule fits the speed of the machine. With bot
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 EXTENDED_FROM = 0.5  # progress at which an extended run continues: after the last doubling
@@ -21,6 +22,7 @@ class RunClock:
     first_step: int = 0
     first_second: float = 0.0
     first_progress: float = 0.0
+    shared: Callable[[float], float] | None = field(default=None, repr=False)  # to the seconds that all ranks count
     _elapsed: float = 0.0
     _started: float | None = field(default=None, repr=False)
     _seconds_per_step: float = field(default=0.0, repr=False)
@@ -62,7 +64,7 @@ class RunClock:
 
     def read(self) -> float:
         """Reads the clock. Call it after waiting for the device; between two readings, time is extrapolated."""
-        now = self.elapsed
+        now = self.elapsed if self.shared is None else self.shared(self.elapsed)
         if self._steps_since_reading:
             self._seconds_per_step = (now - self._reading) / self._steps_since_reading
         self._reading, self._steps_since_reading = now, 0

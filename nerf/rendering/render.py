@@ -3,7 +3,7 @@
 Legend: R rays, P pixels, M samples, H W image height and width.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ class Rendering:
     depth: Tensor  # [P] expected world distance along the ray times opacity; see distance()
     normals: Tensor | None = None  # [P,3] unit, world axes, facing the camera; zero for empty rays
     weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not stored
+    distortion: Tensor | None = None  # [R] distortion loss of the rays, where several ranks hold their samples
 
     def __repr__(self) -> str:
         """One line, without the pixels."""
@@ -95,11 +96,7 @@ def render_samples(
     parameters, and in the rays through the positions of the samples. Not differentiable in the normals, nor in the
     view direction's effect on colour.
     """
-    directions = samples.rays.directions.detach()
-    density, values = field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
-    if field.full_gradient_from > 0 and torch.is_grad_enabled():
-        factors = gradient_scales(samples, field.full_gradient_from)
-        density, values = scale_gradients(density, factors), scale_gradients(values, factors)
+    density, values = evaluated_samples(field, sampler, samples)
     channels = values.shape[1]
     if with_normals:
         values = torch.cat([values, falling_density(field, samples)], dim=-1)
@@ -108,15 +105,44 @@ def render_samples(
     values, opacity, depth, weights = sampler.backend.ops.composite_rays(
         density, values, *intervals, sampler.config.min_transmittance
     )
-    depth = samples.path.world_depth(depth, opacity)
-    values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
-    directions = samples.rays.pixel_directions().detach()
+    rendering = shaded_pixels(field, samples, values, opacity, depth, background, channels=channels)
     normals = None
     if with_normals:
-        values, slopes = values[:, :channels], values[:, channels : channels + 3]
-        normals = facing_normals(slopes, directions, field.box.unit)
-    light = field.shade(values, opacity, directions)
-    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth, normals, weights)
+        slopes = samples.rays.pixel_means(values)[:, channels : channels + 3]
+        normals = facing_normals(slopes, samples.rays.pixel_directions().detach(), field.box.unit)
+    return replace(rendering, normals=normals, weights=weights)
+
+
+def evaluated_samples(field: Field, sampler: RaySampler, samples: RaySamples) -> tuple[Tensor, Tensor]:
+    """Density [M] and values [M,C] of packed samples, with the gradient scaling of the field."""
+    directions = samples.rays.directions.detach()
+    density, values = field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
+    if field.full_gradient_from > 0 and torch.is_grad_enabled():
+        factors = gradient_scales(samples, field.full_gradient_from)
+        density, values = scale_gradients(density, factors), scale_gradients(values, factors)
+    return density, values
+
+
+def shaded_pixels(
+    field: Field,
+    samples: RaySamples,
+    values: Tensor,
+    opacity: Tensor,
+    depth: Tensor,
+    background: Tensor,
+    distortion: Tensor | None = None,
+    channels: int | None = None,
+) -> Rendering:
+    """Pixels from what their rays composite: values [R,C], opacity [R], depth [R], distortion [R].
+
+    channels: how many of the values are the field's; None: all.
+    """
+    depth = samples.path.world_depth(depth, opacity)
+    values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
+    values = values if channels in (None, values.shape[1]) else values[:, :channels]  # a slice has a costly gradient
+    light = field.shade(values, opacity, samples.rays.pixel_directions().detach())
+    color = light + (1 - opacity)[:, None] * background
+    return Rendering(color, opacity, depth, distortion=distortion)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nerf.config import recipes
-from nerf.config.schema import Config, build
+from nerf.config.schema import Config, DatasetConfig, build
 from nerf.datasets.load import found_again, load_split, located
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
@@ -22,6 +22,7 @@ from nerf.runs.open_run import LoadedRun, in_words
 from nerf.runs.resolve import resolve_for_run
 from nerf.runs.run_folder import RunLock
 from nerf.scene.bounds import describe
+from nerf.training.capacity import plan_capacity
 from nerf.training.grid_schedule import occupancy_updates
 from nerf.training.initial_state import init_state
 from nerf.training.loop import Callback, TrainMetrics, train
@@ -103,11 +104,18 @@ class TrainingRun:
         return LoadedRun(None, self.config, self.state.field, sampler, learned, self.images.cameras)
 
 
-def start(config: Config, images: PosedImages | None = None, backend: Backend | None = None) -> TrainingRun:
+Load = Callable[[DatasetConfig, str], PosedImages]
+
+
+def start(
+    config: Config, images: PosedImages | None = None, backend: Backend | None = None, load: Load = load_split
+) -> TrainingRun:
     """Prepares a fresh run: chooses the backend, reads the images, computes the scene box. Writes no files.
 
     images: of the training, where they are in memory already; None: those of config.dataset. backend: None: that of the
-    config. If field.num_voxels is None and the recipe's grids do not fit into the GPU's memory, takes the largest that
+    config. load: how images are read.
+
+    If field.num_voxels is None and the recipe's grids do not fit into the GPU's memory, takes the largest that
     fit.
 
     Raises UserError for settings out of range and for a scene that is missing or cannot be used.
@@ -115,7 +123,7 @@ def start(config: Config, images: PosedImages | None = None, backend: Backend | 
     config = build(Config, asdict(config))  # attributes may have been set to anything
     read = images is None
     if read:
-        images = load_split(config.dataset, "train")
+        images = load(config.dataset, "train")
     run = _start(config, images, backend or select(config.backend, config.device))
     dataset = located(run.config.dataset) if read else run.config.dataset
     known = run.sources
@@ -147,12 +155,14 @@ def resume(
     steps: int | None = None,
     max_seconds: float | None = None,
     images: PosedImages | None = None,
+    load: Load = load_split,
 ) -> TrainingRun:
     """Loads a saved run for further training: a stopped run continues as if never stopped, a finished one is extended.
 
     change: maps the saved settings to those to continue with; it must not change settings that affect the result.
     steps, max_seconds: the new total budget of a finished run, including what it has done. It continues with the second
     half of a schedule of that length (RunClock.extend). images: of the training, where they are in memory already.
+    load: how they are read.
 
     Raises UserError if there is no such run, it is damaged, or its images have changed; if an unfinished run is given a
     new budget, or a finished run a budget that is already used up.
@@ -161,10 +171,12 @@ def resume(
     config = change(checkpoint.restore_config(content))
     if images is None:
         config = replace(config, dataset=located(found_again(config.dataset)))
-        images = load_split(config.dataset, "train")
+        images = load(config.dataset, "train")
     backend = select(config.backend, config.device)
     config = resolve_for_run(config, images, backend)
     run = TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
+    if run.state.capacity == 0:  # saved by several ranks, which have none
+        plan_capacity(config, run.state)
     budget = (config.train.steps, config.train.max_seconds)
     asked = (steps, max_seconds)
     if all(new in (None, old) for new, old in zip(asked, budget, strict=True)):

@@ -5,6 +5,7 @@ import math
 import torch
 
 from nerf.config.schema import Config
+from nerf.distributed.grids import Parts
 from nerf.errors import TrainingStopped
 from nerf.optim.adam import MaskedAdam
 from nerf.training.capacity import plan_capacity
@@ -40,7 +41,13 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     progress, changed, step_number = state.clock.progress, False, None
     doublings_at, done = config.field.upsample_at, state.num_upsamplings
     settled = state.clock.step >= (done + 1) * config.field.min_level_steps
-    if done < len(doublings_at) and progress >= doublings_at[done] and settled:
+    doubling = done < len(doublings_at) and progress >= doublings_at[done] and settled
+    occupancy, empty = config.occupancy, False
+    started = progress >= occupancy.start and state.clock.step >= occupancy.min_steps
+    updates = occupancy_updates(config, progress) if started else 0
+    if doubling or updates > state.num_occupancy_updates:
+        state.collect(with_moments=False)
+    if doubling:
         state.num_upsamplings = done + 1
         runner.reset()
         box, step_number = state.field.box, state.optimizer.step_number
@@ -51,25 +58,32 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         if state.poses is not None:  # poses have moved, so other rays hit the scene
             state.batches.find_valid_pixels(make_sampler(config, state))
         changed = True
-    occupancy, empty = config.occupancy, False
-    started = progress >= occupancy.start and state.clock.step >= occupancy.min_steps
-    updates = occupancy_updates(config, progress) if started else 0
+        if state.parts is not None:
+            state.parts = Parts.of(state.parts.world, state.occupancy)
     if updates > state.num_occupancy_updates or (changed and updates):
         state.num_occupancy_updates = updates
         sampler = make_sampler(config, state)
-        kept = prune(state.field, sampler, state.batches, occupancy.alpha_threshold, occupancy.min_weight)
+        thresholds = occupancy.alpha_threshold, occupancy.min_weight
+        kept = prune(state.field, sampler, state.batches, *thresholds, state.parts)
         if kept.any():  # else keep the old cells: an empty occupancy grid gets no samples and stays empty
             state.occupancy.occupied = kept
         else:
             empty = progress >= TOO_EARLY and state.clock.step >= TOO_FEW_STEPS
         changed = True
-    rows = state.occupancy.active_vertices() if changed else None
+    rows = None
+    if changed and state.parts is None:
+        rows = state.occupancy.active_vertices()
+    elif step_number is not None:
+        state.parts = Parts.of(state.parts.world, state.occupancy)
+        rows = state.parts.rows
     if step_number is not None:  # doubled: gradients and moments are allocated after pruning, for active vertices only
         torch.cuda.empty_cache()  # releases the memory of the coarser grids
         state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)
         state.optimizer.step_number.copy_(step_number)
-    elif changed:
+    elif changed and state.parts is None:
         state.optimizer.set_active(rows)
+    elif changed:
+        state.parts.redivide(state.occupancy, state.optimizer)
     if empty:
         raise EmptyGrid(
             f"after step {state.clock.step} the grid is empty: no training ray meets a cell with the alpha "
@@ -79,7 +93,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     per_pixel = make_sampler(config, state).rays_per_pixel if progress >= config.train.antialias_start else 1
     supersampled = per_pixel != state.rays_per_pixel
     state.rays_per_pixel = per_pixel
-    if changed or supersampled:
+    if (changed or supersampled) and state.parts is None:
         plan_capacity(config, state)
     tv_active = progress < config.loss.tv_until
     new_kernels = supersampled or tv_active != state.tv_active

@@ -64,6 +64,13 @@ class Callback:
         """Asked before the first step and after each step: True makes the loop log and end."""
         return False
 
+    def wants_whole(self, state: TrainState) -> bool:
+        """Asked after each step: True has the parts of a scene on several ranks together at the next on_step.
+
+        Whoever renders in on_step needs that. In on_log they are together if this callback asked for the log.
+        """
+        return False
+
 
 class StopWhen(Callback):
     """Ends training when a condition becomes true."""
@@ -80,7 +87,7 @@ def step_runner(config: Config, state: TrainState, step: Callable[[], None]) -> 
     backend = state.field.backend
     # A graph cannot read from the device. The PyTorch reference does, and so do density queries point by point.
     graphed = backend.device.type == "cuda" and backend.name == "native" and state.field.density_grid_view is not None
-    graphed = graphed and config.train.cuda_graph
+    graphed = graphed and config.train.cuda_graph and state.parts is None  # parts read sizes back
     return StepRunner(step, [state.batches.generator, state.field.noise_generator], graphed)
 
 
@@ -95,6 +102,8 @@ def train(
     losses: additional losses by name, each a function from losses.LossInputs to a scalar tensor, already weighted. They
     are added to the losses of the config and logged by name.
 
+    On several ranks (state.parts) each calls this with its own callbacks; what one of them wants happens on all ranks.
+
     Steps whose loss or gradient is not finite are skipped. At a log, raises NonFiniteLoss if too many steps were
     skipped (nerf/training/nonfinite.py) or a parameter is not finite. Raises EmptyGrid if pruning leaves no cell.
     """
@@ -103,7 +112,7 @@ def train(
     runner = step_runner(config, state, step)
     last_step, last_seconds, rays, skips = clock.step, clock.elapsed, 0, SkippedSteps()
     clock.start()
-    stopping = any(callback.wants_stop(state) for callback in callbacks)
+    stopping, _, whole = _wishes(callbacks, state)
     while not clock.finished and not stopping:
         if advance_schedule(config, state, runner):
             for callback in callbacks:
@@ -115,11 +124,12 @@ def train(
         runner.step()
         clock.tick()
         rays += config.train.rays_per_step * state.rays_per_pixel
+        if whole:
+            state.collect(with_moments=False)
         for callback in callbacks:
             callback.on_step(state)
-        stopping = any(callback.wants_stop(state) for callback in callbacks)
-        logging = stopping or clock.step in ALWAYS_LOGGED or _is_due(config, clock.step)
-        logging = any(callback.wants_log(state) for callback in callbacks) or logging
+        stopping, asked, whole = _wishes(callbacks, state)
+        logging = stopping or asked or clock.step in ALWAYS_LOGGED or _is_due(config, clock.step)
         if logging or clock.finished or on_cpu:
             seconds = state.read_clock()
         if logging or clock.finished:
@@ -132,7 +142,7 @@ def train(
                 raise_capacity(state)
                 runner.invalidate()
             # Samples with NaN density get no weight, so the losses do not show them.
-            if not parameters_finite([state.field, *state.auxiliary_modules().values()]):
+            if not _all(state, parameters_finite([state.field, *state.auxiliary_modules().values()])):
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             applied = count - sums.skipped
             means = {name: value / applied if applied else math.nan for name, value in sums.losses.items()}
@@ -149,12 +159,32 @@ def train(
                 losses=means,
             )
             clock.stop()
+            if stopping or asked or clock.finished:
+                state.collect()
             for callback in callbacks:
                 callback.on_log(state, metrics)
             yield metrics
             clock.start()
             last_step, last_seconds, rays = clock.step, seconds, 0
     clock.stop()
+    if state.parts is not None and state.parts.whole_optimizer is None:  # nothing was left to train
+        state.collect()
+
+
+def _wishes(callbacks: Sequence[Callback], state: TrainState) -> tuple[bool, bool, bool]:
+    """Whether a callback, on any rank, wants to stop, to log, or to have the scene whole after the next step."""
+    stop = any(callback.wants_stop(state) for callback in callbacks)
+    log = any(callback.wants_log(state) for callback in callbacks)
+    if state.parts is None:
+        return stop, log, False
+    whole = any(callback.wants_whole(state) for callback in callbacks)
+    stop, log, whole = (wish > 0 for wish in state.parts.world.agreed(stop, log, whole))
+    return stop, log, whole
+
+
+def _all(state: TrainState, condition: bool) -> bool:
+    """Whether a condition holds on every rank."""
+    return condition if state.parts is None else not any(state.parts.world.agreed(not condition))
 
 
 def _is_due(config: Config, step: int) -> bool:

@@ -106,7 +106,9 @@ WEIGHTED: dict[str, Loss] = {
     "pair_ssim": lambda inputs: pair_ssim(inputs.rgb, inputs.target),
     "alpha": lambda inputs: photometric(inputs.rendering.opacity, inputs.alpha),
     "opacity_entropy": lambda inputs: opacity_entropy(inputs.rendering.opacity),
-    "distortion": lambda inputs: distortion(
-        inputs.rendering.weights, inputs.samples, inputs.field.box.size.norm(), inputs.field.backend
+    "distortion": lambda inputs: (
+        distortion(inputs.rendering.weights, inputs.samples, inputs.field.box.size.norm(), inputs.field.backend)
+        if inputs.rendering.distortion is None
+        else inputs.rendering.distortion.mean() / inputs.field.box.size.norm()
     ),
 }

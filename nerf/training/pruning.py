@@ -7,6 +7,7 @@ it gets no gradient and would stay. Therefore a cell also needs a sample of enou
 import torch
 from torch import Tensor
 
+from nerf.distributed.grids import Parts
 from nerf.fields.field import Field
 from nerf.rendering.render import visible_samples
 from nerf.rendering.sampler import RaySampler
@@ -19,13 +20,21 @@ RAYS_PER_SURFACE_CELL = {"cuda": 8, "cpu": 12}
 
 
 @torch.no_grad()
-def prune(field: Field, sampler: RaySampler, batches: RayBatches, alpha_threshold: float, min_weight: float) -> Tensor:
+def prune(
+    field: Field,
+    sampler: RaySampler,
+    batches: RayBatches,
+    alpha_threshold: float,
+    min_weight: float,
+    parts: Parts | None = None,
+) -> Tensor:
     """The cells to keep, [X-1,Y-1,Z-1] bool: opaque enough and visible from a training ray, or next to such a cell.
 
     The neighbouring cells let surfaces move and restore cells that were pruned by mistake.
 
     alpha_threshold: alpha of one voxel length, at the densest vertex of a cell. Interpolation and activation are
-    monotone, so no point in the cell is denser. min_weight: weight from which a sample makes its cell visible.
+    monotone, so no point in the cell is denser. min_weight: weight from which a sample makes its cell visible. parts:
+    of a scene on several ranks, whose values are on each of them.
     """
     dense = vertices_to_cells(field.vertices_above_alpha(alpha_threshold))
     visible = torch.zeros_like(sampler.occupancy.occupied)
@@ -34,8 +43,13 @@ def prune(field: Field, sampler: RaySampler, batches: RayBatches, alpha_threshol
     rays_left = int(RAYS_PER_SURFACE_CELL[visible.device.type] * visible.numel() ** (2 / 3))
     while rays_left > 0:
         rays, jitter = batches.draw_rays(chunk)
-        samples = visible_samples(field, sampler, rays, jitter, min_weight=min_weight)
+        if parts is None:
+            samples = visible_samples(field, sampler, rays, jitter, min_weight=min_weight)
+        else:
+            samples = parts.visible_samples(field, sampler, rays, jitter, min_weight).samples
         cells = samples.coords(sampler.grid_map).long()
         visible[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
         rays_left -= chunk
+    if parts is not None:
+        visible = parts.any_rank(visible)
     return with_neighbors(dense & visible)

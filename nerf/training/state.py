@@ -14,6 +14,8 @@ from nerf.calibration.pose_refinement import PoseRefinement, scene_radius
 from nerf.cameras.cameras import Cameras
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
+from nerf.distributed.grids import Parts
+from nerf.distributed.world import World
 from nerf.fields.field import Field
 from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import Backend
@@ -52,6 +54,7 @@ class TrainState:
     tv_active: bool = True  # progress is below loss.tv_until
     poses: PoseRefinement | None = None  # None: poses are fixed
     exposure: Exposure | None = None  # None: exposures are not learned
+    parts: Parts | None = None  # None: this process alone trains the scene
 
     def __repr__(self) -> str:
         """One line, without the tensors."""
@@ -98,7 +101,7 @@ class TrainState:
     def state_dict(self) -> dict[str, Any]:
         """The state without field and occupancy, for load_state_dict of a newly assembled state."""
         return {
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self._optimizer_state(),
             "generator": self.batches.generator.get_state(),
             "noise": self.field.noise_generator.get_state(),
             "pool": self.batches.valid_pixels.bounds,
@@ -109,6 +112,32 @@ class TrainState:
             },
             **{name: getattr(self, attribute) for name, attribute in COUNTERS.items()},
         }
+
+    def _optimizer_state(self) -> dict[str, torch.Tensor]:
+        """Of all parts; on several ranks that which collect() has brought."""
+        if self.parts is None:
+            return self.optimizer.state_dict()
+        if self.parts.whole_optimizer is None:
+            raise RuntimeError("a state on several ranks is saved after collect()")
+        return self.parts.whole_optimizer
+
+    def divide(self, world: World) -> None:
+        """From now on trains one part of the scene; called on every rank of world, with the same whole state.
+
+        Raises UserError where there are fewer cells than ranks.
+        """
+        self.parts = Parts.of(world, self.occupancy)
+        self.optimizer.set_active(self.parts.rows)
+        self.capacity = 0  # parts differ in their samples
+        self.clock.shared = world.of_leader
+        self.read_clock()
+
+    def collect(self, with_moments: bool = True) -> None:
+        """Brings all parts to each rank, for rendering and saving; to be called on every rank."""
+        if self.parts is not None:
+            self.parts.collect_values(self.field)
+            if with_moments:
+                self.parts.collect_moments(self.optimizer)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Restores the content of state_dict. Counters that an older file lacks keep their value."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nerf.config.schema import Config
+from nerf.distributed.segments import PartSamples
 from nerf.rendering.render import render_samples, visible_samples
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
@@ -46,18 +47,25 @@ class TrainStep:
         config, state = self.config, self.state
         batch, drawn = state.batches.next(config.train.rays_per_step, state.background, state.rays_per_pixel)
         sampler = make_sampler(config, state)
-        samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
+        if state.parts is None:
+            samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
+        else:
+            samples = state.parts.visible_samples(state.field, sampler, batch.rays, batch.jitter)
         terms = forward(config, state, sampler, batch, drawn, samples, self.extra)
         loss = losses.total(terms)
-        loss.backward()
+        backward(state, loss)
         add_regularization(config, state)
         finite = update(state, loss)
+        if state.parts is not None:
+            state.parts.end_step(state.field)
         with torch.no_grad():
             counts = torch.stack([(~finite).long(), samples.overflow[0], samples.ray_offsets[-1]]).to(loss.dtype)
             self._sums += torch.cat([torch.where(finite, torch.stack(list(terms.values())), 0.0), counts])
 
     def read(self) -> StepSums:
         """The sums over the steps since the previous read(). Waits for the device."""
+        if self.state.parts is not None:
+            self.state.parts.world.sum_(self._sums[-2:], "decisions")  # rays and samples of each part
         *terms, skipped, dropped, samples = self._sums.tolist()
         self._sums.zero_()
         return StepSums(dict(zip(self.names, terms, strict=True)), int(skipped), int(dropped), samples)
@@ -69,14 +77,17 @@ def forward(
     sampler: RaySampler,
     batch: RayBatch,
     drawn: Tensor,
-    samples: RaySamples,
+    samples: RaySamples | PartSamples,
     extra: Mapping[str, Loss] | None = None,
 ) -> dict[str, Tensor]:
     """The weighted losses of a batch by name, from its samples. drawn [P,3]: the batch's background colors."""
     background = state.background.train(drawn)
     alpha = batch.rgba[:, 3:]
     target = alpha * batch.rgba[:, :3] + (1 - alpha) * background.detach()
-    rendering = render_samples(state.field, sampler, samples, background)
+    if state.parts is None:
+        rendering = render_samples(state.field, sampler, samples, background)
+    else:
+        rendering = state.parts.render(state.field, sampler, samples, background, config.loss.distortion > 0)
     rgb = rendering.rgb
     if state.exposure is not None:
         rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
@@ -84,10 +95,20 @@ def forward(
     return losses.terms(config.loss, inputs, extra)
 
 
+def backward(state: TrainState, loss: Tensor) -> None:
+    """The gradients of a loss. On several ranks each takes its share of a loss that all have."""
+    if state.parts is None:
+        loss.backward()
+        return
+    (loss / state.parts.world.size).backward()
+    state.parts.sum_gradients(state.optimizer, *(module.optimizer for module in state.auxiliary_modules().values()))
+
+
 def add_regularization(config: Config, state: TrainState) -> None:
     """Adds the gradient of the grids' total variation to the gradients of the losses."""
     schedule = state.clock.progress, config.train.rays_per_step
-    regularize_grids(state.field, config.loss, *schedule, state.optimizer.active_vertices, state.optimizer.step_number)
+    vertices = state.optimizer.active_vertices, state.optimizer.step_number
+    regularize_grids(state.field, config.loss, *schedule, *vertices, state.parts)
 
 
 def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = lambda: None) -> Tensor:
@@ -98,6 +119,8 @@ def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = la
     """
     modules = state.auxiliary_modules().values()
     finite = all_finite(loss, state.optimizer, *(module.optimizer for module in modules))
+    if state.parts is not None:
+        finite = state.parts.all_true(finite)
     before_adam()
     state.optimizer.step(finite)
     for module in modules:

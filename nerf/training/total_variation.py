@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from nerf.config.schema import LossConfig
+from nerf.distributed.grids import Parts
 from nerf.fields.field import Field
 from nerf.ops.backend import Backend
 
@@ -11,7 +12,13 @@ TV_SUBSETS = 8  # global total variation visits one subset of the vertices per s
 
 
 def regularize_grids(
-    field: Field, loss: LossConfig, progress: float, num_rays: int, active_vertices: Tensor | None, step_number: Tensor
+    field: Field,
+    loss: LossConfig,
+    progress: float,
+    num_rays: int,
+    active_vertices: Tensor | None,
+    step_number: Tensor,
+    parts: Parts | None = None,
 ) -> None:
     """Adds the gradient of the weighted total variation of a field's grids to their gradients.
 
@@ -21,7 +28,8 @@ def regularize_grids(
     Afterwards it is the mean over all active_vertices [L] int64, a subset per step by step_number [1]. It dominates
     where few rays pass, and the data dominate where many rays pass.
 
-    progress: fraction of the run that is done. A field without grids is not changed.
+    progress: fraction of the run that is done. parts: of a scene on several ranks, whose active_vertices are one's own.
+    A field without grids is not changed.
     """
     if not field.grids:
         return
@@ -29,8 +37,11 @@ def regularize_grids(
         for grid, weight in zip(field.grids, (loss.tv_density, loss.tv_color), strict=True):
             add_total_variation(grid, weight / num_rays, field.backend, active_vertices)
     elif loss.tv_global > 0:
-        rows = round_robin_rows(active_vertices, step_number)
-        weight = TV_SUBSETS * loss.tv_global / max(len(active_vertices), 1)
+        if parts is None:
+            rows, count = round_robin_rows(active_vertices, step_number), len(active_vertices)
+        else:
+            rows, count = parts.subset(step_number, TV_SUBSETS)
+        weight = TV_SUBSETS * loss.tv_global / max(count, 1)
         for grid in field.grids:
             add_total_variation(grid, weight, field.backend, rows, touched_only=False)
 

@@ -53,7 +53,7 @@ class LiveScene(Callback):
         self._jobs: deque[Job] = deque()
         self._allowance = Allowance()
         self._trained_until: float | None = None
-        self._closed = self._settled = False
+        self._closed = self._settled = self._whole = False
         self.paused = self.stop_asked = False
         self.version = 0
         self.history: list[TrainMetrics] = []
@@ -120,7 +120,7 @@ class LiveScene(Callback):
 
     def on_step(self, state: TrainState) -> None:
         self.version = state.clock.step
-        if not (self._jobs or self.paused):
+        if not (self._jobs or self.paused) or (state.parts is not None and not self._whole):
             return
         now = time.perf_counter()
         if self._trained_until is not None:
@@ -138,6 +138,10 @@ class LiveScene(Callback):
     def on_grid_change(self, state: TrainState) -> None:
         self.occupied = state.occupancy.occupied_fraction
         self._scene = self._current_scene()
+
+    def wants_whole(self, state: TrainState) -> bool:
+        self._whole = bool(self._jobs or self.paused)
+        return self._whole
 
     def wants_stop(self, state: TrainState) -> bool:
         return self.stop_asked

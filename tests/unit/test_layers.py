@@ -12,13 +12,14 @@ LAYERS = (
     "runs",
     "evaluation",
     "training export",
+    "distributed",
     "rendering",
     "datasets calibration fields",
     "scene",
     "cameras images optim",
     "ops config",
 )
-MOST_ROOMS = 18
+MOST_ROOMS = 19
 MOST_IMPORTS = 20
 LEVEL = {room: level for level, rooms in enumerate(reversed(LAYERS), start=1) for room in rooms.split()}
 # `import nerf` names what the rooms offer, and does so when it is first asked; python -m nerf is the commands' door.

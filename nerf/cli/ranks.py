@@ -1,0 +1,133 @@
+"""A command on several processes, as torchrun starts them: rank 0 prints and writes files, the others work along.
+
+What a rank says before it fails is kept; rank 0 shows it, because the others have no voice of their own.
+"""
+
+import contextlib
+import functools
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+import torch
+
+from nerf.cli import signals
+from nerf.cli.failures import explain
+from nerf.cli.help_text import setting_names
+from nerf.cli.hydra_app import composed_as_typed, run
+from nerf.cli.overrides import is_sweep
+from nerf.config.recipes import flat
+from nerf.distributed.agreement import check_agreed, versions
+from nerf.distributed.world import RankLost, World, join, use_gpus
+from nerf.errors import UserError
+from nerf.runs.run import TrainingRun
+
+ERROR = "error: "
+# Settings that only rank 0 reads, and the folder of the scene, which may be another one on another machine.
+OF_RANK_0 = ("log", "viewer", "host", "port", "overwrite", "dataset.root", "resume")
+
+
+class Listener:
+    """A stream that remembers the last error written to it, and passes on what is written if it may."""
+
+    def __init__(self, stream: TextIO, passes_on: bool) -> None:
+        self._stream, self._passes_on, self.error = stream, passes_on, ""
+
+    def write(self, text: str) -> int:
+        if text.startswith(ERROR):
+            self.error = text.removeprefix(ERROR).strip()
+        return self._stream.write(text) if self._passes_on else len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[World]:
+    """Meets the other ranks, and tells them how this one ends. Raises UserError where they cannot be met."""
+    world = join()
+    listener = Listener(sys.stderr, world.leads)
+    with contextlib.ExitStack() as streams:
+        streams.enter_context(contextlib.redirect_stderr(listener))
+        if not world.leads:
+            streams.enter_context(contextlib.redirect_stdout(Listener(sys.stdout, False)))
+        streams.push(lambda *ended: _say_how_it_ended(world, listener, *ended))
+        yield world
+
+
+def _say_how_it_ended(
+    world: World, listener: Listener, kind: type | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    status = error.code if isinstance(error, SystemExit) else None
+    if error is None or (kind is SystemExit and status in (0, None)):
+        world.watch.leave()
+    elif not isinstance(error, RankLost):
+        said = listener.error or "".join(traceback.format_exception_only(error)).strip()
+        world.watch.fail(said if kind is not SystemExit or listener.error else f"exit status {status}")
+
+
+def on_ranks(config_name: str, cls: type, main: Callable[..., None], doc: str) -> None:
+    """Runs main(config, output folder, overrides, world) on this rank: on rank 0 as hydra_app.run does.
+
+    A mistake of the user ends with one message of rank 0 and exit status 2.
+    """
+    try:
+        with joined() as world:
+            if is_sweep(sys.argv[1:]):
+                raise UserError("a sweep (-m) starts its runs one by one; start each of them with torchrun instead.")
+            if world.leads:
+                run(config_name, cls, functools.partial(main, world=world), doc)
+            else:
+                _work_along(config_name, cls, functools.partial(main, world=world))
+    except RankLost:  # rank 0 has said it
+        sys.exit(1)
+    except UserError as error:
+        print(f"{ERROR}{error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _work_along(config_name: str, cls: type, main: Callable[[Any, Path, list[str]], None]) -> None:
+    """Runs main on a rank that writes no file: its folder is a temporary one."""
+    with tempfile.TemporaryDirectory() as folder, signals.raised():
+        try:
+            main(*composed_as_typed(config_name, cls, Path(folder)))
+        except RankLost:
+            raise
+        except (UserError, OSError, RuntimeError, MemoryError) as error:
+            words = error if isinstance(error, UserError) else explain(error, folder, setting_names(cls, ""))
+            if words is None:
+                raise
+            print(f"{ERROR}{words}", file=sys.stderr)
+            sys.exit(2)
+
+
+def prepare_rank(world: World, given: Any) -> None:
+    """Before anything is read: the ranks have the same settings and versions, and each has its own device.
+
+    given: the settings of `train`. Raises UserError on every rank where that is not so.
+    """
+    if given.dry_run:
+        raise UserError("dry_run=true trains nothing, so it needs one process: start it without torchrun.")
+    settings = flat(asdict(given))
+    check_agreed(world, versions() | {name: x for name, x in settings.items() if name not in OF_RANK_0})
+    device = given.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_agreed(world, {"device": device})
+    if device == "cuda":
+        use_gpus(world)
+
+
+def divided(training: TrainingRun, world: World) -> TrainingRun:
+    """The run with its scene divided among the ranks. Raises UserError where their images differ."""
+    state = training.state
+    check_agreed(world, {"the checksum of the images": state.batches.checksum(), "the step": state.clock.step})
+    state.divide(world)
+    box = " x ".join(f"{first}-{last}" for first, last in state.parts.division.boxes[world.rank])
+    note = f"{world.size} ranks; this one has the cells {box} of {state.field.resolution}"
+    return replace(training, notes=(*training.notes, note))

@@ -1,0 +1,113 @@
+"""The visible samples of one part, exactly those that one process would keep there.
+
+One process looks at density along the whole ray: a sample is kept if its weight is large enough, and none behind a low
+transmittance. A rank sees its own part only. So it marches all of that, says the optical depth of each segment, and
+chooses when it has heard those of the others: which samples are visible depends on all samples in front of them, in
+whatever part these are.
+
+Straight rays meet a part once, and then a ray has one segment in it. In contracted space rays are bent and may come
+back to a part. There each rank marches the lattice through all occupied cells, without density, and a segment ends
+where the next sample has another owner: the order by t then holds by construction.
+
+Legend: R rays, S segments of a ray in this part (the most of any ray and rank), M samples.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nerf.cameras.rays import Rays
+from nerf.distributed.combine import Order, front_to_back
+from nerf.distributed.parts import Division
+from nerf.distributed.world import World
+from nerf.fields.field import Field
+from nerf.rendering.sampler import RaySampler
+from nerf.rendering.samples import RaySamples
+from nerf.scene.occupancy import OccupancyGrid
+
+
+@dataclass(frozen=True)
+class PartSamples:
+    """This rank's visible samples of a batch."""
+
+    samples: RaySamples
+    offsets: Tensor  # [R*S+1] int64: segment s of ray r owns the samples offsets[r*S+s] to offsets[r*S+s+1]
+    segments: int  # S
+    order: Order
+
+    @property
+    def overflow(self) -> Tensor:
+        return self.samples.overflow
+
+    @property
+    def ray_offsets(self) -> Tensor:
+        return self.samples.ray_offsets
+
+
+def visible_part_samples(
+    world: World,
+    division: Division,
+    field: Field,
+    sampler: RaySampler,
+    rays: Rays,
+    jitter: Tensor | None = None,
+    min_weight: float | None = None,
+) -> PartSamples:
+    """The samples of the rays in this rank's part with a weight of at least min_weight in their pixel.
+
+    sampler: of the whole scene, on every rank the same; so are rays and jitter. The choice is that of
+    rendering.visible_samples, where that is one process.
+    """
+    min_weight = sampler.config.min_weight if min_weight is None else min_weight
+    samples, segment, count = marched(world, division, sampler, rays, jitter)
+    slots = len(samples.ray_offsets) - 1, count
+    slot = samples.ray_indices * count + segment
+    with torch.no_grad():
+        density = field.density(samples.coords(sampler.grid_map))
+        depth = density * (samples.t_ends - samples.t_starts)
+        total = depth.new_zeros(slots[0] * slots[1]).index_add_(0, slot, depth)
+        starts = _offsets(slot, len(total))
+        first = torch.full_like(total, torch.inf)
+        filled = starts.diff() > 0
+        if len(slot):
+            begins = starts[:-1].clamp(max=len(slot) - 1)
+            first = torch.where(filled, samples.t_starts.index_select(0, begins), first)
+        order = front_to_back(world, total.view(slots), first.view(slots))
+        before = depth.double().cumsum(0) - depth.double()  # of a million samples: float32 has too few digits
+        if len(slot):
+            before = before - before.index_select(0, starts.index_select(0, slot))
+        transmittance = order.transmittance.flatten().index_select(0, slot) * torch.exp(-before).to(depth)
+        weight = transmittance * -torch.expm1(-depth)
+        keep = (weight >= min_weight) & (transmittance >= sampler.config.min_transmittance)
+    offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[starts]
+    return PartSamples(samples.select(keep), offsets, count, order)
+
+
+def marched(
+    world: World, division: Division, sampler: RaySampler, rays: Rays, jitter: Tensor | None
+) -> tuple[RaySamples, Tensor, int]:
+    """All samples of this rank's part, the segment of each [M] int64, and the number S of segments of a ray."""
+    own = division.own_cells(world.rank, sampler.occupancy.occupied)
+    if not sampler.grid_map.space.contraction:
+        samples = replace(sampler, occupancy=OccupancyGrid(own)).sample(rays, jitter)
+        return samples, torch.zeros_like(samples.ray_indices), 1
+    samples = sampler.sample(rays, jitter)
+    cells = samples.coords(sampler.grid_map).detach().floor().long()
+    sizes = torch.tensor(own.shape, device=own.device)
+    cells = torch.minimum(cells.clamp(min=0), sizes - 1)
+    mine = division.owner[cells.unbind(-1)] == world.rank
+    ray = samples.ray_indices
+    again = torch.zeros_like(mine)  # goes on from the sample before
+    again[1:] = mine[:-1] & (ray[1:] == ray[:-1])
+    begun = (mine & ~again).cumsum(0)
+    of_rays_before = torch.nn.functional.pad(begun, (1, 0))[samples.ray_offsets[:-1]]
+    segment = (begun - 1 - of_rays_before.index_select(0, ray))[mine]
+    most = segment.max() + 1 if len(segment) else segment.new_zeros(())
+    count = int(world.max_(most.clamp(min=1).view(1), "segments"))
+    return samples.select(mine), segment, count
+
+
+def _offsets(slot: Tensor, count: int) -> Tensor:
+    """Where the samples of each slot begin, [count+1]; slot [M]: of each sample, rising."""
+    return torch.searchsorted(slot, torch.arange(count + 1, device=slot.device))

@@ -1,0 +1,221 @@
+"""The processes of one run ("ranks") and what they say to each other, with errors in words.
+
+torchrun starts them and names them by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Two groups connect
+them: gloo for what hosts decide, and for tensors gloo again on CPUs or NCCL on GPUs. World.bytes counts what this rank
+gives to collectives, by purpose, so that the size of a step's messages is measured and not guessed.
+"""
+
+import contextlib
+import datetime
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from nerf.distributed.watch import Watch
+from nerf.errors import UserError
+
+T = TypeVar("T")
+PATIENCE = datetime.timedelta(days=7)  # a paused run waits in a collective; whether others live is Watch's to say
+JOINING = datetime.timedelta(minutes=5)
+
+
+class RankLost(UserError):
+    """Another rank ended, so this one cannot go on."""
+
+
+@dataclass
+class World:
+    """This process among the others of its run."""
+
+    rank: int
+    size: int
+    local_rank: int = 0
+    hosts: "dist.ProcessGroup | None" = None  # gloo
+    gpus: "dist.ProcessGroup | None" = None  # NCCL
+    watch: Watch | None = None
+    bytes: Counter = field(default_factory=Counter)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0, which alone writes files and prints."""
+        return self.rank == 0
+
+    # Tensors.
+
+    def sum_(self, x: Tensor, purpose: str) -> Tensor:
+        """Replaces x by its sum over all ranks: the same bits on each."""
+        return self._reduced(x, dist.ReduceOp.SUM, purpose)
+
+    def max_(self, x: Tensor, purpose: str) -> Tensor:
+        """Replaces x by its maximum over all ranks."""
+        return self._reduced(x, dist.ReduceOp.MAX, purpose)
+
+    def _reduced(self, x: Tensor, how: dist.ReduceOp.RedOpType, purpose: str) -> Tensor:
+        self.bytes[purpose] += x.nbytes
+        with self.in_words():
+            dist.all_reduce(x, how, self._group(x))
+        return x
+
+    def gathered(self, x: Tensor, purpose: str) -> Tensor:
+        """x [...] of every rank, [N,...]. Not differentiable; see combine.exchange."""
+        self.bytes[purpose] += x.nbytes
+        x = x.contiguous()
+        found = x.new_empty(self.size, *x.shape)
+        with self.in_words():
+            dist.all_gather(list(found.unbind()), x, self._group(x))
+        return found
+
+    def sent_by(self, root: int, x: Tensor, purpose: str) -> Tensor:
+        """Replaces x by that of the rank root."""
+        if self.rank == root:
+            self.bytes[purpose] += x.nbytes
+        with self.in_words():
+            dist.broadcast(x, root, self._group(x))
+        return x
+
+    def _group(self, x: Tensor) -> "dist.ProcessGroup | None":
+        return self.gpus if x.is_cuda else self.hosts
+
+    # What hosts decide.
+
+    def agreed(self, *numbers: float) -> list[float]:
+        """The largest of each number over all ranks."""
+        return self.max_(torch.tensor(numbers, dtype=torch.float64), "decisions").tolist()
+
+    def of_leader(self, number: float) -> float:
+        """The number of rank 0."""
+        return self.sent_by(0, torch.tensor([number], dtype=torch.float64), "decisions").item()
+
+    def told(self, thing: T, root: int = 0) -> T:
+        """What the rank root has to say."""
+        box = [thing]
+        with self.in_words():
+            dist.broadcast_object_list(box, root, self.hosts)
+        return box[0]
+
+    def all_told(self, thing: T) -> list[T]:
+        """What each rank has to say, by rank."""
+        found: list[Any] = [None] * self.size
+        with self.in_words():
+            dist.all_gather_object(found, thing, self.hosts)
+        return found
+
+    def once_a_host(self, make: Callable[[], T]) -> T:
+        """What make gives, called by one rank of each host and handed to the others there.
+
+        Raises UserError on all ranks, naming the host, where it raised one.
+        """
+        hosts = self.all_told(socket.gethostname())
+        first = hosts.index(hosts[self.rank])
+        made, problem = None, None
+        if first == self.rank:
+            try:
+                made = make()
+            except (UserError, OSError) as error:
+                problem = f"{error}"
+        problems = self.all_told(problem)
+        for rank, words in enumerate(problems):
+            if words is not None:
+                same = all(words == other for i, other in enumerate(problems) if hosts.index(hosts[i]) == i)
+                where = "" if same else f"{self.named(rank, hosts[rank])} cannot see what the others see: "
+                raise UserError(f"{where}{words}")
+        for root in sorted({hosts.index(host) for host in hosts}):
+            group = dist.new_group([rank for rank, host in enumerate(hosts) if host == hosts[root]], PATIENCE, "gloo")
+            if first == root:
+                box = [made]
+                with self.in_words():
+                    dist.broadcast_object_list(box, root, group)
+                made = box[0]
+        return made
+
+    def named(self, rank: int, host: str) -> str:
+        """A rank in words."""
+        return f"rank {rank} of {self.size} on {host}"
+
+    @contextlib.contextmanager
+    def in_words(self) -> Iterator[None]:
+        """Turns the failure of a collective into RankLost with the reason that the lost rank gave."""
+        try:
+            yield
+        except RuntimeError as error:
+            first = (str(error).splitlines() or [""])[0]
+            reason = self.watch.reason() if self.watch is not None else None
+            raise RankLost(reason or f"another rank of the {self.size} does not answer any more ({first}).") from error
+
+
+def asked_for() -> bool:
+    """Whether this process was started as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def join() -> World:
+    """This process' world, as its environment says. Raises UserError in words where the others cannot be met."""
+    try:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        local, host, port = (
+            int(os.environ.get("LOCAL_RANK", rank)),
+            os.environ["MASTER_ADDR"],
+            os.environ["MASTER_PORT"],
+        )
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']} asks for several processes, but {error} is not set as torchrun "
+            "sets it; start with torchrun --nproc-per-node=N scripts/train.py ..., or unset WORLD_SIZE."
+        ) from error
+    try:
+        dist.init_process_group("gloo", timeout=JOINING)
+    except (RuntimeError, ValueError) as error:  # DistNetworkError and DistStoreError are of the first kind
+        raise UserError(_joining(error, rank, host, port)) from error
+    world = World(rank, size, local, dist.new_group(timeout=PATIENCE, backend="gloo"))
+    world.watch = Watch(rank, size, host, int(port), world.all_told(socket.gethostname()))
+    return world
+
+
+def _joining(error: Exception, rank: int, host: str, port: str) -> str:
+    first = str(error).splitlines()[0]
+    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
+        return (
+            f"port {port} on {host} is in use by another program, and the ranks of this run were to meet there; give "
+            "torchrun another one with --master-port=PORT, or --standalone on one machine."
+        )
+    return (
+        f"rank {rank} did not meet the others at {host}:{port} ({first}). Check that as many processes were started as "
+        "WORLD_SIZE says, and that this machine reaches that address."
+    )
+
+
+def use_gpus(world: World) -> None:
+    """Gives each rank the GPU of its local rank, and connects them by NCCL. Raises UserError where two share one."""
+    count = torch.cuda.device_count()
+    held = world.local_rank
+    problem = None
+    if held >= count:
+        problem = f"there are {count} GPUs here, too few for local rank {held}"
+    else:
+        torch.cuda.set_device(held)
+    host = socket.gethostname()
+    here = world.all_told((host, problem, None if problem else str(torch.cuda.get_device_properties(held).uuid)))
+    check_gpus(world, here)
+    world.gpus = dist.new_group(backend="nccl", timeout=PATIENCE)
+
+
+def check_gpus(world: World, held: list[tuple[str, str | None, str | None]]) -> None:
+    """Raises UserError where a rank has no GPU of its own. held: host, problem and GPU of each rank."""
+    owners: dict[tuple[str, str | None], int] = {}
+    for rank, (host, problem, gpu) in enumerate(held):
+        name = world.named(rank, host)
+        if problem is not None:
+            raise UserError(f"{name} has no GPU: {problem}; lower --nproc-per-node, or train with device=cpu.")
+        if (host, gpu) in owners:
+            raise UserError(
+                f"{name} was given the GPU that rank {owners[host, gpu]} holds ({gpu}); each needs one of its own: "
+                "lower --nproc-per-node, or set CUDA_VISIBLE_DEVICES to as many GPUs as ranks."
+            )
+        owners[host, gpu] = rank

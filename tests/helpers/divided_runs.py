@@ -1,0 +1,83 @@
+"""Tiny runs in float64, on one process and on several: what work does on each rank of tests/unit/distributed."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from tiny_runs import run_to, supersampled, tiny_config, tiny_images
+
+from nerf.config.recipes import resolve_config
+from nerf.config.schema import Config, DatasetConfig, ExposureConfig, PosesConfig
+from nerf.distributed.world import World
+from nerf.ops.backend import select
+from nerf.scene import bounds
+from nerf.scene.box import SceneBox
+from nerf.training.initial_state import init_state
+from nerf.training.state import TrainState
+
+
+def config_of(kind: str) -> Config:
+    """A run of 40 steps with doublings and prunings, and what its kind says."""
+    config = tiny_config("voxel_deferred" if "deferred" in kind else "voxel_mlp" if "mlp" in kind else "voxel_sh")
+    config = replace(config, loss=replace(config.loss, distortion=0.01, opacity_entropy=1e-3, pair_ssim=0.1))
+    if "poses" in kind:
+        config = replace(config, poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True))
+    if "global" in kind:
+        config = replace(config, loss=replace(config.loss, tv_until=0.3, tv_global=1e-3))
+    if "rays" in kind:
+        config = supersampled(config, 0.5)
+    if "unbounded" in kind:
+        aabb = [-0.6, -0.6, -0.6, 0.6, 0.6, 0.6]
+        dataset = DatasetConfig(scene="sphere", background="random", kind="unbounded", aabb=aabb)
+        config = replace(config, dataset=dataset)
+    return config
+
+
+def double_state(config: Config, backend: str = "torch") -> tuple[Config, TrainState]:
+    """A state whose numbers are all float64."""
+    torch.set_default_dtype(torch.float64)
+    chosen = select(backend, "cpu")
+    adam, ops = chosen.ops.adam_step, SimpleNamespace(**vars(chosen.ops))
+
+    def adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, *rest):  # which takes these as float32 alone
+        adam(param, exp_avg, exp_avg_sq, grad, lr.float(), step.float(), *rest)
+
+    ops.adam_step = adam_step
+    chosen = replace(chosen, ops=ops)
+    kind = config.dataset.kind if config.dataset.kind != "auto" else "bounded"
+    config = resolve_config(config, "cpu", kind)
+    images = tiny_images()
+    images = replace(images, cameras=replace(images.cameras, **_doubled(images.cameras)))
+    make_box = bounds.make_box
+
+    def double_box(*arguments, **named):
+        box = make_box(*arguments, **named)
+        return SceneBox(box.aabb.double(), replace(box.space, **_doubled(box.space)))
+
+    with mock.patch.object(bounds, "make_box", double_box):
+        return config, init_state(config, images, chosen)
+
+
+def _doubled(thing: Any) -> dict[str, torch.Tensor]:
+    found = {name: getattr(thing, name) for name in thing.__dataclass_fields__}
+    return {name: x.double() for name, x in found.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
+
+
+def trained(world: World | None, kind: str, step: int, backend: str = "torch") -> dict[str, torch.Tensor]:
+    """All parameters after some steps."""
+    config, state = double_state(config_of(kind), backend)
+    if world is not None:
+        state.divide(world)
+    run_to(config, state, step)
+    return parameters(state)
+
+
+def parameters(state: TrainState) -> dict[str, torch.Tensor]:
+    state.collect()
+    found = dict(state.field.named_parameters())
+    for name, module in state.auxiliary_modules().items():
+        found |= {f"{name}.{key}": value for key, value in module.named_parameters()}
+    found = {name: value.detach().clone() for name, value in found.items()}
+    return found | {"occupied": state.occupancy.occupied.double(), "step": torch.tensor(float(state.clock.step))}

@@ -1,0 +1,82 @@
+"""Several ranks train as one process does: the same parameters in float64, up to 1e-12 after some steps of Adam."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from divided_runs import config_of, double_state, trained
+from ranks import on_ranks
+
+from nerf.cameras.rays import Rays
+from nerf.distributed.combine import front_to_back
+from nerf.distributed.parts import divide
+from nerf.distributed.segments import marched
+from nerf.distributed.world import World
+from nerf.training.state import make_sampler
+
+# Doublings after steps 8 and 24, prunings from step 10 on, several rays of a pixel from step 20 on.
+ON_TWO = {"native deferred global rays poses": 26, "native unbounded": 12, "mlp": 3}
+
+
+@pytest.fixture(autouse=True)
+def usual_dtype() -> Iterator[None]:
+    """The default dtype after a test whose numbers are float64."""
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def all_trained(world: World | None, runs: dict[str, int]) -> dict[str, dict[str, torch.Tensor]]:
+    backend = {kind: "native" if "native" in kind else "torch" for kind in runs}
+    return {kind: trained(world, kind, step, backend[kind]) for kind, step in runs.items()}
+
+
+def check_equal(ranks: int, runs: dict[str, int]) -> None:
+    found = on_ranks(ranks, all_trained, runs)
+    for kind, whole in all_trained(None, runs).items():
+        for rank in range(ranks):
+            for name, value in found[rank][kind].items():
+                where = f"{kind}: {name} on rank {rank} of {ranks}"
+                torch.testing.assert_close(value, whole[name], rtol=0, atol=1e-12, msg=lambda m, w=where: f"{w}: {m}")
+
+
+def test_two_ranks_train_as_one() -> None:
+    check_equal(2, ON_TWO)
+
+
+def test_three_ranks_train_as_one() -> None:
+    check_equal(3, {"native sh": 11})
+
+
+def met_again(world: World) -> tuple[int, bool, bool]:
+    """A ray that leaves a part of contracted space and comes back: segments, and whether their order is that of t."""
+    config, state = double_state(config_of("unbounded"))
+    sampler = make_sampler(config, state)
+    sampler.occupancy.occupied = torch.ones_like(sampler.occupancy.occupied)
+    upper = sampler.occupancy.occupied.clone()
+    upper[: len(upper) // 2] = False
+    division = divide(upper, world.size)  # its cut passes by the middle; one through it is met once
+    (_, cut), *_ = division.boxes[0]  # cells below it along x are rank 0's
+    edge = sampler.grid_map.to_scene(torch.full((1, 3), float(cut)))[0, 0]
+    # Along y, a little towards higher x: x grows to the face of the inner box and shrinks towards 0 behind it.
+    origins = torch.tensor([[float(edge) - 0.02, -0.5, 0.1], [-0.3, 0.2, -0.2]])
+    directions = torch.nn.functional.normalize(torch.tensor([[0.06, 1.0, 0.0], [1.0, 0.1, 0.2]]), dim=-1)
+    rays = Rays(origins, directions, 1)
+    samples, segment, count = marched(world, division, sampler, rays, None)
+    slot = samples.ray_indices * count + segment
+    first = torch.full((2 * count,), torch.inf).scatter_reduce(0, slot, samples.t_starts, "amin").view(2, count)
+    order = front_to_back(world, torch.zeros_like(first), first).order
+    # Every sample of all ranks, in the order of the segments, against the order of t.
+    mine = [samples.t_starts[slot == i].tolist() for i in range(2 * count)]
+    everyone = world.all_told(mine)
+    rising = True
+    for ray in range(2):
+        times = [t for k in order[ray].tolist() for t in everyone[k // count][ray * count + k % count]]
+        rising &= times == sorted(times)
+    whole = sampler.sample(rays).t_starts
+    complete = sum(len(x) for rank in everyone for x in rank) == len(whole)
+    return count, rising, complete
+
+
+def test_a_bent_ray_may_meet_a_part_twice() -> None:
+    for count, rising, complete in on_ranks(2, met_again):
+        assert count == 2 and rising and complete
