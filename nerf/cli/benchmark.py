@@ -18,6 +18,10 @@ The operations are documented in their files in nerf/ops.
 mode=step: trains to nine tenths of a run and profiles its steps: milliseconds of each stage, its roofline, and the
 GPU's idle time. The run folder gets step.json.
 
+mode=ranks: trains to nine tenths of a run, on one process or on several (torchrun --nproc-per-node=2
+scripts/benchmark.py mode=ranks), and measures further steps: time, samples and memory of each rank, and what it sends.
+The run folder gets ranks.json.
+
 mode=curve: trains with the recipe of each budget (nerf/config/recipes.py); scores the test views at the end, and some
 of them at intermediate times with the clock stopped. The run folder gets curve.json, curve.png and the models. Training
 settings apply to every run. The default dataset is lego, as with mode=step and mode=viewer.
@@ -45,18 +49,20 @@ from nerf.benchmarks.ops import BenchmarkConfig, benchmark, wrong_rows
 from nerf.benchmarks.tables import benchmark_rows_table, benchmark_table
 from nerf.cli.benchmark_curve import compact, run_curve
 from nerf.cli.benchmark_delivery import run_exports, run_viewer
+from nerf.cli.benchmark_ranks import run_ranks
 from nerf.cli.benchmark_scenes import run_scenes
 from nerf.cli.benchmark_step import run_step
-from nerf.cli.hydra_app import run
+from nerf.cli.ranks import on_ranks_or_alone
 from nerf.cli.report import provenance
 from nerf.config.schema import Config
 from nerf.config.settings import setting
+from nerf.distributed.world import World
 from nerf.errors import UserError
 from nerf.files import write_text
 from nerf.ops.backend import device_name, select
 
 STARTED = time.perf_counter()
-MODES = ("ops", "step", "curve", "scenes", "viewer", "exports")
+MODES = ("ops", "step", "curve", "scenes", "viewer", "exports", "ranks")
 OF_SCENES = ("scenes", "budgets", "budget_steps")
 OF_ALL = ("mode", "device", "hydra.", "-")  # settings of every mode; mode=ops has no training settings
 
@@ -65,7 +71,8 @@ OF_ALL = ("mode", "device", "hydra.", "-")  # settings of every mode; mode=ops h
 class BenchmarkScriptConfig(Config):
     mode: str = setting(
         "ops",
-        "operations, a step by its stages, training against the clock, every scene, the viewer's cost, or exports",
+        "operations, a step by its stages, training against the clock, every scene, the viewer's cost, exports, or a step "
+        "on several ranks",
         choices=MODES,
     )
     scenes: list[str] = dataclasses.field(
@@ -83,7 +90,9 @@ class BenchmarkScriptConfig(Config):
     exports: ExportsConfig = dataclasses.field(default_factory=ExportsConfig)
 
 
-def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> None:
+def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str], world: World | None = None) -> None:
+    if world is not None and config.mode != "ranks":
+        raise UserError(f"mode={config.mode} measures one process: start it without torchrun, or give mode=ranks.")
     modes = {given: mode_that_reads(given.lstrip("+~"), config.mode) for given in overrides}
     idle = [given for given, mode in modes.items() if mode != config.mode]
     if idle:
@@ -100,6 +109,8 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str]) -> N
         run_viewer(training, folder, _log)
     elif config.mode == "exports":
         run_exports(training, config.exports, folder, _log)
+    elif config.mode == "ranks":
+        run_ranks(training, folder, _log, world)
     else:
         _measure_operations(config, folder)
 
@@ -146,4 +157,4 @@ def _log(what: str) -> None:
 
 
 def command() -> None:
-    run("benchmark", BenchmarkScriptConfig, main, __doc__)
+    on_ranks_or_alone("benchmark", BenchmarkScriptConfig, main, __doc__)

@@ -23,7 +23,7 @@ from nerf.cli.hydra_app import composed_as_typed, run
 from nerf.cli.overrides import is_sweep
 from nerf.config.recipes import flat
 from nerf.distributed.agreement import check_agreed, versions
-from nerf.distributed.world import RankLost, World, join, use_gpus
+from nerf.distributed.world import RankLost, World, asked_for, join, use_gpus
 from nerf.errors import UserError
 from nerf.runs.run import TrainingRun
 
@@ -71,11 +71,14 @@ def _say_how_it_ended(
         world.watch.fail(said if kind is not SystemExit or listener.error else f"exit status {status}")
 
 
-def on_ranks(config_name: str, cls: type, main: Callable[..., None], doc: str) -> None:
-    """Runs main(config, output folder, overrides, world) on this rank: on rank 0 as hydra_app.run does.
+def on_ranks_or_alone(config_name: str, cls: type, main: Callable[..., None], doc: str, *after_sweep: Callable) -> None:
+    """Runs main(config, output folder, overrides) as hydra_app.run does; with world= too on each of several ranks.
 
     A mistake of the user ends with one message of rank 0 and exit status 2.
     """
+    if not asked_for() or any(argument in ("--help", "-h") for argument in sys.argv[1:]):
+        run(config_name, cls, main, doc, *after_sweep)
+        return
     try:
         with joined() as world:
             if is_sweep(sys.argv[1:]):
@@ -109,17 +112,13 @@ def _work_along(config_name: str, cls: type, main: Callable[[Any, Path, list[str
 def prepare_rank(world: World, given: Any) -> None:
     """Before anything is read: the ranks have the same settings and versions, and each has its own device.
 
-    given: the settings of `train`. Raises UserError on every rank where that is not so.
+    given: the settings of the command. Raises UserError on every rank where that is not so.
     """
-    if given.dry_run:
+    if getattr(given, "dry_run", False):
         raise UserError("dry_run=true trains nothing, so it needs one process: start it without torchrun.")
     settings = flat(asdict(given))
     check_agreed(world, versions() | {name: x for name, x in settings.items() if name not in OF_RANK_0})
-    device = given.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    check_agreed(world, {"device": device})
-    if device == "cuda":
+    if given.device == "cuda" or (given.device == "auto" and any(world.all_told(torch.cuda.is_available()))):
         use_gpus(world)
 
 

@@ -26,24 +26,20 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from nerf.cli.compare_runs import compare_sweep
-from nerf.cli.hydra_app import CONFIGS, own_root, run
-from nerf.cli.ranks import divided, on_ranks, prepare_rank
+from nerf.cli.ranks import World, divided, on_ranks_or_alone, prepare_rank
 from nerf.cli.report import RunReport, progress_bar, save_config
+from nerf.cli.resumed_settings import BUDGET, resumed_config
 from nerf.cli.signals import STOPPING, Stopped, preemption
 from nerf.cli.trackers import CHOICES as TRACKER_CHOICES
 from nerf.cli.trackers import Tracking, chosen_tracker
 from nerf.cli.view import HOST, PORT, viewer_class
 from nerf.cli.watch import watching
-from nerf.config import renamed
 from nerf.config.commands import assignment, program
 from nerf.config.schema import Config
 from nerf.config.settings import setting
 from nerf.datasets.load import check_split, load_split
 from nerf.diagnostics.dry_run_page import write_dry_run
-from nerf.distributed.world import World, asked_for
 from nerf.errors import TrainingStopped, UserError
 from nerf.runs.autosave import AutoSave
 from nerf.runs.interrupts import StopOnInterrupt
@@ -51,22 +47,6 @@ from nerf.runs.notes import run_notes
 from nerf.runs.run import TrainingRun, resume, start
 from nerf.runs.run_folder import RunLock, forget_run, refuse_to_write_over
 from nerf.training.loop import train
-
-BUDGET = ("steps", "max_seconds")  # a finished run may get a larger one
-# Overrides that do not change the result of a resumed run.
-RESUME_FREE = (
-    "resume",
-    "hydra.",
-    "-",
-    "evaluation.",
-    "dataset.root",
-    "train.log_every",
-    "train.save_",
-    "log",
-    "viewer",
-    "host",
-    "port",
-)
 
 
 @dataclass
@@ -124,7 +104,7 @@ def _begin(given: TrainScriptConfig, folder: Path, overrides: list[str], world: 
     if given.resume is not None:
         direct = {override.lstrip("+").partition("=")[0] for override in overrides}
         budget = {name: getattr(given.train, name) for name in BUDGET if f"train.{name}" in direct}
-        training = resume(folder, lambda saved: _resumed_config(given, saved, overrides), **budget, load=load)
+        training = resume(folder, lambda saved: resumed_config(given, saved, overrides), **budget, load=load)
         return training if world is None else divided(training, world)
     if not given.overwrite:
         refuse_to_write_over(folder)
@@ -196,51 +176,5 @@ def _describe(training: TrainingRun) -> None:
         print(f"memory plan: {training.memory_plan()}", file=sys.stderr)
 
 
-def _resumed_config(given: TrainScriptConfig, saved: Config, overrides: list[str]) -> Config:
-    """The saved config with the given overrides. Raises UserError, naming them, if some would change the result."""
-    refused = []
-    for override in overrides:
-        if override.startswith("hydra.run.dir=") and override != f"hydra.run.dir={given.resume}":
-            refused.append(f"{override} (it goes on in {given.resume})")
-        for name in _names(override):
-            if name == override.lstrip("+").partition("=")[0] and name.removeprefix("train.") in BUDGET:
-                continue  # checked by nerf.resume
-            if not name.startswith(RESUME_FREE) and _lookup(given, name) != _lookup(saved, name):
-                refused.append(f"{override} (of this run: {name}={_lookup(saved, name)})")
-            elif name.startswith(("evaluation.", "dataset.", "train.")):
-                _set(saved, name, _lookup(given, name))
-    if refused:
-        raise UserError(
-            f"a resumed run keeps its settings, so that it ends as if never stopped; drop {', '.join(refused)}."
-        )
-    return saved
-
-
-def _names(override: str) -> list[str]:
-    """The names of the settings that an override sets: one, or those of an experiment's file."""
-    name, _, value = own_root(TrainScriptConfig, override.lstrip("+")).partition("=")
-    if name != "experiment":
-        return [name]
-    content = renamed.nested(OmegaConf.to_container(OmegaConf.load(CONFIGS / name / f"{value}.yaml")))
-    groups = {group: leaves for group, leaves in content.items() if isinstance(leaves, dict)}
-    return [f"{group}.{leaf}" for group in groups for leaf in groups[group]] + sorted(content.keys() - groups.keys())
-
-
-def _lookup(config: Config, name: str) -> object:
-    value: object = config
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    chosen = {"dataset": "scene", "field": "name", "poses": "mode"}  # the setting that a group's file is named after
-    return getattr(value, chosen[name]) if name in chosen else value
-
-
-def _set(config: Config, name: str, value: object) -> None:
-    group, leaf = name.split(".")
-    setattr(getattr(config, group), leaf, value)
-
-
 def command() -> None:
-    if not asked_for() or any(argument in ("--help", "-h") for argument in sys.argv[1:]):
-        run("train", TrainScriptConfig, main, __doc__, compare_sweep)
-        return
-    on_ranks("train", TrainScriptConfig, main, __doc__)
+    on_ranks_or_alone("train", TrainScriptConfig, main, __doc__, compare_sweep)

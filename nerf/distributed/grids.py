@@ -7,6 +7,7 @@ them, after each step. What lies farther in other parts is old, until collect_va
 Legend: L rows of a list of vertices, C channels of all grids.
 """
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -37,6 +38,15 @@ class Parts:
     def of(cls, world: World, occupancy: OccupancyGrid) -> "Parts":
         """The parts of a scene. Raises UserError where there are fewer cells than ranks."""
         return cls(world, divide(occupancy.occupied, world.size))
+
+    @functools.cached_property
+    def _borders(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Shared rows and whether they are mine, halo rows and whether I am the first rank that trains them."""
+        shared, halo = self.division.shared, self.division.halo
+        trainer = torch.full_like(halo, self.world.size)
+        for rank in reversed(range(self.world.size)):
+            trainer = trainer.masked_fill(_membership(self.division.rows[rank], halo), rank)
+        return (shared, _membership(self.rows, shared)), (halo, trainer == self.world.rank)
 
     @property
     def rows(self) -> Tensor:
@@ -73,8 +83,7 @@ class Parts:
                     small.append(group.parameter.grad)
         self._summed([x.view(-1, 1) for x in small], None, "gradients of small modules")
         grids = [g.parameter.grad for optimizer in optimizers for g in optimizer.groups if g.on_vertices]
-        mine = _membership(self.rows, self.division.shared)
-        self._summed([x.view(-1, x.shape[-1]) for x in grids], (self.division.shared, mine), "border gradients")
+        self._summed([x.view(-1, x.shape[-1]) for x in grids], self._borders[0], "border gradients")
 
     def _summed(self, tensors: list[Tensor], where: tuple[Tensor, Tensor] | None, purpose: str) -> None:
         """Replaces rows of tensors [V,C] by their sums over the ranks. where: rows, and which of them are mine."""
@@ -91,13 +100,7 @@ class Parts:
     @torch.no_grad()
     def refresh_halo(self, field: Field) -> None:
         """Brings the values of the vertices beside one's own, which another rank has trained."""
-        halo = self.division.halo
-        if len(halo) == 0 or not field.grids:
-            return
-        trainer = torch.full_like(halo, self.world.size)  # the first rank that trains each
-        for rank in reversed(range(self.world.size)):
-            trainer = torch.where(_membership(self.division.rows[rank], halo), rank, trainer)
-        self._summed([_rows(grid) for grid in field.grids], (halo, trainer == self.world.rank), "halo values")
+        self._summed([_rows(grid) for grid in field.grids], self._borders[1], "halo values")
 
     def all_true(self, condition: Tensor) -> Tensor:
         """Whether a condition [] bool holds on every rank."""
@@ -132,6 +135,7 @@ class Parts:
     def redivide(self, occupancy: OccupancyGrid, optimizer: MaskedAdam) -> None:
         """Divides the scene anew for a changed occupancy; vertices take their moments along."""
         before, self.division = self.division, divide(occupancy.occupied, self.world.size)
+        self.__dict__.pop("_borders", None)
         moments = self._collected(before.rows, optimizer, self.rows)
         optimizer.set_active(self.rows)
         for name, pair in moments.items():

@@ -204,6 +204,7 @@ def use_gpus(world: World) -> None:
     here = world.all_told((host, problem, None if problem else str(torch.cuda.get_device_properties(held).uuid)))
     check_gpus(world, here)
     world.gpus = dist.new_group(backend="nccl", timeout=PATIENCE)
+    world.sum_(torch.zeros(1, device="cuda"), "warm-up")  # the first call connects the GPUs, which takes a second
 
 
 def check_gpus(world: World, held: list[tuple[str, str | None, str | None]]) -> None:

@@ -22,7 +22,6 @@ from nerf.runs.open_run import LoadedRun, in_words
 from nerf.runs.resolve import resolve_for_run
 from nerf.runs.run_folder import RunLock
 from nerf.scene.bounds import describe
-from nerf.training.capacity import plan_capacity
 from nerf.training.grid_schedule import occupancy_updates
 from nerf.training.initial_state import init_state
 from nerf.training.loop import Callback, TrainMetrics, train
@@ -175,8 +174,6 @@ def resume(
     backend = select(config.backend, config.device)
     config = resolve_for_run(config, images, backend)
     run = TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
-    if run.state.capacity == 0:  # saved by several ranks, which have none
-        plan_capacity(config, run.state)
     budget = (config.train.steps, config.train.max_seconds)
     asked = (steps, max_seconds)
     if all(new in (None, old) for new, old in zip(asked, budget, strict=True)):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped
-from nerf.training.capacity import raise_capacity
+from nerf.training.capacity import plan_capacity, raise_capacity
 from nerf.training.cuda_graph import StepRunner
 from nerf.training.grid_schedule import advance_schedule
 from nerf.training.losses import Loss
@@ -108,6 +108,8 @@ def train(
     skipped (nerf/training/nonfinite.py) or a parameter is not finite. Raises EmptyGrid if pruning leaves no cell.
     """
     clock, on_cpu = state.clock, state.device.type == "cpu"
+    if state.capacity == 0 and state.parts is None:  # a run that was saved by several ranks, which have none
+        plan_capacity(config, state)
     step = TrainStep(config, state, losses)
     runner = step_runner(config, state, step)
     last_step, last_seconds, rays, skips = clock.step, clock.elapsed, 0, SkippedSteps()

@@ -17,7 +17,8 @@ from nerf.cli import hydra_app
 from nerf.cli.evaluate import EvaluateConfig
 from nerf.cli.help_text import leaves, setting_names
 from nerf.cli.report import save_config
-from nerf.cli.train import TrainScriptConfig, _names
+from nerf.cli.resumed_settings import _names
+from nerf.cli.train import TrainScriptConfig
 from nerf.config import renamed
 from nerf.config.fields import field_settings
 from nerf.config.recipes import flat
@@ -50,7 +51,7 @@ def notes(capsys: pytest.CaptureFixture) -> list[str]:
 
 
 def test_every_alias_leads_to_a_live_setting_and_shadows_none() -> None:
-    live = {name for field in field_settings() for name in setting_names(Config, field)}
+    live = {name for field in field_settings() for name in setting_names(TrainScriptConfig, Config, field)}
     for old, new in renamed.NAMES.items():
         assert new in live and old not in live and new not in renamed.NAMES, old
         assert old.partition(".")[0] == new.partition(".")[0], f"{old} left its group"
@@ -208,11 +209,13 @@ def test_an_unknown_name_in_a_file_is_answered(composed_with: Composer) -> None:
         composed_with("occupancy: {evry: 0.25}")
 
 
-def test_an_experiment_of_a_resumed_run_sets_what_it_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_experiment_of_a_resumed_run_sets_what_it_names(
+    TrainScriptConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "own.yaml").write_text("occupancy: {every: 0.25}\nseed: 3")
     monkeypatch.setattr("nerf.cli.train.CONFIGS", tmp_path)
-    assert _names("experiment=own") == ["occupancy.update_interval", "seed"]
+    assert _names(TrainScriptConfig, "experiment=own") == ["occupancy.update_interval", "seed"]
 
 
 # Both at once, and typing errors

@@ -1,0 +1,73 @@
+"""Training steps on several ranks: what is exchanged, how even the parts are, and how long a step takes.
+
+On a CPU the time is that of the process, not of the wall: other programs may run, and a rank that waits for another
+sleeps. On a GPU it is the wall's, after waiting for the device.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from nerf.distributed.world import World
+from nerf.runs.run import TrainingRun
+from nerf.system import peak_memory
+from nerf.training.loop import StopWhen, step_runner, train
+from nerf.training.step import TrainStep
+
+LEAVE_AT = 0.9  # progress at which steps are measured: the schedule has made all its changes
+STEPS = 20
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """One rank's steps."""
+
+    seconds_per_step: float
+    samples_per_step: float  # of this rank's part
+    vertices: int  # that it trains
+    moments_bytes: int
+    peak_memory_bytes: int
+    bytes_per_step: dict[str, float]  # given to collectives, by purpose
+    steps: int  # trained before the measurement
+
+
+def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
+    """Trains to LEAVE_AT and times further steps of the same batch size; a rank's figures.
+
+    Raises nerf.training.TrainingStopped like training.
+    """
+    config, state = run.config, run.state
+    for _ in train(config, state, [StopWhen(lambda: state.clock.progress >= LEAVE_AT)]):
+        pass
+    step = TrainStep(config, state)
+    runner = step_runner(config, state, step)
+    for _ in range(4):  # kernels, and the capture of a graph
+        state.batches.advance(config.train.rays_per_step, state.background)
+        runner.step()
+    _wait(state.device)
+    step._sums.zero_()
+    if world is not None:
+        world.bytes.clear()
+        world.agreed(0)
+    on_cpu = state.device.type == "cpu"
+    clock = time.process_time if on_cpu else time.perf_counter
+    began = clock()
+    for _ in range(STEPS):
+        state.batches.advance(config.train.rays_per_step, state.background)
+        runner.step()
+    _wait(state.device)
+    seconds = (clock() - began) / STEPS
+    samples = step._sums[-1].item() / STEPS
+    vertices = state.optimizer.active_vertices
+    moments = sum(x.nbytes for pair in state.optimizer.moments.values() for x in pair)
+    memory = peak_memory() if on_cpu else torch.cuda.max_memory_reserved(state.device)
+    exchanged = {} if world is None else {name: count / STEPS for name, count in world.bytes.items()}
+    figures = RankFigures(seconds, samples, len(vertices), moments, memory, exchanged, state.clock.step)
+    return vars(figures)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
