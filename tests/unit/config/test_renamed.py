@@ -51,7 +51,7 @@ def notes(capsys: pytest.CaptureFixture) -> list[str]:
 
 
 def test_every_alias_leads_to_a_live_setting_and_shadows_none() -> None:
-    live = {name for field in field_settings() for name in setting_names(TrainScriptConfig, Config, field)}
+    live = {name for field in field_settings() for name in setting_names(Config, field)}
     for old, new in renamed.NAMES.items():
         assert new in live and old not in live and new not in renamed.NAMES, old
         assert old.partition(".")[0] == new.partition(".")[0], f"{old} left its group"
@@ -209,12 +209,10 @@ def test_an_unknown_name_in_a_file_is_answered(composed_with: Composer) -> None:
         composed_with("occupancy: {evry: 0.25}")
 
 
-def test_an_experiment_of_a_resumed_run_sets_what_it_names(
-    TrainScriptConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_experiment_of_a_resumed_run_sets_what_it_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "own.yaml").write_text("occupancy: {every: 0.25}\nseed: 3")
-    monkeypatch.setattr("nerf.cli.train.CONFIGS", tmp_path)
+    monkeypatch.setattr("nerf.cli.resumed_settings.CONFIGS", tmp_path)
     assert _names(TrainScriptConfig, "experiment=own") == ["occupancy.update_interval", "seed"]
 
 

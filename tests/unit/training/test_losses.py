@@ -71,7 +71,7 @@ def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
     path = WorldSpace().path(rays.origins, rays.directions, starts[:8], starts[:8])
     samples = RaySamples(rays, torch.arange(0, 17, 2), zeros, starts, starts + 0.5, zeros[:1], path)
     field = SimpleNamespace(box=SimpleNamespace(size=torch.tensor([2.0, 2.0, 1.0])), backend=select("torch", "cpu"))
-    rendering = SimpleNamespace(opacity=opacity, weights=weights)
+    rendering = SimpleNamespace(opacity=opacity, weights=weights, distortion=None)
 
     def loss_of(**given: float) -> float:
         config = LossConfig(**(dict.fromkeys(parts, 0.0) | given))

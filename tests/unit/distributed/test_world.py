@@ -1,0 +1,79 @@
+"""What ranks tell each other, and what is said where they do not fit together."""
+
+import socket
+from collections.abc import Callable
+
+import pytest
+import torch
+from ranks import free_port, on_ranks
+
+from nerf.distributed import world as worlds
+from nerf.distributed.agreement import check_agreed
+from nerf.distributed.world import World, check_gpus, join
+from nerf.errors import UserError
+
+
+def words(work: Callable[[], object]) -> str:
+    """The message of the UserError that work raises."""
+    try:
+        work()
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def told(world: World) -> dict[str, object]:
+    found: dict[str, object] = {"agreed": world.agreed(world.rank, 0.5), "of rank 1": world.told(world.rank, 1)}
+    found["gathered"] = world.gathered(torch.full((2,), float(world.rank)), "test").tolist()
+    found["bytes"] = world.bytes["test"]
+    here = {"seed": 1, "field.num_voxels": 1000 + world.rank // 2}
+    found["settings"] = words(lambda: check_agreed(world, here))
+    read: list[int] = []
+    found["images"] = world.once_a_host(lambda: read.append(world.rank) or f"of rank {world.rank}")
+    found["read"] = len(read)
+    worlds.socket.gethostname = lambda: f"node{world.rank // 2}"  # ranks 0 and 1 on one, rank 2 on another
+
+    def load() -> str:
+        if world.rank == 2:
+            raise UserError("there is no folder /data/lego")
+        return "images"
+
+    found["unseen"] = words(lambda: world.once_a_host(load))
+    return found
+
+
+def test_ranks_tell_each_other() -> None:
+    host = socket.gethostname()
+    for rank, found in enumerate(on_ranks(3, told)):
+        assert found["agreed"] == [2.0, 0.5] and found["of rank 1"] == 1
+        assert found["gathered"] == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]] and found["bytes"] == 8
+        assert f"rank 2 of 3 on {host} has field.num_voxels=1001, and rank 0 has" in str(found["settings"])
+        assert found["images"] == "of rank 0" and found["read"] == (rank == 0)
+        assert found["unseen"] == "rank 2 of 3 on node1 cannot see what the others see: there is no folder /data/lego"
+
+
+def test_a_gpu_of_another_rank_is_refused() -> None:
+    world = World(0, 2)
+    check_gpus(world, [("a", None, "GPU-1"), ("b", None, "GPU-1")])  # on another machine it is another one
+    with pytest.raises(UserError, match=r"rank 1 of 2 on a was given the GPU that rank 0 holds \(GPU-1\)"):
+        check_gpus(world, [("a", None, "GPU-1"), ("a", None, "GPU-1")])
+    with pytest.raises(UserError, match="rank 1 of 2 on a has no GPU: there are 1 GPUs here"):
+        check_gpus(world, [("a", None, "GPU-1"), ("a", "there are 1 GPUs here", None)])
+
+
+def test_a_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", free_port()))
+        other.listen()
+        port = other.getsockname()[1]
+        for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(UserError, match=f"port {port} on 127.0.0.1 is in use by another program"):
+            join()
+
+
+def test_half_a_meeting_place_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(UserError, match="asks for several processes, but 'RANK' is not set as torchrun sets it"):
+        join()
