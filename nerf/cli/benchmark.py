@@ -71,8 +71,8 @@ OF_ALL = ("mode", "device", "hydra.", "-")  # settings of every mode; mode=ops h
 class BenchmarkScriptConfig(Config):
     mode: str = setting(
         "ops",
-        "operations, a step by its stages, training against the clock, every scene, the viewer's cost, exports, or a step "
-        "on several ranks",
+        "operations, a step by its stages, training against the clock, every scene, the viewer's cost, exports, or a "
+        "step on several ranks",
         choices=MODES,
     )
     scenes: list[str] = dataclasses.field(
