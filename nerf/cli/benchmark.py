@@ -52,7 +52,7 @@ from nerf.cli.benchmark_delivery import run_exports, run_viewer
 from nerf.cli.benchmark_ranks import run_ranks
 from nerf.cli.benchmark_scenes import run_scenes
 from nerf.cli.benchmark_step import run_step
-from nerf.cli.ranks import on_ranks_or_alone
+from nerf.cli.ranks import run
 from nerf.cli.report import provenance
 from nerf.config.schema import Config
 from nerf.config.settings import setting
@@ -157,4 +157,4 @@ def _log(what: str) -> None:
 
 
 def command() -> None:
-    on_ranks_or_alone("benchmark", BenchmarkScriptConfig, main, __doc__)
+    run("benchmark", BenchmarkScriptConfig, main, __doc__)

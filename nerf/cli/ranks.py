@@ -16,10 +16,9 @@ from typing import Any, TextIO
 
 import torch
 
-from nerf.cli import signals
+from nerf.cli import hydra_app, signals
 from nerf.cli.failures import explain
 from nerf.cli.help_text import setting_names
-from nerf.cli.hydra_app import composed_as_typed, run
 from nerf.cli.overrides import is_sweep
 from nerf.config.recipes import flat
 from nerf.distributed.agreement import check_agreed, versions
@@ -71,20 +70,20 @@ def _say_how_it_ended(
         world.watch.fail(said if kind is not SystemExit or listener.error else f"exit status {status}")
 
 
-def on_ranks_or_alone(config_name: str, cls: type, main: Callable[..., None], doc: str, *after_sweep: Callable) -> None:
+def run(config_name: str, cls: type, main: Callable[..., None], doc: str, *after_sweep: Callable) -> None:
     """Runs main(config, output folder, overrides) as hydra_app.run does; with world= too on each of several ranks.
 
     A mistake of the user ends with one message of rank 0 and exit status 2.
     """
     if not asked_for() or any(argument in ("--help", "-h") for argument in sys.argv[1:]):
-        run(config_name, cls, main, doc, *after_sweep)
+        hydra_app.run(config_name, cls, main, doc, *after_sweep)
         return
     try:
         with joined() as world:
             if is_sweep(sys.argv[1:]):
                 raise UserError("a sweep (-m) starts its runs one by one; start each of them with torchrun instead.")
             if world.leads:
-                run(config_name, cls, functools.partial(main, world=world), doc)
+                hydra_app.run(config_name, cls, functools.partial(main, world=world), doc)
             else:
                 _work_along(config_name, cls, functools.partial(main, world=world))
     except RankLost:  # rank 0 has said it
@@ -98,7 +97,7 @@ def _work_along(config_name: str, cls: type, main: Callable[[Any, Path, list[str
     """Runs main on a rank that writes no file: its folder is a temporary one."""
     with tempfile.TemporaryDirectory() as folder, signals.raised():
         try:
-            main(*composed_as_typed(config_name, cls, Path(folder)))
+            main(*hydra_app.composed_as_typed(config_name, cls, Path(folder)))
         except RankLost:
             raise
         except (UserError, OSError, RuntimeError, MemoryError) as error:

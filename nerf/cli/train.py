@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nerf.cli.compare_runs import compare_sweep
-from nerf.cli.ranks import World, divided, on_ranks_or_alone, prepare_rank
+from nerf.cli.ranks import World, divided, prepare_rank, run
 from nerf.cli.report import RunReport, progress_bar, save_config
 from nerf.cli.resumed_settings import BUDGET, resumed_config
 from nerf.cli.signals import STOPPING, Stopped, preemption
@@ -177,4 +177,4 @@ def _describe(training: TrainingRun) -> None:
 
 
 def command() -> None:
-    on_ranks_or_alone("train", TrainScriptConfig, main, __doc__, compare_sweep)
+    run("train", TrainScriptConfig, main, __doc__, compare_sweep)
