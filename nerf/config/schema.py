@@ -115,6 +115,9 @@ class LossConfig:
         low=0,
     )
     distortion: float | None = setting(None, "weight of the distortion loss (mip-NeRF 360, eq. 15)", low=0)
+    depth: float = setting(
+        0.0, "weight of the depth loss: relative error of the expected depth where depth files have a value", low=0
+    )
 
 
 @renamed.with_old_names("train")

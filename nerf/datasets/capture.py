@@ -28,6 +28,8 @@ class Frame:
     mask: Path | None = None  # image whose black pixels do not count
     split: str | None = None  # train, val or test where the format says so
     mask_inverted: bool = False  # its other pixels do not count
+    depth: Path | None = None  # depth map: 16-bit grey, or .npy; 0 = not known
+    depth_unit: float = 1.0  # world units (camera z) of a stored 1
     name: str | None = None  # of the photo in the format's own list, where its file may be called otherwise
 
 

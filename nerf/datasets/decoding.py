@@ -137,8 +137,61 @@ def read_depth(path: Path, scale: float, size: tuple[int, int], downscale: int =
             "one-channel 16-bit PNG of distance / depth_scale, 0 where the ray hits nothing."
         )
     depth = np.asarray(image, np.float32) * np.float32(scale)
-    hits = _block_sums((depth > 0).astype(np.float32), downscale)
-    return _block_sums(depth, downscale) / np.maximum(hits, 1)
+    return mean_of_known(depth, downscale)
+
+
+def read_z(path: Path, unit: float, size: tuple[int, int]) -> np.ndarray:
+    """Camera z of each pixel, [H,W] float32 in world units, 0 where it is not known; of a 16-bit PNG or a .npy.
+
+    unit: world units of a stored 1. size: width and height of its image; a map of another size is stretched to it,
+    without averaging. What is not finite in a .npy is not known. Raises UserError, naming the file, where it is
+    missing or damaged, of other proportions, negative, or no depth map.
+    """
+    if not is_file(path):
+        raise UserError(f"{path}: no such file, expected the depth map of a frame; restore it, or drop the key.")
+    if path.suffix.lower() == ".npy":
+        stored = _read_array(path)
+    else:
+        image = _decode(path)
+        if image.mode not in GREY_16_BIT:
+            raise UserError(
+                f"{path}: depth map with pixels of type {image.mode}, expected 16-bit grey. Save it as a one-channel "
+                "16-bit PNG of camera z / depth_unit_scale_factor, 0 where it is not known, or as .npy."
+            )
+        stored = np.asarray(image)
+    stored = np.where(np.isfinite(stored), stored, 0).astype(np.float32)
+    if stored.min(initial=0) < 0:
+        raise UserError(f"{path}: holds {stored.min():g}, expected no negative depth; 0 where it is not known.")
+    height, width = stored.shape
+    if (width, height) != size:
+        if abs(width * size[1] - height * size[0]) > max(width, height, *size):
+            raise UserError(
+                f"{path}: the depth map is {width}x{height}, but its image is {size[0]}x{size[1]}, which has other "
+                "proportions; make it again for this image."
+            )
+        stored = np.asarray(Image.fromarray(stored).resize(size, Image.Resampling.NEAREST))
+    return stored * np.float32(unit)
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        stored = np.load(BytesIO(read_bytes(path)), allow_pickle=False)
+    except UNREADABLE as error:
+        raise UserError(f"{path}: cannot be read as .npy ({reason(error)}); write it again with numpy.save.") from error
+    shape = stored.shape[:-1] if stored.ndim == 3 and stored.shape[-1] == 1 else stored.shape
+    if stored.dtype.kind not in "fui" or len(shape) != 2 or 0 in shape:
+        raise UserError(
+            f"{path}: found an array {list(stored.shape)} of {stored.dtype}, expected numbers [H,W]; write it again."
+        )
+    return stored.reshape(shape)
+
+
+def mean_of_known(values: np.ndarray, downscale: int) -> np.ndarray:
+    """[H,W] to [H // downscale, W // downscale]: means over blocks of what is not 0."""
+    height, width = (size // downscale for size in values.shape)
+    values = values[: height * downscale, : width * downscale]
+    known = _block_sums((values > 0).astype(np.float32), downscale)
+    return _block_sums(values, downscale) / np.maximum(known, 1)
 
 
 def read_all(read: Callable[[int], Result], count: int, what: str) -> list[Result]:

@@ -20,11 +20,13 @@ from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.decoding import (
     ImageInfo,
     image_info,
+    mean_of_known,
     read_all,
     read_images,
     read_mask,
     read_pixels,
     read_whiteness,
+    read_z,
 )
 from nerf.datasets.mask_use import LOOKED_AT, MaskUse, decide
 from nerf.datasets.posed_images import PosedImages, names_of
@@ -37,6 +39,8 @@ from nerf.images.pixel_runs import PixelRuns
 from nerf.scene.description import SceneDescription
 
 SIZE_TOLERANCE = 1.0  # pixels by which rounding may change the proportions of a scaled copy
+SMALLEST_COSINE = 1e-3  # of a ray to the camera's axis: beyond, camera z tells no distance
+USUAL_DEPTH_WEIGHT = 0.1  # of loss.depth, for the note
 NAMED = 5  # files that a message names before it only counts
 
 
@@ -94,7 +98,8 @@ def load_photos(
     names = names_of([frame.image for frame in frames])
     valid_pixels = None if outlined else _valid_pixels(photos, cameras, downscale)
     notes = _notes(capture, photos, missing, split, use)
-    images = PosedImages(pixels, cameras, names, valid_pixels=valid_pixels, notes=notes)
+    depths = _depths(photos, cameras, downscale)
+    images = PosedImages(pixels, cameras, names, depths, valid_pixels, notes)
     try:
         scene = scene_of(capture, images if split == "train" else None, channels == 4)
         if outlined:  # the masks are why there is alpha
@@ -260,6 +265,27 @@ def _valid_pixels(photos: Sequence[_Photo], cameras: Cameras, downscale: int) ->
     return PixelRuns.join(read_all(read, len(photos), "masks"))
 
 
+def _depths(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> torch.Tensor | None:
+    """World distance along each pixel's ray, [P] float32, 0 where no depth map has a value; None without depth maps.
+
+    Depth maps hold camera z, as nerfstudio's do; its ratio to the distance follows from the ray, with its lens.
+    """
+    if all(photo.frame.depth is None for photo in photos):
+        return None
+
+    def read(index: int) -> torch.Tensor:
+        first, end = cameras.first_pixel(index), cameras.first_pixel(index + 1)
+        frame = photos[index].frame
+        if frame.depth is None:
+            return torch.zeros(end - first)
+        z = read_z(frame.depth, frame.depth_unit, photos[index].size)
+        z = torch.from_numpy(mean_of_known(z, downscale)).reshape(-1)
+        along = -cameras.rays_through(torch.arange(first, end)).directions @ cameras.c2w[index, :3, 2]
+        return torch.where(along > SMALLEST_COSINE, z / along.clamp(min=SMALLEST_COSINE), 0.0)
+
+    return torch.cat(read_all(read, len(photos), "depth maps"))
+
+
 def _notes(
     capture: Capture, photos: Sequence[_Photo], missing: set[Path], split: str, masks: MaskUse | None
 ) -> tuple[str, ...]:
@@ -271,6 +297,11 @@ def _notes(
             "leave_out": "what is black is neither trained on nor scored (dataset.masks=object: it is empty)",
         }
         notes.append(f"The masks are {masks.why}: {does[masks.use]}.")
+    deep = sum(photo.frame.depth is not None for photo in photos)
+    if deep and split == "train":
+        notes.append(
+            f"{deep} photos have depth files; loss.depth={USUAL_DEPTH_WEIGHT:g} trains on them, 0 leaves them aside."
+        )
     if missing:
         notes.append(f"{len(missing)} photos are missing and left out.")
     scaled = [photo for photo in photos if photo.size != (photo.frame.width, photo.frame.height)]

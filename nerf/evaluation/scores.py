@@ -82,7 +82,8 @@ def evaluate(
             f"few, expected at least {2 * metrics.SSIM_WINDOW}; take evaluation.exposure=none or larger views."
         )
     cameras = images.cameras.to(device)
-    rendered = images.has_alpha or images.depths is not None  # synthetic views, all with the same exposure
+    # Synthetic views, all with the same exposure; a capture, which has a scene, may have depth files.
+    rendered = images.has_alpha or (images.depths is not None and images.scene is None)
     smallest = images.cameras.image_sizes.min().item()
     window = metrics.ssim_window(smallest, smallest)
     perceptual, no_lpips = None, None

@@ -60,16 +60,26 @@ class RayBatches:
     paired: the second half of a training batch holds one neighbour for each pixel of the first half, in the same order,
     for losses that compare neighbouring pixels (losses.pair_ssim).
 
+    with_depths: depth maps are kept for depth_of().
+
     on_host: images, valid pixels and generator stay in host memory, and the batches of training steps are gathered
     ahead (prefetch). On a CPU it changes nothing.
     """
 
     def __init__(
-        self, images: PosedImages, backend: Backend, seed: int, on_host: bool = False, paired: bool = False
+        self,
+        images: PosedImages,
+        backend: Backend,
+        seed: int,
+        on_host: bool = False,
+        paired: bool = False,
+        with_depths: bool = False,
     ) -> None:
         self.backend = backend
         home = torch.device("cpu") if on_host else backend.device
         self.images = images.pixels.to(home, non_blocking=True)
+        # On the device always: 4 bytes a pixel, read by the captured step.
+        self.depths = images.depths.to(backend.device) if with_depths and images.depths is not None else None
         self.cameras: Cameras = images.cameras.to(backend.device)
         self.ray_source: RaySource = self.cameras
         self.generator = torch.Generator(home).manual_seed(seed)
@@ -159,6 +169,10 @@ class RayBatches:
         indices, jitter = self._choose(count, generator)
         return self._rays_through(self._device_valid_pixels.pixels(indices), per_pixel), jitter
 
+    def depth_of(self, pixels: Tensor) -> Tensor | None:
+        """World distance [R] along the rays of the pixels [R], 0 = not known; None if no depths are kept."""
+        return None if self.depths is None else self.depths[pixels]
+
     def _rays_through(self, pixels: Tensor, per_pixel: int = 1) -> Rays:
         return self.ray_source.rays_through(pixels, per_pixel, self.backend.ops)
 
@@ -241,6 +255,8 @@ class RayBatches:
         """A number that is another one for other images or masks; of many pixels every k-th counts."""
         step = max(1, len(self.images) // MAX_CHECKED)
         number = zlib.crc32(self.images[::step].cpu().contiguous().numpy())
+        if self.depths is not None:
+            number = zlib.crc32(self.depths[::step].cpu().contiguous().numpy(), number)
         return number if self._unmasked is None else zlib.crc32(self._unmasked.bounds.cpu().numpy(), number)
 
     def drop_images(self) -> None:

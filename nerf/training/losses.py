@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from nerf.rendering.render import Rendering
 
 
+DEPTH_DELTA = 0.02  # relative error of depth from which it counts linearly
+LEAST_OPACITY = 0.01  # of a ray whose expected depth means something
+
+
 @dataclass(frozen=True)
 class LossInputs:
     """The inputs of a loss: P pixels of a batch, rendered and as ground truth."""
@@ -33,6 +37,7 @@ class LossInputs:
     samples: RaySamples
     pixels: Tensor  # [P] int64, as Cameras.rays_through counts them
     field: "Field"
+    depth: Tensor | None = None  # [P] ground truth, world distance along the ray, 0 = not known; None: no depth files
 
 
 Loss = Callable[[LossInputs], Tensor]  # returns a scalar; a loss of your own includes its weight
@@ -99,6 +104,19 @@ def distortion(weights: Tensor, samples: RaySamples, unit: Tensor, backend: Back
     return backend.ops.distortion_loss(weights, *intervals).mean() / unit
 
 
+def depth_error(depth: Tensor, opacity: Tensor, known: Tensor) -> Tensor:
+    """Mean robust error of expected depth: Huber's loss of (expected - known) / known, over the pixels that are known.
+
+    depth, opacity [P] as Rendering has them; known [P], 0 = not known. Expected depth is depth / opacity. Errors beyond
+    DEPTH_DELTA count linearly, so a few wrong values of a depth file do not bend the surfaces.
+    """
+    there = known > 0
+    expected = depth / opacity.clamp(min=LEAST_OPACITY)
+    relative = (expected - known) / torch.where(there, known, 1.0)
+    loss = torch.nn.functional.huber_loss(relative, torch.zeros_like(relative), reduction="none", delta=DEPTH_DELTA)
+    return torch.where(there, loss, 0.0).sum() / (DEPTH_DELTA * there.sum().clamp(min=1))
+
+
 # The losses whose weight is a setting of LossConfig, by that setting's name. "opacity" compares opacity with the
 # image's alpha: in expectation the penalty that a random background per ray adds to the photometric loss, without its
 # noise.
@@ -111,4 +129,5 @@ WEIGHTED: dict[str, Loss] = {
         if inputs.rendering.distortion is None
         else inputs.rendering.distortion.mean() / inputs.field.box.size.norm()
     ),
+    "depth": lambda inputs: depth_error(inputs.rendering.depth, inputs.rendering.opacity, inputs.depth),
 }

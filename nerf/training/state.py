@@ -16,6 +16,7 @@ from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.distributed.grids import Parts
 from nerf.distributed.world import World
+from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import Backend
@@ -182,7 +183,13 @@ def assemble(
 
 def make_batches(config: Config, images: PosedImages, backend: Backend) -> RayBatches:
     """Batches of the training images. config: resolved."""
-    return RayBatches(images, backend, config.seed, config.train.images == "host", config.loss.pair_ssim > 0)
+    if config.loss.depth > 0 and images.depths is None:
+        raise UserError(
+            f"loss.depth={config.loss.depth:g}, but the scene has no depth files; set loss.depth=0, or name one for "
+            "each frame: depth_file_path in transforms.json."
+        )
+    options = config.train.images == "host", config.loss.pair_ssim > 0, config.loss.depth > 0
+    return RayBatches(images, backend, config.seed, *options)
 
 
 def make_clock(config: Config) -> RunClock:

@@ -91,7 +91,8 @@ def forward(
     rgb = rendering.rgb
     if state.exposure is not None:
         rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
-    inputs = LossInputs(rgb, target, alpha[:, 0], rendering, samples, batch.pixels, state.field)
+    depth = state.batches.depth_of(batch.pixels)
+    inputs = LossInputs(rgb, target, alpha[:, 0], rendering, samples, batch.pixels, state.field, depth)
     return losses.terms(config.loss, inputs, extra)
 
 

@@ -89,7 +89,8 @@ def synthetic_scene(kind: str) -> PosedImages:
     c2w = torch.stack([look_at(place, target, up) for place in places])
     cameras = Cameras(c2w, torch.tensor([[focal, focal, SIZE / 2, SIZE / 2]]).expand(VIEWS, 4), SIZE, SIZE)
     images = torch.stack([_sphere(cameras, view) for view in range(VIEWS)])
-    return PosedImages(images.view(-1, 4), cameras, [f"r_{view}" for view in range(VIEWS)])
+    depths = DISTANCE * (images[..., 3].reshape(-1) > 0).float()  # for the depth loss, whose kernels it is for
+    return PosedImages(images.view(-1, 4), cameras, [f"r_{view}" for view in range(VIEWS)], depths)
 
 
 def _sphere(cameras: Cameras, view: int) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nerf.cameras.limits import SMALLEST_ANGLE
+from nerf.cameras.limits import FARTHEST, SMALLEST_ANGLE
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers.frames import make_frame
 from nerf.datasets.readers.lenses import COLMAP_MODELS, Lens, make_lens
@@ -21,6 +21,8 @@ from nerf.reading import is_file, read_json, shown
 
 FILE = "transforms.json"
 SPLITS = ("train", "val", "test")
+DEPTH_UNIT = "depth_unit_scale_factor"
+MILLIMETER = 0.001  # what nerfstudio takes a stored 1 for where nothing is said
 COEFFICIENT_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
 
 
@@ -74,7 +76,11 @@ def read_frames(path: Path, header: Any, images: str | None = None, split: str |
             size = fallback
         mask = path.parent / camera.text("mask_path") if entry.get("mask_path") is not None else None
         where = f"{camera.where}: transform_matrix"
-        frames.append(make_frame(photo, entry.get("transform_matrix"), camera.lens(*size), where, mask, split))
+        frame = make_frame(photo, entry.get("transform_matrix"), camera.lens(*size), where, mask, split)
+        if entry.get("depth_file_path") is not None:
+            depth = path.parent / camera.text("depth_file_path").replace("\\", "/")
+            frame = replace(frame, depth=depth, depth_unit=camera.depth_unit())
+        frames.append(frame)
     return frames
 
 
@@ -94,6 +100,15 @@ class _CameraKeys:
 
     def text(self, key: str) -> str:
         return named_file(self.frame.get(key), f"{self.where}: {key}")
+
+    def depth_unit(self) -> float:
+        unit = self.number(DEPTH_UNIT, MILLIMETER)
+        if not 0 < unit <= FARTHEST:
+            raise UserError(
+                f"{self.where}: {DEPTH_UNIT} is {unit:g}, expected world units of a stored 1, a positive number up to "
+                f"{FARTHEST:g}; correct it."
+            )
+        return unit
 
     def size(self) -> tuple[float, float] | None:
         width, height = self.number("w"), self.number("h")
