@@ -4,6 +4,7 @@
 // - scatter: one thread per 16 bytes of src (else per number), one atomic addition each. Floor: src once, dst twice.
 // - own, several wide rows per target: a block owns a piece of one target row, finds the rows that go there by
 //   walking the index, and sums them in registers, in their order. Src is read once, dst read and written once.
+//   Where one order is asked for, always, and one block walks the whole index.
 // - bins, many rows onto few numbers: a block adds its share of src into shared memory, then that to dst.
 #include "../portable/index_add.h"
 #include "pack.cuh"
@@ -190,6 +191,7 @@ bool has_whole_packs(const IndexAddArgs<T>& a) {
 // each row.
 template <class T, int kCount>
 bool owns(const IndexAddArgs<T>& a) {
+  if (a.deterministic) return true;
   const int64_t tile_bytes = kTile * kCount * int64_t(sizeof(T));
   return !a.rows_inside && a.num_rows >= 2 * a.num_targets && 2 * a.slice.num_elements() >= kTile * kCount &&
          16 * a.num_targets <= tile_bytes;
@@ -213,7 +215,8 @@ void add_packs(const IndexAddArgs<T>& a, Stream stream) {
     return launch(scatter_kernel<T, kCount, Offset>, count, "index_add", stream, a, walk, inner, Offset(count));
   }
   const int64_t tiles = (packs + kTile - 1) / kTile, blocks = tiles * a.num_targets;
-  const int64_t walks = clamp<int64_t>(kBlocks / blocks, 1, (a.num_rows + kLeastWalk - 1) / kLeastWalk);
+  const int64_t most = a.deterministic ? 1 : (a.num_rows + kLeastWalk - 1) / kLeastWalk;
+  const int64_t walks = clamp<int64_t>(kBlocks / blocks, 1, most);
   const int64_t rows = (a.num_rows + walks - 1) / walks;
   launch(own_kernel<T, kCount, Offset>, blocks * walks * kThreads, "index_add", stream, a, walk, Offset(packs),
          Ownership{tiles, rows, walks == 1});

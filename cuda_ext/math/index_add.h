@@ -80,6 +80,7 @@ struct IndexAddArgs {
   SliceDims slice;
   bool rows_inside;  // the steps from row to row are the smallest ones in src
   Wide<T> alpha;
+  bool deterministic;  // one order of additions on CUDA too
 
   HOST_DEVICE int64_t index_at(int64_t i) const {
     return narrow_index ? static_cast<const int32_t*>(index)[i] : static_cast<const int64_t*>(index)[i];

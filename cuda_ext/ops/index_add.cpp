@@ -78,7 +78,8 @@ void with_scalar_or_bfloat16(const Tensor& t, const Body& body) {
 
 }  // namespace
 
-void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor& src, double alpha) {
+void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor& src, double alpha,
+               bool deterministic) {
   check_dtypes(dst, index);
   check_address("dst", dst);
   dim = checked_dim(dst, dim);
@@ -104,10 +105,11 @@ void index_add(const Tensor& dst, int64_t dim, const Tensor& index, const Tensor
     a.slice = slice_dims(dst, src, dim);
     a.rows_inside = a.slice.count == 0 || (a.num_rows > 1 && a.src_row_stride < a.slice.src_stride[0]);
     a.alpha = Wide<T>(alpha);
+    a.deterministic = deterministic;
     NERF_CALL(dst, index_add, a);
   });
 }
 
-NERF_OPERATION(index_add, "(Tensor(a!) dst, int dim, Tensor index, Tensor src, float alpha) -> ()")
+NERF_OPERATION(index_add, "(Tensor(a!) dst, int dim, Tensor index, Tensor src, float alpha, bool deterministic=False) -> ()")
 
 }  // namespace nerf

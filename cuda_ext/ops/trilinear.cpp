@@ -1,6 +1,9 @@
 // interpolate_trilinear and its backward: into a new gradient, or added to one that is there.
 #include "../portable/trilinear.h"
 
+#include <array>
+
+#include "../portable/trilinear_order.h"
 #include "operation.h"
 
 namespace nerf {
@@ -24,6 +27,35 @@ TrilinearArgs<T> grid_arguments(const Tensor& grid, const Tensor& coords) {
   a.coords = data<T>(coords);
   a.num_points = coords.size(0);
   return a;
+}
+
+// Values rising, and where each was before; equal ones keep their order.
+std::tuple<Tensor, Tensor> stable_sort(const Tensor& values) {
+  using torch::stable::detail::from;
+  std::array<StableIValue, 4> stack{from(values), from(std::optional<bool>(true)), from(int64_t(0)), from(false)};
+  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::sort", "stable", stack.data(), TORCH_ABI_VERSION));
+  return {torch::stable::detail::to<Tensor>(stack[0]), torch::stable::detail::to<Tensor>(stack[1])};
+}
+
+// The adjoint, added to a gradient in one order of the points (math/trilinear_order.h). All memory is PyTorch's and nothing
+// is read back, so a CUDA graph may hold it.
+template <class T>
+void add_in_order(const Tensor& grad, const TrilinearArgs<T>& points) {
+  if (points.num_points == 0 || points.channels == 0) return;
+  TrilinearOrderArgs<T> a = {};
+  a.points = points;
+  a.narrow = CellOrder(points.vertices).nothing() <= INT32_MAX;
+  const Tensor cells = empty(grad, {points.num_points}, a.narrow ? ScalarType::Int : ScalarType::Long);
+  a.cells = cells.data_ptr();
+  NERF_CALL(grad, trilinear_cells, a);
+  const auto [sorted, order] = stable_sort(cells);
+  const Tensor bounds = empty(grad, {kParities + 1}, ScalarType::Long);
+  const Tensor partial = empty(grad, {a.cuts(), 8, points.channels}, grad.scalar_type());
+  a.cells = sorted.data_ptr();
+  a.order = data<int64_t>(order);
+  a.bounds = data<int64_t>(bounds);
+  a.partial = data<T>(partial);
+  NERF_CALL(grad, trilinear_in_order, a);
 }
 
 }  // namespace
@@ -60,7 +92,7 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
   return {grad_grid, grad_coords};
 }
 
-void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords) {
+void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords, bool deterministic) {
   check_grid("grad", grad, coords);
   check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), grad.size(3)});
   check_in_place("grad", grad);
@@ -71,7 +103,9 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
     TrilinearArgs<T> a = grid_arguments<T>(grad, x);
     a.grad_out = data<T>(go);
     a.grad_grid = data<T>(grad);
-    NERF_CALL(grad, trilinear_backward, a);
+    // On the CPU there is one order in any case, and a faster one.
+    if (deterministic && grad.is_cuda()) add_in_order(grad, a);
+    else NERF_CALL(grad, trilinear_backward, a);
   });
 }
 
@@ -79,6 +113,6 @@ NERF_OPERATION(interpolate_trilinear, "(Tensor grid, Tensor coords) -> Tensor")
 NERF_OPERATION(interpolate_trilinear_backward,
                "(Tensor grad_out, Tensor grid, Tensor coords, bool needs_grid, bool needs_coords) -> (Tensor "
                "grad_grid, Tensor grad_coords)")
-NERF_OPERATION(interpolate_trilinear_grad, "(Tensor(a!) grad, Tensor grad_out, Tensor coords) -> ()")
+NERF_OPERATION(interpolate_trilinear_grad, "(Tensor(a!) grad, Tensor grad_out, Tensor coords, bool deterministic=False) -> ()")
 
 }  // namespace nerf

@@ -139,23 +139,23 @@ def _part(done: float, whole: float) -> float:
 
 def take_rows(table: Tensor, index: Tensor, backend: Backend) -> Tensor:
     """Rows [R,C] of a short table [I,C] at index [R] int64; the backward pass adds up gradients with index_add."""
-    return _TakeRows.apply(table, index, backend.ops.index_add)
+    return _TakeRows.apply(table, index, backend)
 
 
 class _TakeRows(torch.autograd.Function):
     """index_select whose backward pass is our own operation, which is fast for many rows with few targets."""
 
     @staticmethod
-    def forward(ctx, table, index, index_add):
+    def forward(ctx, table, index, backend):
         ctx.save_for_backward(index)
-        ctx.shape, ctx.index_add = table.shape, index_add
+        ctx.shape, ctx.backend = table.shape, backend
         return table.index_select(0, index)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         total = grad.new_zeros(ctx.shape)
-        ctx.index_add(total, 0, ctx.saved_tensors[0], grad)
+        ctx.backend.ops.index_add(total, 0, ctx.saved_tensors[0], grad, deterministic=ctx.backend.deterministic)
         return total, None, None
 
 

@@ -264,6 +264,10 @@ class Config:
     backend: str = setting("auto", "implementation of the operations", choices=("auto", "native", "torch"))
     device: str = setting("auto", "device to run on", choices=("auto", "cuda", "cpu"))
     seed: int = setting(0, "seed of all random numbers", low=0, high=2**63 - 1)
+    deterministic: bool = setting(
+        False,
+        "the same bits in every run of one seed, on a GPU too: backward passes add in one order; needs train.steps",
+    )
 
 
 def build(cls: type, values: dict[str, Any]) -> Any:

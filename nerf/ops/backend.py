@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import torch
@@ -31,6 +31,7 @@ class Backend:
     device: torch.device
     reason: str
     ops: ModuleType  # nerf.ops.native or nerf.ops.reference: the same functions with the same arguments
+    deterministic: bool = False  # backward passes add in one order
 
     @property
     def adds_to_gradients(self) -> bool:
@@ -59,11 +60,26 @@ def _choose_device(device: str) -> tuple[torch.device, str]:
     return torch.device("cpu"), f"no GPU: {why}"
 
 
-def select(backend: str = "auto", device: str = "auto") -> Backend:
+def select(backend: str = "auto", device: str = "auto", deterministic: bool = False) -> Backend:
     """Chooses backend and device.
+
+    deterministic: the same bits in every run. On a CPU PyTorch works with one thread from then on: its elementwise
+    functions, sums and matrix products round differently for each number of threads.
 
     Raises UserError where a name is unknown or what was asked for cannot run here.
     """
+    chosen = replace(_select(backend, device), deterministic=deterministic)
+    if deterministic and chosen.device.type == "cpu":
+        torch.set_num_threads(1)
+    elif deterministic and chosen.name == "torch":
+        raise UserError(
+            f"deterministic=true cannot run with backend=torch on a GPU ({chosen.reason}): PyTorch adds the gradients "
+            "of a grid in no fixed order there; use backend=native, or device=cpu."
+        )
+    return chosen
+
+
+def _select(backend: str, device: str) -> Backend:
     for setting, value, choices in (("backend", backend, BACKENDS), ("device", device, DEVICES)):
         if value not in choices:
             raise UserError(f"{setting}={value} is unknown; choose one of {', '.join(choices)}.")

@@ -8,7 +8,9 @@ from nerf.ops.registry import call, derivative, example, fake, numbers
 _ops = torch.ops.nerf
 
 
-def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
+def interpolate_trilinear(
+    grid: Tensor, coords: Tensor, grad: Tensor | None = None, deterministic: bool = False
+) -> Tensor:
     """Trilinear interpolation of a grid at points.
 
     grid [X,Y,Z,C]: values at the vertices. coords [N,3]: grid units, vertex (x, y, z) at (x, y, z); outside, the
@@ -16,6 +18,9 @@ def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = No
 
     grad: grid.grad where there is one. The native backward pass adds to it in place, which saves a gradient of the
     whole grid, and hands autograd no gradient of the grid; in PyTorch autograd does the adding.
+
+    deterministic: the native backward pass adds to the grid in one order, so that a GPU gives the same bits every
+    time. On a CPU it always does.
     """
     sizes = grid.shape[:3]
     rows = grid.flatten(0, 2)
@@ -36,8 +41,11 @@ def interpolate_trilinear(grid: Tensor, coords: Tensor, grad: Tensor | None = No
     return out
 
 
-def interpolate_trilinear_grad(grad: Tensor, grad_out: Tensor, coords: Tensor) -> None:
-    """Adds to grad [X,Y,Z,C], in place, what grad_out [N,C] at coords [N,3] means for the grid."""
+def interpolate_trilinear_grad(grad: Tensor, grad_out: Tensor, coords: Tensor, deterministic: bool = False) -> None:
+    """Adds to grad [X,Y,Z,C], in place, what grad_out [N,C] at coords [N,3] means for the grid.
+
+    deterministic: in one order, without atomic additions (docs/kernels/scatter.md).
+    """
     with torch.enable_grad():
         leaf = torch.zeros_like(grad, requires_grad=True)  # the result is linear in the grid, so any grid will do
         (slope,) = torch.autograd.grad(interpolate_trilinear(leaf, coords.detach()), leaf, grad_out)
@@ -45,36 +53,42 @@ def interpolate_trilinear_grad(grad: Tensor, grad_out: Tensor, coords: Tensor) -
 
 
 @call("interpolate_trilinear")
-def _(grid: Tensor, coords: Tensor, grad: Tensor | None = None) -> Tensor:
-    if grad is None or not torch.is_grad_enabled():
+def _(grid: Tensor, coords: Tensor, grad: Tensor | None = None, deterministic: bool = False) -> Tensor:
+    if (grad is None and not deterministic) or not torch.is_grad_enabled():
         return _ops.interpolate_trilinear(grid, coords)
-    return _InterpolateInto.apply(grid, coords, grad)
+    return _InterpolateInto.apply(grid, coords, grad, deterministic)
 
 
 @call("interpolate_trilinear_grad")
-def _add_gradient(grad: Tensor, grad_out: Tensor, coords: Tensor) -> None:
-    _ops.interpolate_trilinear_grad(grad, grad_out, coords)
+def _add_gradient(grad: Tensor, grad_out: Tensor, coords: Tensor, deterministic: bool = False) -> None:
+    _ops.interpolate_trilinear_grad(grad, grad_out, coords, deterministic)
     torch.autograd.graph.increment_version(grad)
 
 
 class _InterpolateInto(torch.autograd.Function):
-    """Interpolation whose backward pass adds to a gradient that is there; coords get theirs through autograd."""
+    """Interpolation whose backward pass adds to a gradient that is there, or to a new one where none is.
+
+    coords get theirs through autograd.
+    """
 
     @staticmethod
-    def forward(ctx, grid, coords, grad):
+    def forward(ctx, grid, coords, grad, deterministic):
         ctx.save_for_backward(grid, coords)
-        ctx.grad = grad
+        ctx.grad, ctx.deterministic = grad, deterministic
         return _ops.interpolate_trilinear(grid, coords)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_out):
         grid, coords = ctx.saved_tensors
+        grad_grid = grad_coords = None
         if ctx.needs_input_grad[0]:
-            _add_gradient(ctx.grad, grad_out, coords)
-        if not ctx.needs_input_grad[1]:
-            return None, None, None
-        return None, _ops.interpolate_trilinear_backward(grad_out, grid, coords, False, True)[1], None
+            if ctx.grad is None:
+                grad_grid = torch.zeros_like(grid)
+            _add_gradient(grad_grid if ctx.grad is None else ctx.grad, grad_out, coords, ctx.deterministic)
+        if ctx.needs_input_grad[1]:
+            grad_coords = _ops.interpolate_trilinear_backward(grad_out, grid, coords, False, True)[1]
+        return grad_grid, grad_coords, None, None
 
 
 @fake("interpolate_trilinear")
@@ -91,7 +105,7 @@ def _(grad_out, grid, coords, needs_grid, needs_coords):
 
 
 @fake("interpolate_trilinear_grad")
-def _(grad, grad_out, coords):
+def _(grad, grad_out, coords, deterministic=False):
     return None
 
 

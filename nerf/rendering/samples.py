@@ -29,7 +29,7 @@ class RaySamples:
 
     def positions(self) -> Tensor:
         """Midpoints of the intervals in scene space, [M,3]."""
-        return self.path.positions(0.5 * (self.t_starts + self.t_ends), self.ray_indices)
+        return self.path.positions(0.5 * (self.t_starts + self.t_ends), self.ray_indices, self.ray_offsets)
 
     def coords(self, grid_map: GridMap) -> Tensor:
         """Midpoints in units of the marched grid, [M,3]. Differentiable in the path if that requires gradients."""

@@ -93,7 +93,7 @@ def load(
     config = checkpoint.restore_config(content)
     if rays_per_pixel is not None:
         config = build(Config, asdict(replace(config, sampler=replace(config.sampler, rays_per_pixel=rays_per_pixel))))
-    return restored(folder, content, config, select(backend, device))
+    return restored(folder, content, config, select(backend, device, config.deterministic))
 
 
 def restored(folder: Path, content: dict[str, Any], config: Config, backend: Backend) -> LoadedRun:

@@ -19,7 +19,7 @@ from nerf.runs import checkpoint
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.interrupts import StopOnInterrupt
 from nerf.runs.open_run import LoadedRun, in_words
-from nerf.runs.resolve import resolve_for_run
+from nerf.runs.resolve import check_repeatable, resolve_for_run
 from nerf.runs.run_folder import RunLock
 from nerf.scene.bounds import describe
 from nerf.training.grid_schedule import occupancy_updates
@@ -123,7 +123,7 @@ def start(
     read = images is None
     if read:
         images = load(config.dataset, "train")
-    run = _start(config, images, backend or select(config.backend, config.device))
+    run = _start(config, images, backend or select(config.backend, config.device, config.deterministic))
     dataset = located(run.config.dataset) if read else run.config.dataset
     known = run.sources
     if dataset.root != config.dataset.root:
@@ -140,8 +140,8 @@ def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun
         known = recipes.sources(config, resolved, backend.device.type)
         return TrainingRun(resolved, images, state, described.reasons, sources=known)
     except TooLittleMemory as error:
-        if config.field.num_voxels is not None or error.num_voxels is None:
-            raise
+        if config.field.num_voxels is not None or error.num_voxels is None or config.deterministic:
+            raise  # what is free now is not what was or will be: a run that is to be repeated says its voxels
         run = _start(replace(config, field=replace(config.field, num_voxels=error.num_voxels)), images, backend)
         note = f"field.num_voxels={error.num_voxels}, not {resolved.field.num_voxels}: what fits this GPU's memory"
         known = {**run.sources, "field.num_voxels": "what fits this GPU's memory"}
@@ -171,7 +171,7 @@ def resume(
     if images is None:
         config = replace(config, dataset=located(found_again(config.dataset)))
         images = load(config.dataset, "train")
-    backend = select(config.backend, config.device)
+    backend = select(config.backend, config.device, config.deterministic)
     config = resolve_for_run(config, images, backend)
     run = TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
     budget = (config.train.steps, config.train.max_seconds)
@@ -193,6 +193,8 @@ def _extended(run: TrainingRun, steps: int | None, max_seconds: float | None) ->
             f"an unfinished run keeps its budget, so that it ends as if never stopped; drop {given} (of this run: "
             f"{had}), and give it when the run has finished."
         )
+    if config.deterministic:
+        check_repeatable(max_seconds)
     done = {"train.steps": clock.step, "train.max_seconds": clock.elapsed}
     for name, value in asked.items():
         if value <= done[name]:

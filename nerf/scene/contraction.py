@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nerf.ops.contraction import contract, contracted_to_distance, expand, leave_box
-from nerf.scene.space import SceneRays, Space, WarpedRays, distances_of_ball
+from nerf.scene.space import SceneRays, Space, WarpedRays, distances_of_ball, rows_of_rays
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,12 @@ class ContractedRays(WarpedRays):
     limit: Tensor  # [R] t from there to infinity
     space: "ContractedSpace"
 
-    def positions(self, t: Tensor, ray_indices: Tensor) -> Tensor:
-        return self.space.to_scene(super().positions(self.distances(t, ray_indices), ray_indices))
+    def positions(self, t: Tensor, ray_indices: Tensor, ray_offsets: Tensor | None = None) -> Tensor:
+        distances = self.distances(t, ray_indices, ray_offsets)
+        return self.space.to_scene(super().positions(distances, ray_indices, ray_offsets))
 
-    def distances(self, t: Tensor, ray_indices: Tensor | None = None) -> Tensor:
-        leave, limit = (x if ray_indices is None else x.index_select(0, ray_indices) for x in (self.leave, self.limit))
+    def distances(self, t: Tensor, ray_indices: Tensor | None = None, ray_offsets: Tensor | None = None) -> Tensor:
+        leave, limit = (rows_of_rays(x, ray_indices, ray_offsets) for x in (self.leave, self.limit))
         return contracted_to_distance(t, leave, limit)
 
 

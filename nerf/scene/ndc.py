@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nerf.scene.space import SceneRays, Space, WarpedRays
+from nerf.scene.space import SceneRays, Space, WarpedRays, rows_of_rays
 
 MIN_FORWARD = 1e-4  # of a unit direction along the frustum's axis; rays that go more sideways never reach its far end
 SHOWN_SHARE = 0.8  # of that way, in pictures of depth
@@ -21,10 +21,9 @@ class NdcRays(WarpedRays):
     forward: Tensor  # [R] depth per world distance
     near_plane: float
 
-    def distances(self, t: Tensor, ray_indices: Tensor | None = None) -> Tensor:
+    def distances(self, t: Tensor, ray_indices: Tensor | None = None, ray_offsets: Tensor | None = None) -> Tensor:
         length, depth, forward = (
-            x if ray_indices is None else x.index_select(0, ray_indices)
-            for x in (self.length, self.depth, self.forward)
+            rows_of_rays(x, ray_indices, ray_offsets) for x in (self.length, self.depth, self.forward)
         )
         fraction = (t / length).clamp(max=FAR_FRACTION)
         return (self.near_plane / (1 - fraction) - depth) / forward

@@ -9,12 +9,41 @@ Legend: R rays, M samples, N points.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from nerf.images.metrics import MIN_OPACITY
+
+
+def rows_of_rays(x: Tensor, ray_indices: Tensor | None, ray_offsets: Tensor | None = None) -> Tensor:
+    """The values x [R,...] of the rays of samples: [M,...]. Without ray_indices: x.
+
+    ray_offsets [R+1]: where packed samples of a ray begin. On a GPU the gradient of a ray is then summed over them in
+    their order, where index_select adds in a free one.
+    """
+    if ray_indices is None:
+        return x
+    if ray_offsets is None or not x.is_cuda or not x.requires_grad:
+        return x.index_select(0, ray_indices)
+    return _RowsOfRays.apply(x, ray_indices, ray_offsets)
+
+
+class _RowsOfRays(torch.autograd.Function):
+    """index_select whose backward pass is a sum over each ray's samples; rows behind the last ray's are left out."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ray_indices: Tensor, ray_offsets: Tensor) -> Tensor:
+        ctx.save_for_backward(ray_offsets)
+        return x.index_select(0, ray_indices)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (ray_offsets,) = ctx.saved_tensors
+        # unsafe: without it the offsets are checked on the host.
+        return torch.segment_reduce(grad.contiguous(), "sum", offsets=ray_offsets, unsafe=True), None, None
 
 
 @dataclass(frozen=True)
@@ -26,13 +55,19 @@ class SceneRays:
     near: Tensor  # [R] what march_rays takes for near and far
     far: Tensor  # [R]
 
-    def positions(self, t: Tensor, ray_indices: Tensor) -> Tensor:
-        """Scene positions [M,3] at t [M] of the rays ray_indices [M]. Differentiable in the rays."""
-        origins = self.origins.index_select(0, ray_indices)
-        return origins + t[:, None] * self.directions.index_select(0, ray_indices)
+    def positions(self, t: Tensor, ray_indices: Tensor, ray_offsets: Tensor | None = None) -> Tensor:
+        """Scene positions [M,3] at t [M] of the rays ray_indices [M]. Differentiable in the rays.
 
-    def distances(self, t: Tensor, ray_indices: Tensor | None = None) -> Tensor:
-        """World distance [M] along the rays at t [M]; without ray_indices one t for each ray."""
+        ray_offsets [R+1]: of samples packed in the order of the rays; a ray's gradient is then their sum in one order.
+        """
+        origins = rows_of_rays(self.origins, ray_indices, ray_offsets)
+        return origins + t[:, None] * rows_of_rays(self.directions, ray_indices, ray_offsets)
+
+    def distances(self, t: Tensor, ray_indices: Tensor | None = None, ray_offsets: Tensor | None = None) -> Tensor:
+        """World distance [M] along the rays at t [M]; without ray_indices one t for each ray.
+
+        ray_offsets: see positions.
+        """
         return t
 
     def world_depth(self, depth: Tensor, opacity: Tensor) -> Tensor:

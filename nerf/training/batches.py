@@ -271,10 +271,14 @@ class RayBatches:
 
 
 def choose_image_storage(where: str, images: PosedImages, backend: Backend) -> str:
-    """Where the images of a run are kept: "device" or "host". "auto" means device if they take little of its memory."""
+    """Where the images of a run are kept: "device" or "host". "auto" means device if they take little of its memory.
+
+    Of its free memory; of all of it in a run that is to be repeated, whose batches come from a generator of that place.
+    """
     if where != "auto":
         return where
     if backend.device.type == "cpu":
         return "device"
-    free, _ = torch.cuda.mem_get_info(backend.device)
-    return "device" if images.pixels.nbytes <= DEVICE_FRACTION * free else "host"
+    free, all_there_is = torch.cuda.mem_get_info(backend.device)
+    memory = all_there_is if backend.deterministic else free
+    return "device" if images.pixels.nbytes <= DEVICE_FRACTION * memory else "host"

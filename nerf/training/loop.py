@@ -112,7 +112,7 @@ def train(
         plan_capacity(config, state)
     step = TrainStep(config, state, losses)
     runner = step_runner(config, state, step)
-    last_step, last_seconds, rays, skips = clock.step, clock.elapsed, 0, SkippedSteps()
+    last_step, last_seconds, rays, dropped, skips = clock.step, clock.elapsed, 0, 0, SkippedSteps()
     clock.start()
     stopping, _, whole = _wishes(callbacks, state)
     while not clock.finished and not stopping:
@@ -131,7 +131,8 @@ def train(
         for callback in callbacks:
             callback.on_step(state)
         stopping, asked, whole = _wishes(callbacks, state)
-        logging = stopping or asked or clock.step in ALWAYS_LOGGED or _is_due(config, clock.step)
+        due = stopping or clock.step in ALWAYS_LOGGED or _is_due(config, clock.step)
+        logging = asked or due
         if logging or clock.finished or on_cpu:
             seconds = state.read_clock()
         if logging or clock.finished:
@@ -140,7 +141,10 @@ def train(
             if skips.should_abort:
                 found = f"in {skips.skipped} of the {skips.steps} steps up to step {clock.step}"
                 raise NonFiniteLoss(f"loss or gradient were not finite {found}, which were skipped")
-            if sums.dropped_rays:
+            dropped += sums.dropped_rays
+            # A log that a clock asked for changes nothing of a run that is to be repeated.
+            if dropped and (due or not config.deterministic):
+                dropped = 0
                 raise_capacity(state)
                 runner.invalidate()
             # Samples with NaN density get no weight, so the losses do not show them.

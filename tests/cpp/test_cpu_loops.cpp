@@ -2,7 +2,9 @@
 // tests/cpp/test_math_cpp.py compiles it with the sanitizers. Prints what failed and returns 1, or nothing and 0.
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "expect.h"
@@ -15,6 +17,7 @@
 #include "portable/sample_images.h"
 #include "portable/total_variation.h"
 #include "portable/trilinear.h"
+#include "portable/trilinear_order.h"
 
 namespace {
 
@@ -45,6 +48,38 @@ void trilinear_is_adjoint(int64_t x, int64_t y, int64_t z, int64_t channels, int
   for (size_t i = 0; i < out.size(); ++i) forward += double(out[i]) * double(grad_out[i]);
   for (size_t i = 0; i < grid.size(); ++i) backward += double(grid[i]) * double(grad_grid[i]);
   expect(lost || std::abs(forward - backward) < 1e-3, "the backward loop is the adjoint of the forward one");
+}
+
+// The adjoint in one order is the adjoint. crowd: that share of the points lies in one cell, far beyond a cut; some weigh
+// nothing.
+template <class T, class Cell>
+void order_keeps_the_sum(int64_t x, int64_t y, int64_t z, int64_t channels, int64_t points, double crowd) {
+  auto coords = numbers<T>(3 * points, -2, 7), grad_out = numbers<T>(points * channels, -1);
+  for (size_t i = 0; i < size_t(3 * points * crowd); ++i) coords[i] = T(0.25) + coords[i] / 100;
+  for (size_t i = 0; i < grad_out.size(); ++i)
+    if (i / size_t(channels) % 7 == 0) grad_out[i] = T(0);
+  std::vector<T> expected(size_t(x * y * z * channels), T(1)), found = expected;
+  TrilinearArgs<T> a = {};
+  a.vertices[0] = x, a.vertices[1] = y, a.vertices[2] = z, a.channels = channels, a.num_points = points;
+  a.coords = coords.data(), a.grad_out = grad_out.data(), a.grad_grid = expected.data();
+  cpu::trilinear_backward(a, {});
+  TrilinearOrderArgs<T> o = {};
+  o.points = a, o.points.grad_grid = found.data(), o.narrow = sizeof(Cell) == 4;
+  std::vector<Cell> cells(size_t(points), Cell(-1)), sorted;
+  o.cells = cells.data();
+  cpu::trilinear_cells(o, {});
+  std::vector<int64_t> order(static_cast<size_t>(points)), bounds(kParities + 1, -1);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](auto i, auto j) { return cells[size_t(i)] < cells[size_t(j)]; });
+  for (const int64_t n : order) sorted.push_back(cells[size_t(n)]);
+  std::vector<T> partial(size_t(o.cuts() * 8 * channels), T(NAN));
+  o.cells = sorted.data(), o.order = order.data(), o.bounds = bounds.data(), o.partial = partial.data();
+  cpu::trilinear_in_order(o, {});
+  double worst = 0;
+  for (size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(double(found[i]) - double(expected[i])));
+  expect(worst < (sizeof(T) == 4 ? 1e-3 : 1e-11), "one order has the sums of any other");
+  expect(bounds[0] == 0 && std::is_sorted(bounds.begin(), bounds.end()) && bounds[kParities] <= points,
+         "the points of a color lie between two bounds");
 }
 
 template <class T>
@@ -193,6 +228,12 @@ void everything() {
       trilinear_is_adjoint<T>(1, 3, 1, channels, 1, lost);
     }
   trilinear_is_adjoint<T>(2, 2, 2, 4, 0, false);
+  for (const double crowd : {0.0, 0.8}) {
+    order_keeps_the_sum<T, int32_t>(5, 4, 3, 4, 400, crowd);
+    order_keeps_the_sum<T, int64_t>(6, 1, 7, 3, 333, crowd);
+  }
+  order_keeps_the_sum<T, int32_t>(1, 1, 1, 2, 64, 0);
+  order_keeps_the_sum<T, int32_t>(3, 3, 3, 2, 0, 0);
   for (const int64_t rays : {0, 1, 100})
     for (const int64_t capacity : {0, 1, 50, 100000})
       for (const double far : {100.0, 1.0, 0.0, -1.0, double(INFINITY)})

@@ -22,12 +22,13 @@ def _rows(
     rows: int = 10,
     targets: int | None = None,
     index_dtype: torch.dtype = torch.int64,
+    deterministic: bool = False,
 ) -> tuple:
     """Rows for a dst of this shape, all of them for its first `targets` rows along dim."""
     source = list(shape)
     source[dim] = rows
     index = (numbers(rows, seed=24) * (shape[dim] if targets is None else targets)).to(index_dtype)
-    return numbers(*shape, low=-1, seed=25), dim, index, numbers(*source, low=-1, seed=26), 0.75
+    return numbers(*shape, low=-1, seed=25), dim, index, numbers(*source, low=-1, seed=26), 0.75, deterministic
 
 
 OPERATIONS = {
@@ -50,6 +51,12 @@ OPERATIONS = {
             "crowded_short_rows": as_case(_rows, shape=(9, 12), rows=1500, targets=5),
             "many_numbers": as_case(_rows, shape=(30000,), rows=40000),
             "many_rows": as_case(_rows, shape=(3000, 28), rows=1000),
+            "typical_in_order": as_case(_rows, deterministic=True),
+            "empty_in_order": as_case(_rows, rows=0, deterministic=True),
+            "crowded_in_order": as_case(_rows, shape=(6, 2048), rows=200, targets=3, deterministic=True),
+            "crowded_numbers_in_order": as_case(_rows, shape=(9,), rows=5000, deterministic=True),
+            "crowded_last_dim_in_order": as_case(_rows, shape=(40, 7), dim=1, rows=300, deterministic=True),
+            "many_rows_in_order": as_case(_rows, shape=(300, 28), rows=1000, deterministic=True),
             "non_contiguous": with_gaps(as_case(_rows, shape=(5, 3, 4), dim=1, rows=7)),
         },
         no_derivative="written in place; the gradient of src is an index_select",
@@ -164,7 +171,7 @@ def test_wide_rows_are_summed_in_their_order_on_cuda(cuda):
 
 @BOTH
 def test_autograd_notices_the_change_and_records_nothing(ops, device):
-    dst, dim, index, src, alpha = CASES[NAME]["typical"](torch.float32, device)
+    dst, dim, index, src, alpha, _ = CASES[NAME]["typical"](torch.float32, device)
     leaf = torch.ones_like(dst, requires_grad=True)
     product = (leaf * dst).sum()
     ops.index_add(dst, dim, index, src.requires_grad_(), alpha)
@@ -176,27 +183,27 @@ def test_autograd_notices_the_change_and_records_nothing(ops, device):
 @pytest.mark.parametrize("values", [0.0, 1e-30, 1e10, 1e30])
 @pytest.mark.parametrize("case", ["typical", *CROWDED])
 def test_extremes_stay_finite(case, values, device):
-    dst, dim, index, src, alpha = CASES[NAME][case](torch.float32, device)
-    assert_finite(NAME, (dst, dim, index, values * src, alpha))
+    dst, dim, index, src, alpha, *order = CASES[NAME][case](torch.float32, device)
+    assert_finite(NAME, (dst, dim, index, values * src, alpha, *order))
 
 
 @pytest.mark.parametrize("outside", [-1, 6, 2**40])
 def test_index_outside_raises_before_anything_is_written(outside):
-    dst, dim, index, src, alpha = CASES[NAME]["typical"](torch.float32, "cpu")
+    dst, dim, index, src, alpha, *order = CASES[NAME]["typical"](torch.float32, "cpu")
     before, index[7] = dst.clone(), outside
     with pytest.raises(ValueError, match=rf"^index has the value {outside} at 7, expected 0 to 5"):
-        native.index_add(dst, dim, index, src, alpha)
+        native.index_add(dst, dim, index, src, alpha, *order)
     assert torch.equal(dst, before)
 
 
 @pytest.mark.parametrize("case", ["typical", "one_dimension", "last_dim", *CROWDED])
 def test_index_outside_is_left_out_on_cuda(case, cuda):
     """A look at the index would make the host wait for the device."""
-    dst, dim, index, src, alpha = CASES[NAME][case](torch.float64, cuda)
+    dst, dim, index, src, alpha, *order = CASES[NAME][case](torch.float64, cuda)
     outside = torch.arange(len(index), device=cuda) % 3 == 1
     inside = (~outside).nonzero().flatten()
     expected = dst.index_add(dim, index[inside], src.index_select(dim, inside), alpha=alpha)
-    native.index_add(dst, dim, torch.where(outside, index - 2**33, index), src, alpha)
+    native.index_add(dst, dim, torch.where(outside, index - 2**33, index), src, alpha, *order)
     torch.testing.assert_close(dst, expected)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from case_tools import CHANNELS, Operation, as_case, cotangent, numbers, with_gaps
+from case_tools import CHANNELS, Case, Operation, as_case, cotangent, numbers, with_gaps
 from proofs import (
     BOTH,
     assert_finite,
@@ -47,7 +47,18 @@ def backward(grid: Tensor, coords: Tensor) -> tuple:
 
 def gradient_there(grid: Tensor, coords: Tensor) -> tuple:
     """The gradient that is there before is a grid like any other."""
-    return torch.sin(grid).contiguous(), cotangent(reference.interpolate_trilinear(grid, coords)), coords
+    return torch.sin(grid).contiguous(), cotangent(reference.interpolate_trilinear(grid, coords)), coords, False
+
+
+def in_order(case: Case) -> Case:
+    """The same additions in one order; some points weigh nothing."""
+
+    def build(dtype: torch.dtype, device: str) -> tuple:
+        grad, grad_out, coords, _ = case(dtype, device)
+        grad_out = torch.where(torch.arange(len(coords), device=device)[:, None] % 5 == 3, 0, grad_out)
+        return grad, grad_out, coords, True
+
+    return build
 
 
 OPERATIONS = {
@@ -75,6 +86,9 @@ OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)
 OPERATIONS[INTO] = OPERATIONS[NAME].derived(
     gradient_there, first_gap=1, no_derivative="written in place, a gradient itself", sizes=("grad", "coords")
 )
+ORDERED = ("typical", "empty", "outside", "on_vertices", "one_axis_single", "all_axes_single", "non_contiguous")
+ORDERED += ("many_points_per_cell", "channels_3", "channels_7", "along_rays_1_channels", "along_rays_28_channels")
+OPERATIONS[INTO].cases.update({f"{case}_in_order": in_order(OPERATIONS[INTO].cases[case]) for case in ORDERED})
 CASES = {name: known.cases for name, known in OPERATIONS.items()}
 SLOPES = ((2.0, -3.0, 5.0, 1.0), (0.5, 4.0, -2.0, -7.0))  # of each channel: x, y, z, constant
 
