@@ -54,9 +54,9 @@ template <class T>
 HOST_DEVICE int64_t cell_number(const TrilinearArgs<T>& a, int64_t n) {
   const CellOrder order(a.vertices);
   const T* grad = a.grad_out + n * a.channels;
-  bool zero = true;
-  for (int64_t c = 0; c < a.channels; ++c) zero &= grad[c] == T(0);
-  if (zero) return order.nothing();
+  int64_t c = 0;
+  while (c < a.channels && grad[c] == T(0)) ++c;  // of most points the first number says it
+  if (c == a.channels) return order.nothing();
   int64_t cell[3];
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) cell[axis] = axis_place(a.coords[3 * n + axis], a.vertices[axis]).cell;
   return order.number(cell);
@@ -88,18 +88,31 @@ struct OrderedWalk {
   HOST_DEVICE OrderedWalk(const TrilinearOrderArgs<T>& args, int64_t pieces, int64_t p)
       : a(args), cells(static_cast<const Cell*>(args.cells)), width(pieces), piece(p), sum{} {}
 
+  struct Point {
+    T coord[3];
+    V grad;
+  };
+
+  HOST_DEVICE Point point(int64_t place) const {
+    const int64_t n = a.order[place];
+    const T* coord = a.points.coords + 3 * n;
+    return {{coord[0], coord[1], coord[2]}, reinterpret_cast<const V*>(a.points.grad_out)[n * width + piece]};
+  }
+
   HOST_DEVICE bool begins(int64_t place) const { return place == 0 || cells[place - 1] != cells[place]; }
 
   // Adds the points of one cell from a place on, up to the next cut; returns where it ended.
   HOST_DEVICE int64_t walk(int64_t place) {
     const Cell cell = cells[place];
     const int64_t end = min2((place / kOrderRun + 1) * kOrderRun, a.points.num_points);
-    for (; place < end && cells[place] == cell; ++place) {
-      const int64_t n = a.order[place];
-      const V grad = reinterpret_cast<const V*>(a.points.grad_out)[n * width + piece];
-      if (is_zero(grad)) continue;
-      const Stencil<T> s = make_stencil(a.points.coords + 3 * n, a.points.vertices);
-      NERF_UNROLL for (int k = 0; k < 8; ++k) multiply_add(s.corner_weight(k), grad, sum[k]);
+    Point next = point(place);
+    for (bool more = true; more; ++place) {
+      const Point now = next;
+      more = place + 1 < end && cells[place + 1] == cell;
+      if (more) next = point(place + 1);  // on its way while this one is added
+      if (is_zero(now.grad)) continue;
+      const Stencil<T> s = make_stencil(now.coord, a.points.vertices);
+      NERF_UNROLL for (int k = 0; k < 8; ++k) multiply_add(s.corner_weight(k), now.grad, sum[k]);
     }
     return place;
   }

@@ -35,6 +35,24 @@ def draw(name: str, rng: random.Random) -> list[object]:
     return arguments
 
 
+def on_gpu(arguments: list[object]) -> list[object]:
+    """The same arguments on the GPU: gaps, rows that are one in memory and memory in common stay as they are."""
+    memory: dict[int, torch.UntypedStorage] = {}
+
+    def moved(x: object) -> object:
+        if not isinstance(x, Tensor) or x.device.type != "cpu":
+            return x
+        if x.is_sparse or x.is_neg():
+            return x.cuda()
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in memory:
+            memory[storage.data_ptr()] = storage.cuda()
+        there = torch.empty(0, dtype=x.dtype, device="cuda")
+        return there.set_(memory[storage.data_ptr()], x.storage_offset(), x.shape, x.stride())
+
+    return [moved(x) for x in arguments]
+
+
 def _worse(x: object, others: list[object], rng: random.Random) -> object:
     if isinstance(x, Tensor) and max(x.shape, default=0) > 2 * LARGEST_COPY:
         return x  # one of another_shape

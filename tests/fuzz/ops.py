@@ -1,9 +1,12 @@
-"""Random calls of every operation on the CPU: each ends with a result, or with a ValueError or RuntimeError in words.
+"""Random calls of every operation: each ends with a result, or with a ValueError or RuntimeError in words.
 
     python tests/fuzz/ops.py 10000                       under the address and the undefined-behavior sanitizer
     python tests/fuzz/ops.py 100 --plain                 with the library that is there
     python tests/fuzz/ops.py 1 --only adam_step --first 77          one call again
+    compute-sanitizer --target-processes all --tool memcheck python tests/fuzz/ops.py 300 --device cuda
 
+On a GPU the same numbers are called with, the library is the one that is there, and a call that made the GPU fail ends the
+process; racecheck and initcheck are other tools of compute-sanitizer.
 A process of its own makes the calls; it is started again behind a call that ended it. Status 1 if there was one, or an
 error that says nothing. The library with sanitizers is built into build/fuzz.
 """
@@ -31,6 +34,7 @@ CXXFLAGS = (
 CALL_SECONDS = 60  # a call that takes longer never ends
 MEMORY = 6 << 30  # bytes
 MOST_ENDS = 20  # of the process; more tell nothing new
+BROKEN = "CUDA error"  # of a kernel; no later call of the process has a result
 # What C++ and PyTorch's C interface say where an operation says nothing.
 WORDLESS = r"std::|bad_alloc|length_error|vector|API call failed|\.(h|cpp|cc):\d+|^\W*\w*\W*$"
 
@@ -63,10 +67,12 @@ def sanitized_library() -> tuple[Path, dict[str, str]]:
     }
 
 
-def make_calls(library: Path, names: list[str], first: int, calls: int, seed: int, log: Path, limit: bool) -> None:
+def make_calls(
+    library: Path, names: list[str], first: int, calls: int, seed: int, log: Path, limit: bool, device: str
+) -> None:
     """The process that makes the calls; what it is at stands in the log's first line, the counts behind it."""
     faulthandler.enable()
-    if limit:
+    if limit and device == "cpu":  # CUDA reserves addresses without end
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers"), str(ROOT / "tests" / "ops"), str(Path(__file__).parent)]
     from nerf.ops import library as finder
@@ -77,6 +83,8 @@ def make_calls(library: Path, names: list[str], first: int, calls: int, seed: in
     from nerf.ops import native  # noqa: F401  registers the operations
 
     torch.set_num_threads(2)
+    if device == "cuda":
+        torch.cuda.set_per_process_memory_fraction(min(1.0, MEMORY / torch.cuda.get_device_properties(0).total_memory))
     import arguments
     from cases import CASES
 
@@ -88,12 +96,18 @@ def make_calls(library: Path, names: list[str], first: int, calls: int, seed: in
             for number in range(first, calls):
                 os.pwrite(place.fileno(), f"{name:40}{number:12}".encode(), 0)
                 drawn = arguments.draw(name, random.Random(f"{seed}/{name}/{number}"))
+                if device == "cuda":
+                    drawn = arguments.on_gpu(drawn)
                 signal.alarm(CALL_SECONDS)
                 try:
                     operation(*drawn)
+                    if device == "cuda":
+                        torch.cuda.synchronize()
                     ends["result"] += 1
                 except (ValueError, RuntimeError) as error:
                     ends["ValueError" if isinstance(error, ValueError) else "RuntimeError"] += 1
+                    if BROKEN in str(error):
+                        sys.exit(f"{type(error).__name__}: {error}")
                     if says_nothing(str(error)):
                         print(f"WORDLESS {name} {number}: {type(error).__name__}: {str(error)[:300]!r}", flush=True)
                 signal.alarm(0)
@@ -109,13 +123,16 @@ def main() -> None:
     parser.add_argument("--only", help="these operations, with commas between")
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument("--plain", action="store_true", help="without sanitizers")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: with the library that is there")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     names = given.only.split(",") if given.only else []
     if given.worker:
         library, log = map(Path, given.worker)
-        return make_calls(library, names, given.first, given.first + given.calls, given.seed, log, given.plain)
-    library, environment = (ROOT / "nerf/ops/libnerf.so", {}) if given.plain else sanitized_library()
+        last = given.first + given.calls
+        return make_calls(library, names, given.first, last, given.seed, log, given.plain, given.device)
+    plain = given.plain or given.device == "cuda"
+    library, environment = (ROOT / "nerf/ops/libnerf.so", {}) if plain else sanitized_library()
     BUILD.mkdir(parents=True, exist_ok=True)
     log, problems, began = BUILD / f"calls.{os.getpid()}", 0, time.monotonic()
     first, last = given.first, given.first + given.calls
@@ -126,6 +143,7 @@ def main() -> None:
             f"--only={','.join(names)}",
             f"--first={first}",
             str(last - first),
+            f"--device={given.device}",
             *(["--plain"] if given.plain else []),
         ]
         process = subprocess.run(

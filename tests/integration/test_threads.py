@@ -1,7 +1,7 @@
-"""Training on a CPU gives the same bits for one thread and for two, where PyTorch's own loops do.
+"""Training on a CPU gives the same bits for one thread and for two: with deterministic=true, or in small batches.
 
-Those cut tensors of more than 32768 numbers at other places for each number of threads (cuda_ext/README.md,
-"Promises"); the batches of experiment=smoke are smaller, so that what is compared here is all ours.
+PyTorch's loops cut tensors of more than 32768 numbers at other places for each number of threads
+(cuda_ext/README.md, "Promises"); the batches of experiment=smoke are smaller, so what is compared there is all ours.
 """
 
 import os
@@ -15,6 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNS = {
     "field=voxel_sh loss.distortion=0.01": 8,
     "field=voxel_mlp poses=refine": 2,
+    **{
+        f"{settings} train.rays_per_step=6000 field.num_voxels=60000 deterministic=true": 3
+        for settings in (
+            "field=voxel_sh loss.distortion=0.01",
+            "field=voxel_mlp poses=refine",
+            "field=voxel_deferred exposure.learn=true",
+        )
+    },
 }
 # Steps from a seed, then a hash of all parameters. Arguments: threads, steps, settings.
 PROGRAM = """
@@ -32,11 +40,11 @@ from nerf.training.initial_state import init_state
 from nerf.training.loop import StopWhen, train
 
 threads, *runs = sys.argv[1:]
-torch.set_num_threads(int(threads))
 for run in runs:
     steps, *settings = run.split()
-    backend = select("native", "cpu")
+    torch.set_num_threads(int(threads))
     config = compose("train", TrainScriptConfig, ["experiment=smoke", *settings])
+    backend = select("native", "cpu", config.deterministic)
     config = resolve_config(config, backend.device.type)
     images = load_blender(Path("data/bricks"), "train", config.dataset.downscale)
     state = init_state(config, images, backend)
@@ -44,7 +52,7 @@ for run in runs:
     digest = hashlib.sha256()
     for name, parameter in state.field.state_dict().items():
         digest.update(name.encode() + parameter.detach().contiguous().numpy().tobytes())
-    print(run, torch.get_num_threads() == int(threads), digest.hexdigest())
+    print(run, torch.get_num_threads() == (1 if config.deterministic else int(threads)), digest.hexdigest())
 """
 
 

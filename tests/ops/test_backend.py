@@ -75,6 +75,21 @@ def test_unknown_names_are_refused_with_the_choices():
         backend.select(device="tpu")
 
 
+def test_deterministic_on_a_cpu_is_one_thread(monkeypatch):
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    assert not backend.select("native", "cpu").deterministic and threads == []
+    assert backend.select("native", "cpu", deterministic=True).deterministic and threads == [1]
+
+
+def test_deterministic_on_a_gpu_needs_the_native_operations(monkeypatch):
+    there = backend.Backend("torch", torch.device("cuda"), "native is missing: no compiler", reference)
+    monkeypatch.setattr(backend, "_select", lambda name, device: there)
+    assert backend.select() == there
+    with pytest.raises(UserError, match=r"deterministic=true .*native is missing: no compiler.*use backend=native"):
+        backend.select(deterministic=True)
+
+
 def without_native(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     """As where the library cannot be had."""
 

@@ -209,7 +209,7 @@ def test_index_outside_is_left_out_on_cuda(case, cuda):
 
 def test_bad_arguments_are_named():
     arguments = CASES[NAME]["dim_0"](torch.float32, "cpu")
-    dst, _, index, src, _ = arguments
+    dst, _, index, src, *_ = arguments
     for dim in (3, -4):
         assert_rejected(NAME, arguments, "dim", dim, "expected -3 to 2")
     assert_rejected(NAME, arguments, "dst", dst.half(), "expected float32, float64 or bfloat16")

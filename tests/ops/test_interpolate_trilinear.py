@@ -86,7 +86,7 @@ OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)
 OPERATIONS[INTO] = OPERATIONS[NAME].derived(
     gradient_there, first_gap=1, no_derivative="written in place, a gradient itself", sizes=("grad", "coords")
 )
-ORDERED = ("typical", "empty", "outside", "on_vertices", "one_axis_single", "all_axes_single", "non_contiguous")
+ORDERED = ("typical", "empty", "outside", "on_vertices", "one_axis_single", "all_axes_single")
 ORDERED += ("many_points_per_cell", "channels_3", "channels_7", "along_rays_1_channels", "along_rays_28_channels")
 OPERATIONS[INTO].cases.update({f"{case}_in_order": in_order(OPERATIONS[INTO].cases[case]) for case in ORDERED})
 CASES = {name: known.cases for name, known in OPERATIONS.items()}
