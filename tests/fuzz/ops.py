@@ -5,8 +5,8 @@
     python tests/fuzz/ops.py 1 --only adam_step --first 77          one call again
     compute-sanitizer --target-processes all --tool memcheck python tests/fuzz/ops.py 300 --device cuda
 
-On a GPU the same numbers are called with, the library is the one that is there, and a call that made the GPU fail ends the
-process; racecheck and initcheck are other tools of compute-sanitizer.
+On a GPU the same numbers are called with, the library is the one that is there, and a call that made the GPU fail
+ends the process; racecheck and initcheck are other tools of compute-sanitizer.
 A process of its own makes the calls; it is started again behind a call that ended it. Status 1 if there was one, or
 an error that says nothing. The library with sanitizers is built into build/fuzz.
 """
