@@ -55,7 +55,8 @@ def golden(device: str) -> dict[tuple[str, str], list[list[float]]]:
 def main(device: str) -> None:
     lines = []
     for field, kind in RUNS:
-        curves = torch.tensor([curve(field, kind, device, seed) for seed in ((0,) if device == "cpu" else range(3))])
+        seeds = (0,) if device == "cpu" else range(3)
+        curves = torch.tensor([curve(field, kind, device, seed) for seed in seeds], dtype=torch.float64)
         for step, losses in enumerate(curves.T.tolist(), start=2):
             numbers = losses if device == "cpu" else [min(losses), max(losses)]
             lines.append(" ".join([field, kind, str(EVERY * step), *(f"{x:.9g}" for x in numbers)]))
