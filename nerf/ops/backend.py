@@ -76,6 +76,9 @@ def select(backend: str = "auto", device: str = "auto", deterministic: bool = Fa
             f"deterministic=true cannot run with backend=torch on a GPU ({chosen.reason}): PyTorch adds the gradients "
             "of a grid in no fixed order there; use backend=native, or device=cpu."
         )
+    elif deterministic:
+        # cuBLAS reads it with its first product: else what it computes may depend on the streams at work.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return chosen
 
 

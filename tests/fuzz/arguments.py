@@ -43,7 +43,7 @@ def on_gpu(arguments: list[object]) -> list[object]:
         if not isinstance(x, Tensor) or x.device.type != "cpu":
             return x
         if x.is_sparse or x.is_neg():
-            return x.cuda()
+            return x  # another place is what was drawn
         storage = x.untyped_storage()
         if storage.data_ptr() not in memory:
             memory[storage.data_ptr()] = storage.cuda()

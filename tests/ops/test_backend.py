@@ -82,6 +82,16 @@ def test_deterministic_on_a_cpu_is_one_thread(monkeypatch):
     assert backend.select("native", "cpu", deterministic=True).deterministic and threads == [1]
 
 
+def test_deterministic_on_a_gpu_gives_cublas_memory_of_its_own(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that what stands there comes back
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    there = backend.Backend("native", torch.device("cuda"), "a GPU is there", native)
+    monkeypatch.setattr(backend, "_select", lambda name, device: there)
+    assert backend.select().deterministic is False and "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+    assert backend.select(deterministic=True).deterministic
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
 def test_deterministic_on_a_gpu_needs_the_native_operations(monkeypatch):
     there = backend.Backend("torch", torch.device("cuda"), "native is missing: no compiler", reference)
     monkeypatch.setattr(backend, "_select", lambda name, device: there)
