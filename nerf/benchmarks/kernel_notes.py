@@ -35,6 +35,11 @@ KERNEL_NOTES = {
         "common channel counts: a warp per ray, eight lanes where rays are many and short; transmittance by scans over "
         "lanes, lanes beside each other along a row, all loads of a round on their way together",
     ),
+    "mlp": KernelNotes(
+        "a thread per row, backward one per parameter too",
+        "tensor cores; forward one kernel: a tile of rows stays in shared memory through all layers, weights go by; "
+        "backward the same, gradients of weights as products over splits of the rows, added in one order",
+    ),
     "contract_basis": KernelNotes(
         "a thread per sample and colour or channel",
         "degrees known at compile time: a warp moves the rows of its samples as one run, turned in shared memory",

@@ -343,6 +343,16 @@ def cells(size: Size, with_points: bool, device: torch.device) -> Problem:
     )
 
 
+def mlp(size: Size, width: int, layers: int, device: torch.device) -> Problem:
+    """The color network of voxel_deferred, a pixel a row. Its floor counts bytes; products take longer."""
+    count = 45 * width + (layers - 1) * (width + 1) * width + 3 * (width + 1)
+    inputs, params = random_numbers(device, size.pixels, 44, low=-1), random_numbers(device, count, low=-1)
+    named = {"inputs": inputs, "params": 1.5 / width**0.5 * params, "width": width, "layers": layers, "outputs": 3}
+    ends, weights = FLOAT * size.pixels * 47, FLOAT * count
+    rooflines = {"forward": Roofline(ends + weights), "backward": Roofline(2 * ends + 2 * weights)}
+    return Problem(named | {"rounded": True, "keep": True}, rooflines, leaves=("inputs", "params"))
+
+
 def index_add(shape: tuple[int, ...], rows: int, device: torch.device) -> Problem:
     generator = torch.Generator(device).manual_seed(0)
     index = torch.randint(min(1024, shape[0]), (rows,), device=device, generator=generator)
@@ -372,6 +382,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("render_rays", f"{pixels}, {grid}, 12 channels", partial(render_rays, size, 12))
     yield Case("contract_basis", f"{rays}, 28 channels", partial(basis, size, 28))
     yield Case("distortion_loss", rays, partial(distortion, size))
+    yield Case("mlp", f"{pixels}, 3 layers of {size.rows // 4}", partial(mlp, size, size.rows // 4, 3))
     yield Case("sample_images", pixels, partial(sample_images, size))
     yield Case("total_variation_grad", f"{grid}, 12 channels", partial(variation, size, 12))
     yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, False, False))

@@ -15,6 +15,7 @@ from torch import Tensor
 from nerf.benchmarks.ops_cases import OPS, Problem
 from nerf.benchmarks.torch_variants import EAGER, GATHER_ONCE, compiled, composite_packed
 from nerf.errors import UserError
+from nerf.fields.bf16_mlp import Bf16Mlp, round_up
 from nerf.ops import reference
 
 Arguments = dict[str, object]
@@ -72,6 +73,9 @@ def load_variants(path: str) -> ModuleType:
 
 def _own(kind: str, namespace: str, op: str) -> Row:
     ops = getattr(torch.ops, namespace)
+    if op == "mlp":
+        network = _OwnMlp(ops)
+        return Row(f"ours, {kind}", kind, network.forward, network.backward)
     backward = OWN_BACKWARD.get(op)
     accumulate = OWN_ACCUMULATE.get(op)
     return Row(
@@ -112,6 +116,31 @@ def _distortion_backward(ops: ModuleType, problem: Problem, outputs: Outputs, gr
     return (ops.distortion_loss_backward(*grads, *problem.arguments.values()),)
 
 
+class _OwnMlp:
+    """mlp, whose forward pass hands hidden values to its backward pass."""
+
+    def __init__(self, ops: ModuleType) -> None:
+        self.ops, self.kept = ops, torch.empty(0)
+
+    def forward(self, *arguments: object) -> Tensor:
+        out, self.kept = self.ops.mlp(*arguments)
+        return out
+
+    def backward(self, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+        inputs, params, *sizes, _ = problem.arguments.values()
+        return self.ops.mlp_backward(*grads, inputs, params, self.kept, *sizes)
+
+
+def _addmm_mlp(
+    inputs: Tensor, params: Tensor, width: int, layers: int, outputs: int, rounded: bool, keep: bool
+) -> Tensor:
+    """mlp as PyTorch's products of bfloat16 matrices, each with bias and ReLU, and their backward pass by hand."""
+    widths = [inputs.shape[1], *[width] * layers, outputs]
+    sizes = [size for a, b in zip(widths, widths[1:], strict=False) for size in (a * b, b)]
+    parts = [x.view(-1, widths[i // 2]) if i % 2 == 0 else x for i, x in enumerate(params.split(sizes))]
+    return Bf16Mlp.apply(torch.nn.functional.pad(inputs, (0, round_up(widths[0]) - widths[0])), *parts)
+
+
 OWN_BACKWARD = {
     "interpolate_trilinear": _trilinear_backward,
     "composite_rays": _composite_backward,
@@ -142,6 +171,8 @@ def _eager(op: str) -> list[Row]:
     rows = [Row("torch: index_add_" if op == "index_add" else "torch: eager", "torch", getattr(reference, op))]
     if op == "composite_rays":
         rows.append(Row("torch: packed, one cumsum", "torch", composite_packed))
+    if op == "mlp":  # rounded at other places
+        rows.append(Row("torch: addmm in bfloat16", "torch", _addmm_mlp, comparable=False))
     return rows
 
 

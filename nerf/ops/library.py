@@ -71,6 +71,11 @@ def has_cuda_code() -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key("nerf::march_rays", "CUDA")
 
 
+def gpu_generations() -> list[int]:
+    """The generations of GPUs that the library has code for, such as 90; empty without CUDA code."""
+    return [int(number) for number in library_stamp().partition("cuda=")[2].split()]
+
+
 def library_stamp() -> str:
     """What the loaded library says of itself: the hash of its sources and its GPUs ("1f2e... cuda=75 80")."""
     load_library()

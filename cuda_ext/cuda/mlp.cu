@@ -1,0 +1,179 @@
+// mlp on CUDA: all layers in one kernel on tensor cores, for rounded products of float32 tensors, widths of 64, 128 and 256 and up to
+// eight outputs, on sm_80 and up. Forward a tile of rows stays in shared memory from layer to layer. Backward three kernels: the tile's
+// gradients back through the layers, with all gradients of parameters but those of the weights between hidden layers; these,
+// each over a split of the rows; and the sums over tiles and splits, in one order. Everything else: the portable bodies.
+#include "mma.cuh"
+
+#include "../portable/mlp.h"
+#include "mlp_backward.cuh"
+#include "mlp_forward.cuh"
+#include "mlp_weights.cuh"
+
+namespace nerf::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // of the parts of scratch
+constexpr int kForwardStages = 3, kLargeStages = 3, kSmallStages = 2;  // pieces of weights in shared memory at once
+
+int attribute(cudaDeviceAttr which, Stream stream) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, stream.device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+int shared_bytes(Stream stream) { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, stream); }
+
+// Whether the code that runs here was compiled for tensor cores of bfloat16: a library for older GPUs may run on newer ones.
+bool has_products(Stream stream) {
+  if (attribute(cudaDevAttrComputeCapabilityMajor, stream) < 8) return false;
+  const DeviceGuard guard(stream.device);
+  cudaFuncAttributes known;
+  check(cudaFuncGetAttributes(&known, mlp_forward_kernel<64, 1, kForwardStages>), "mlp");
+  return known.ptxVersion >= 80;
+}
+
+template <class T>
+bool is_fused(const MlpArgs<T>& a, Stream stream) {
+  if constexpr (!std::is_same_v<T, float>) return false;
+  const bool known = a.width == 64 || a.width == 128 || a.width == 256;
+  return a.rounded && known && a.outputs <= kMaxOutputs && round_up(a.inputs_count, kStep) <= a.width && a.inputs_count > 0 &&
+         a.rows > 0 && a.layers <= 64 && is_pack_aligned(static_cast<const char*>(a.kept)) &&
+         shared_bytes(stream) >= mlp_backward_bytes<256, 1, kSmallStages>() && has_products(stream);
+}
+
+// body(the width as a constant).
+template <class Body>
+void with_width(int64_t width, const Body& body) {
+  switch (width) {
+    case 64: return body(std::integral_constant<int, 64>());
+    case 128: return body(std::integral_constant<int, 128>());
+    default: return body(std::integral_constant<int, 256>());
+  }
+}
+
+// Tiles of 64 rows forward, two of which share a processor, so that one computes while the other waits. Backward tiles of 128 rows,
+// so that half as many read the weights, where two of them fit into shared memory.
+bool are_large(const MlpArgs<float>& a, Stream stream) {
+  bool large = false;
+  with_width(a.width, [&](auto width) {
+    large = a.grad_out && shared_bytes(stream) >= mlp_backward_bytes<decltype(width)::value, 2, kLargeStages>();
+  });
+  return large;
+}
+
+// Cuts scratch into pieces, or adds up what it takes.
+class Cutter {
+ public:
+  explicit Cutter(void* memory) : at_(reinterpret_cast<uintptr_t>(memory)) {}
+  template <class T>
+  T* take(int64_t count) {
+    T* piece = reinterpret_cast<T*>(at_);
+    at_ += uintptr_t(round_up(count * int64_t(sizeof(T)), kAlignment));
+    return piece;
+  }
+  int64_t taken(void* memory) const { return int64_t(at_ - reinterpret_cast<uintptr_t>(memory)); }
+
+ private:
+  uintptr_t at_;
+};
+
+MlpPlan make_plan(const MlpArgs<float>& a, Stream stream, int64_t* bytes) {
+  MlpPlan p = {};
+  p.inputs = a.inputs;
+  p.params = a.params;
+  p.rows = a.rows;
+  p.inputs_count = p.grad_columns = int(a.inputs_count);
+  p.width = int(a.width);
+  p.layers = int(a.layers);
+  p.outputs = int(a.outputs);
+  p.kept = static_cast<BFloat16*>(a.kept);
+  p.out = a.out;
+  p.grad_out = a.grad_out;
+  p.grad_inputs = a.grad_inputs;
+  p.grad_params = a.grad_params;
+  const int64_t tile = are_large(a, stream) ? 2 * kWarpRows : kWarpRows, chips = processors(stream);
+  p.blocks = int(min2((p.rows + tile - 1) / tile, a.grad_out ? chips : 2 * chips));
+  const int64_t jobs = max2(int64_t(1), (a.layers - 1) * max2(int64_t(1), a.width / 128));
+  p.splits = int(max2(int64_t(1), min2(chips / jobs, (p.rows + kStep - 1) / kStep)));
+  Cutter scratch(a.scratch);
+  p.packed = scratch.take<BFloat16>(a.grad_out ? p.backward_size() : p.forward_size());
+  if (a.grad_out) {
+    p.grads = scratch.take<BFloat16>((a.layers - 1) * a.rows * a.width);
+    p.slots = scratch.take<float>(p.blocks * p.slot_size());
+    p.parts = scratch.take<float>(p.splits * (a.layers - 1) * a.width * a.width);
+  }
+  if (bytes) *bytes = scratch.taken(a.scratch);
+  return p;
+}
+
+template <class Kernel>
+void start(Kernel kernel, dim3 blocks, int threads, int bytes, const char* name, Stream stream, const MlpPlan& p) {
+  const DeviceGuard guard(stream.device);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
+  kernel<<<blocks, threads, bytes, cudaStream_t(stream.handle)>>>(p);
+  check(cudaGetLastError(), name);
+}
+
+template <int kWidth, int kWarps, int kStages>
+void start_forward(const MlpPlan& p, Stream stream) {
+  start(mlp_forward_kernel<kWidth, kWarps, kStages>, unsigned(p.blocks), kWarps * kColumnWarps * 32,
+        mlp_forward_bytes<kWidth, kWarps, kStages>(), "mlp", stream, p);
+}
+
+template <int kWidth, int kWarps, int kStages>
+void start_backward(const MlpPlan& p, Stream stream) {
+  start(mlp_backward_kernel<kWidth, kWarps, kStages>, unsigned(p.blocks), kWarps * kColumnWarps * 32,
+        mlp_backward_bytes<kWidth, kWarps, kStages>(), "mlp_backward", stream, p);
+}
+
+}  // namespace
+
+template <class T>
+void mlp_scratch(const MlpArgs<T>& a, Stream stream) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_fused(a, stream)) return void(make_plan(a, stream, a.scratch_bytes));
+  }
+  cuda_plain::mlp_scratch(a, stream);
+}
+
+template <class T>
+void mlp(const MlpArgs<T>& a, Stream stream) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_fused(a, stream)) {
+      const MlpPlan p = make_plan(a, stream, nullptr);
+      launch(pack_weights<false>, p.forward_size() / 2, "mlp", stream, p, const_cast<BFloat16*>(p.packed));
+      return with_width(a.width,
+                        [&](auto width) { start_forward<decltype(width)::value, 1, kForwardStages>(p, stream); });
+    }
+  }
+  cuda_plain::mlp(a, stream);
+}
+
+template <class T>
+void mlp_backward(const MlpArgs<T>& a, Stream stream) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_fused(a, stream)) {
+      const MlpPlan p = make_plan(a, stream, nullptr);
+      launch(pack_weights<true>, p.backward_size() / 2, "mlp_backward", stream, p, const_cast<BFloat16*>(p.packed));
+      const bool large = are_large(a, stream);
+      with_width(a.width, [&](auto width) {
+        constexpr int kWidth = decltype(width)::value;
+        if (large) start_backward<kWidth, 2, kLargeStages>(p, stream);
+        else start_backward<kWidth, 1, kSmallStages>(p, stream);
+        const dim3 blocks(unsigned(p.splits), unsigned(p.layers - 1) * (kWidth / WeightTile<kWidth>::kSide));
+        if (p.layers > 1)
+          start(mlp_weights_kernel<kWidth, 3>, blocks, WeightTile<kWidth>::kThreadCount, mlp_weights_bytes<kWidth, 3>(),
+                "mlp_backward", stream, p);
+      });
+      const int64_t slots = (p.slot_size() + 31) / 32, parts = ((p.layers - 1) * a.width * a.width + 31) / 32;
+      return launch(add_parts, (slots + parts) * kThreads, "mlp_backward", stream, p, int(slots));
+    }
+  }
+  cuda_plain::mlp_backward(a, stream);
+}
+
+NERF_INSTANTIATE(mlp_scratch, MlpArgs)
+NERF_INSTANTIATE(mlp, MlpArgs)
+NERF_INSTANTIATE(mlp_backward, MlpArgs)
+
+}  // namespace nerf::cuda

@@ -1,0 +1,103 @@
+// What the kernels of mlp.cu share: sizes, where things are, and weights packed once per call in the order in which lanes hold them.
+// The includer brings mma.cuh, or a stand-in for it (tests/cpp).
+#pragma once
+
+#include "../math/fragment.h"
+#include "../math/mlp.h"
+
+namespace nerf::cuda {
+
+constexpr int kColumnWarps = 4;   // warps beside each other
+constexpr int kWarpRows = 64;     // rows of a warp's tile
+constexpr int kStep = 32;         // depth of a piece of weights: two products
+constexpr int kMaxOutputs = 8;    // columns of one product
+constexpr int kGap = 8;           // numbers behind a row in shared memory: rows in different banks
+
+HOST_DEVICE int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+HOST_DEVICE float relu(float x) { return x < 0.0f ? 0.0f : x; }  // NaN stays NaN
+
+// What the kernels of one call share: places in the packed weights and sizes.
+struct MlpPlan {
+  const float *inputs, *params;
+  int64_t rows;
+  int inputs_count, width, layers, outputs, grad_columns;
+  const BFloat16* packed;  // see pack_weights
+  BFloat16* kept;          // [L,N,W] or null
+  float* out;
+  const float* grad_out;
+  float *grad_inputs, *grad_params;
+  BFloat16* grads;     // [L-1,N,W]: gradients of the values before ReLU, of layer 1 and on
+  float* slots;        // [blocks, slot_size()]: each block's sums of gradients of W_0, all biases, W_L
+  float* parts;        // [splits, L-1, W, W]: each split's sums of the gradients of W_1 ... W_{L-1}
+  int blocks, splits;
+
+  HOST_DEVICE int64_t fan_in(int l) const { return l == 0 ? inputs_count : width; }
+  HOST_DEVICE int64_t fan_out(int l) const { return l == layers ? outputs : width; }
+  HOST_DEVICE int64_t weight_at(int l) const {
+    return l == 0 ? 0 : int64_t(inputs_count + 1) * width + int64_t(l - 1) * (width + 1) * width;
+  }
+  HOST_DEVICE int64_t bias_at(int l) const { return weight_at(l) + fan_in(l) * fan_out(l); }
+  HOST_DEVICE int64_t size() const { return bias_at(layers) + outputs; }
+  HOST_DEVICE int64_t first_depth() const { return round_up(inputs_count, kStep); }
+  HOST_DEVICE int64_t input_columns() const { return round_up(inputs_count, 16); }
+  // Packed weights, forward: pieces of layers 0 ... L-1, then the last layer's [W,8]. Backward: pieces of layers L ... 1, then the
+  // first layer's [W,input_columns()].
+  HOST_DEVICE int64_t forward_pieces() const { return (first_depth() + int64_t(layers - 1) * width) / kStep; }
+  HOST_DEVICE int64_t backward_pieces() const { return 1 + int64_t(layers - 1) * width / kStep; }
+  HOST_DEVICE int64_t forward_size() const { return forward_pieces() * kStep * width + width * kMaxOutputs; }
+  HOST_DEVICE int64_t backward_size() const { return backward_pieces() * kStep * width + width * input_columns(); }
+  // A slot: W_0 [W,I], biases of hidden layers [L,W], W_L [O,W], b_L [O].
+  HOST_DEVICE int64_t slot_bias(int l) const { return int64_t(width) * inputs_count + int64_t(l) * width; }
+  HOST_DEVICE int64_t slot_last() const { return slot_bias(layers); }
+  HOST_DEVICE int64_t slot_size() const { return slot_last() + int64_t(outputs) * (width + 1); }
+  // Where a number of a slot belongs in params.
+  HOST_DEVICE int64_t place_of_slot(int64_t i) const {
+    if (i >= slot_last()) return weight_at(layers) + (i - slot_last());
+    if (i < slot_bias(0)) return i;
+    const int64_t b = i - slot_bias(0);
+    return bias_at(int(b / width)) + b % width;
+  }
+};
+
+// The weight at a place of the packed weights, before rounding.
+__device__ inline float packed_forward(const MlpPlan& p, int64_t place) {
+  const int64_t first = p.first_depth() * p.width, hidden = int64_t(p.width) * p.width;
+  const int64_t last = p.forward_pieces() * kStep * p.width;
+  if (place >= last) {
+    const int64_t i = place - last;  // tiles of 8 columns, one behind the other
+    const Element e = element_of_b(int(i / 4 % 32), int(i / 2 % 2), int(i % 2));
+    const int64_t k = i / 128 * 16 + e.row;
+    return e.column < p.outputs ? p.params[p.weight_at(p.layers) + e.column * p.width + k] : 0.0f;
+  }
+  const int layer = place < first ? 0 : 1 + int((place - first) / hidden);
+  const Element e = element_of_packed(layer == 0 ? place : (place - first) % hidden, p.width);
+  return e.row < p.fan_in(layer) ? p.params[p.weight_at(layer) + e.column * p.fan_in(layer) + e.row] : 0.0f;
+}
+
+__device__ inline float packed_backward(const MlpPlan& p, int64_t place) {
+  const int64_t first = int64_t(kStep) * p.width, hidden = int64_t(p.width) * p.width;
+  const int64_t inputs = p.backward_pieces() * kStep * p.width;
+  if (place < first) {
+    const Element e = element_of_packed(place, p.width);
+    return e.row < p.outputs ? p.params[p.weight_at(p.layers) + int64_t(e.row) * p.width + e.column] : 0.0f;
+  }
+  if (place >= inputs) {
+    const Element e = element_of_packed(place - inputs, int(p.input_columns()));
+    return e.column < p.inputs_count ? p.params[int64_t(e.row) * p.inputs_count + e.column] : 0.0f;
+  }
+  const int layer = p.layers - 1 - int((place - first) / hidden);
+  const Element e = element_of_packed((place - first) % hidden, p.width);
+  return p.params[p.weight_at(layer) + int64_t(e.row) * p.width + e.column];
+}
+
+template <bool kBackward>
+__global__ void __launch_bounds__(256) pack_weights(MlpPlan p, BFloat16* packed) {
+  const int64_t pair = int64_t(blockIdx.x) * 256 + threadIdx.x, place = 2 * pair;
+  if (place >= (kBackward ? p.backward_size() : p.forward_size())) return;
+  const float low = kBackward ? packed_backward(p, place) : packed_forward(p, place);
+  const float high = kBackward ? packed_backward(p, place + 1) : packed_forward(p, place + 1);
+  reinterpret_cast<uint32_t*>(packed)[pair] = round_pair(low, high);
+}
+
+}  // namespace nerf::cuda

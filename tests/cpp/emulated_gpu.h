@@ -1,0 +1,198 @@
+// A block of threads on one core, so that kernels of tensor cores run under g++: each thread is a coroutine, and a warp's products
+// follow the layout of fragment.h. Copies that nobody waits for happen at once or as late as they may, as `late` says.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "math/bfloat16.h"
+#include "math/fragment.h"
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __shared__ static
+#define __launch_bounds__(...)
+
+struct uint4 { uint32_t x, y, z, w; };
+struct uint2 { uint32_t x, y; };
+struct float2 { float x, y; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
+
+struct Index { int x = 0, y = 0; };
+
+namespace emulated {
+
+struct Copy { void* to; const void* from; bool there; };
+struct Thread {
+  ucontext_t context;
+  std::vector<char> stack = std::vector<char>(1 << 18);
+  Index index;
+  bool done = false;
+  std::deque<std::vector<Copy>> groups;
+  std::vector<Copy> open;
+};
+struct Meeting { int arrived = 0; long turn = 0; };
+struct Exchange { uint32_t in[32][8]; const void* address[32]; float sums[32][4]; };
+
+inline std::vector<std::unique_ptr<Thread>> threads;
+inline Thread* current;
+inline ucontext_t scheduler;
+inline bool late = true;
+inline std::vector<char> shared;
+inline std::vector<Meeting> warps;
+inline std::vector<Exchange> exchanges;
+inline Meeting block;
+inline std::function<void()> body;
+
+inline void rest() { swapcontext(&current->context, &scheduler); }
+inline void meet(Meeting& m, int count) {
+  const long turn = m.turn;
+  if (++m.arrived == count) { m.arrived = 0; ++m.turn; return; }
+  while (m.turn == turn) rest();
+}
+inline int warp() { return current->index.x / 32; }
+inline int lane() { return current->index.x % 32; }
+inline void meet_warp() { meet(warps[warp()], 32); }
+inline void perform(const Copy& c) {
+  if (c.there) memcpy(c.to, c.from, 16);
+  else memset(c.to, 0, 16);
+}
+inline void enter() { body(); current->done = true; swapcontext(&current->context, &scheduler); }
+
+}  // namespace emulated
+
+inline Index blockIdx, gridDim;
+#define threadIdx (emulated::current->index)
+#define SHARED_MEMORY(name) uint4* name = reinterpret_cast<uint4*>(emulated::shared.data())
+
+inline void __syncthreads() { emulated::meet(emulated::block, int(emulated::threads.size())); }
+
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  auto& e = emulated::exchanges[emulated::warp()];
+  memcpy(e.in[emulated::lane()], &value, sizeof value);
+  emulated::meet_warp();
+  T other;
+  memcpy(&other, e.in[emulated::lane() ^ mask], sizeof other);
+  emulated::meet_warp();
+  return other;
+}
+
+namespace nerf::cuda {
+
+inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  auto& e = emulated::exchanges[emulated::warp()];
+  uint32_t* mine = e.in[emulated::lane()];
+  for (int i = 0; i < 4; ++i) mine[i] = a[i];
+  mine[4] = b0;
+  mine[5] = b1;
+  emulated::meet_warp();
+  if (emulated::lane() == 0) {
+    float left[16][16], right[16][8];
+    for (int lane = 0; lane < 32; ++lane)
+      for (int half = 0; half < 2; ++half) {
+        const auto number = [&](int i) { return widen(BFloat16{uint16_t(e.in[lane][i] >> 16 * half)}); };
+        for (int r = 0; r < 4; ++r) { const Element p = element_of_a(lane, r, half); left[p.row][p.column] = number(r); }
+        for (int r = 0; r < 2; ++r) { const Element p = element_of_b(lane, r, half); right[p.row][p.column] = number(4 + r); }
+      }
+    for (int lane = 0; lane < 32; ++lane)
+      for (int c = 0; c < 4; ++c) {
+        const Element p = element_of_c(lane, c);
+        float sum = 0;
+        for (int k = 0; k < 16; ++k) sum += left[p.row][k] * right[k][p.column];
+        e.sums[lane][c] = sum;
+      }
+  }
+  emulated::meet_warp();
+  for (int c = 0; c < 4; ++c) d[c] += e.sums[emulated::lane()][c];
+  emulated::meet_warp();
+}
+
+inline void exchange_matrices(uint32_t (&r)[4], const BFloat16* row, bool transposed) {
+  auto& e = emulated::exchanges[emulated::warp()];
+  if (reinterpret_cast<uintptr_t>(row) % 16) { std::puts("ldmatrix: address is no multiple of 16"); std::exit(1); }
+  e.address[emulated::lane()] = row;
+  emulated::meet_warp();
+  const int lane = emulated::lane();
+  for (int j = 0; j < 4; ++j) {
+    uint16_t halves[2];
+    for (int half = 0; half < 2; ++half) {
+      // Lane g * 4 + t holds row g, columns 2 t and 2 t + 1 (PTX ISA, ldmatrix); transposed, of the transposed matrix.
+      const int row_of = transposed ? lane % 4 * 2 + half : lane / 4, column = transposed ? lane / 4 : lane % 4 * 2 + half;
+      memcpy(&halves[half], static_cast<const uint16_t*>(e.address[j * 8 + row_of]) + column, 2);
+    }
+    r[j] = uint32_t(halves[0]) | uint32_t(halves[1]) << 16;
+  }
+  emulated::meet_warp();
+}
+inline void load_matrices(uint32_t (&r)[4], const BFloat16* row) { exchange_matrices(r, row, false); }
+inline void load_transposed(uint32_t (&r)[4], const BFloat16* row) { exchange_matrices(r, row, true); }
+
+inline void copy_later(void* to, const void* from, bool there = true) {
+  const auto misplaced = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 != 0; };
+  if (misplaced(to) || misplaced(from)) { std::puts("cp.async: address is no multiple of 16"); std::exit(1); }
+  if (emulated::late) emulated::current->open.push_back({to, from, there});
+  else emulated::perform({to, from, there});
+}
+inline void end_group() {
+  emulated::current->groups.push_back(std::move(emulated::current->open));
+  emulated::current->open.clear();
+}
+template <int kOpen>
+void wait_for_copies() {
+  auto& groups = emulated::current->groups;
+  for (; int(groups.size()) > kOpen; groups.pop_front())
+    for (const auto& c : groups.front()) emulated::perform(c);
+}
+inline uint32_t round_pair(float low, float high) {
+  return uint32_t(narrow<BFloat16>(low).bits) | uint32_t(narrow<BFloat16>(high).bits) << 16;
+}
+
+}  // namespace nerf::cuda
+
+namespace emulated {
+
+inline void prepare(Thread& t, int index) {
+  t.index = {index, 0};
+  t.done = false;
+  t.groups.clear();
+  t.open.clear();
+  getcontext(&t.context);
+  t.context.uc_stack.ss_sp = t.stack.data();
+  t.context.uc_stack.ss_size = t.stack.size();
+  t.context.uc_link = &scheduler;
+  makecontext(&t.context, enter, 0);
+}
+
+// kernel() for every thread of every block.
+inline void launch(Index grid, int count, int bytes, const std::function<void()>& kernel) {
+  gridDim = grid;
+  body = kernel;
+  threads.clear();
+  for (int i = 0; i < count; ++i) threads.push_back(std::make_unique<Thread>());
+  for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
+    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
+      shared.assign(size_t(bytes) + 64, char(0x7f));  // bfloat16 numbers that show
+      warps.assign((count + 31) / 32, {});
+      exchanges.assign((count + 31) / 32, {});
+      block = {};
+      for (int i = 0; i < count; ++i) prepare(*threads[i], i);
+      for (int left = count; left > 0;)
+        for (auto& t : threads)
+          if (!t->done) {
+            current = t.get();
+            swapcontext(&scheduler, &t->context);
+            left -= t->done;
+          }
+    }
+}
+
+}  // namespace emulated

@@ -1,0 +1,142 @@
+// The kernels of cuda_ext/cuda/mlp_*.cuh on a stand-in for a GPU, against loops in double that round where mlp.h says:
+// which lane holds what, which row goes where, copies that arrive at once or as late as they may, rows that fill no tile.
+#include "emulated_gpu.h"
+// Behind the stand-in.
+#include "cuda/mlp_backward.cuh"
+#include "cuda/mlp_forward.cuh"
+#include "cuda/mlp_weights.cuh"
+#include "expect.h"
+
+namespace {
+
+using namespace nerf;
+using namespace nerf::cuda;
+
+struct Network {
+  int rows, inputs, width, layers, outputs, blocks, splits;
+};
+
+std::vector<float> drawn(int64_t count, double scale) {
+  std::vector<float> made(count);
+  for (float& x : made) x = float(number(-scale, scale));
+  return made;
+}
+
+double factor(float x) { return widen(narrow<BFloat16>(x)); }
+
+// Memory at a multiple of 16 bytes, of numbers that would show.
+template <class T>
+struct Memory {
+  std::vector<uint4> bytes;
+  explicit Memory(int64_t count) : bytes(size_t(count) * sizeof(T) / 16 + 1, uint4{~0u / 5, ~0u / 5, ~0u / 5, ~0u / 5}) {}
+  T* get() { return reinterpret_cast<T*>(bytes.data()); }
+};
+
+void expect_all_near(const std::vector<float>& found, const std::vector<double>& wanted, const char* what) {
+  for (size_t i = 0; i < wanted.size(); ++i) expect_near(found[i], wanted[i], 2e-3, what);
+}
+
+struct Gradients {
+  std::vector<double> out, inputs, params;
+};
+
+// What the network is, from the hidden values that the kernels kept, which are checked on the way.
+Gradients by_loops(const MlpPlan& p) {
+  Gradients g = {std::vector<double>(p.rows * p.outputs), std::vector<double>(p.rows * p.inputs_count),
+                 std::vector<double>(p.size())};
+  for (int64_t n = 0; n < p.rows; ++n) {
+    std::vector<std::vector<double>> x(p.layers + 1);
+    for (int k = 0; k < p.inputs_count; ++k) x[0].push_back(factor(p.inputs[n * p.inputs_count + k]));
+    for (int l = 0; l <= p.layers; ++l)
+      for (int64_t o = 0; o < p.fan_out(l); ++o) {
+        double sum = p.params[p.bias_at(l) + o];
+        for (int64_t k = 0; k < p.fan_in(l); ++k) sum += x[l][k] * factor(p.params[p.weight_at(l) + o * p.fan_in(l) + k]);
+        if (l == p.layers) {
+          g.out[n * p.outputs + o] = sum;
+          continue;
+        }
+        const double kept = widen(p.kept[(l * p.rows + n) * p.width + o]);
+        expect_near(kept, sum < 0 ? 0 : sum, 0.005 * (1 + std::abs(sum)), "hidden values");
+        x[l + 1].push_back(kept);
+      }
+    std::vector<double> unrounded(p.grad_out + n * p.outputs, p.grad_out + (n + 1) * p.outputs);
+    for (int l = p.layers; l >= 0; --l) {
+      std::vector<double> before(p.fan_in(l));
+      for (int64_t o = 0; o < p.fan_out(l); ++o) {
+        const double grad = factor(float(unrounded[o]));
+        g.params[p.bias_at(l) + o] += unrounded[o];
+        for (int64_t k = 0; k < p.fan_in(l); ++k) {
+          g.params[p.weight_at(l) + o * p.fan_in(l) + k] += grad * x[l][k];
+          before[k] += grad * factor(p.params[p.weight_at(l) + o * p.fan_in(l) + k]);
+        }
+      }
+      for (int64_t k = 0; k < p.fan_in(l); ++k) {
+        if (l == 0) g.inputs[n * p.inputs_count + k] = before[k];
+        else if (x[l][k] == 0) before[k] = 0;
+      }
+      unrounded = before;
+    }
+  }
+  return g;
+}
+
+template <int kWidth, int kBackwardWarps, int kBackwardStages>
+void network(const Network& of, bool late) {
+  emulated::late = late;
+  MlpPlan p = {};
+  p.rows = of.rows;
+  p.inputs_count = p.grad_columns = of.inputs;
+  p.width = of.width;
+  p.layers = of.layers;
+  p.outputs = of.outputs;
+  p.blocks = of.blocks;
+  p.splits = of.splits;
+  const auto inputs = drawn(int64_t(of.rows) * of.inputs, 1), grad_out = drawn(int64_t(of.rows) * of.outputs, 1);
+  const auto params = drawn(p.size(), 1.5 / std::sqrt(kWidth));
+  std::vector<float> out(of.rows * of.outputs), grad_inputs(of.rows * of.inputs), grad_params(p.size());
+  const int64_t hidden = int64_t(of.layers) * of.rows * kWidth;
+  Memory<BFloat16> forward(p.forward_size()), backward(p.backward_size()), kept(hidden), grads(hidden);
+  Memory<float> slots(of.blocks * p.slot_size()), parts(int64_t(of.splits) * of.layers * kWidth * kWidth);
+  p.inputs = inputs.data();
+  p.params = params.data();
+  p.kept = kept.get();
+  p.out = out.data();
+  p.grad_out = grad_out.data();
+  p.grad_inputs = grad_inputs.data();
+  p.grad_params = grad_params.data();
+  p.grads = grads.get();
+  p.slots = slots.get();
+  p.parts = parts.get();
+
+  const auto blocks = [](int64_t threads) { return Index{int((threads + 255) / 256), 1}; };
+  emulated::launch(blocks(p.forward_size() / 2), 256, 0, [&] { pack_weights<false>(p, forward.get()); });
+  p.packed = forward.get();
+  emulated::launch({of.blocks, 1}, kColumnWarps * 32, mlp_forward_bytes<kWidth, 1, 3>(),
+                   [&] { mlp_forward_kernel<kWidth, 1, 3>(p); });
+  emulated::launch(blocks(p.backward_size() / 2), 256, 0, [&] { pack_weights<true>(p, backward.get()); });
+  p.packed = backward.get();
+  emulated::launch({of.blocks, 1}, kBackwardWarps * kColumnWarps * 32,
+                   mlp_backward_bytes<kWidth, kBackwardWarps, kBackwardStages>(),
+                   [&] { mlp_backward_kernel<kWidth, kBackwardWarps, kBackwardStages>(p); });
+  if (of.layers > 1)
+    emulated::launch({of.splits, (of.layers - 1) * (kWidth / WeightTile<kWidth>::kSide)}, 256,
+                     mlp_weights_bytes<kWidth, 3>(), [&] { mlp_weights_kernel<kWidth, 3>(p); });
+  const int slot_blocks = int(p.slot_size() + 31) / 32, part_blocks = (of.layers - 1) * kWidth * kWidth / 32;
+  emulated::launch({slot_blocks + part_blocks, 1}, 256, 0, [&] { add_parts(p, slot_blocks); });
+
+  const Gradients wanted = by_loops(p);
+  expect_all_near(out, wanted.out, "results");
+  expect_all_near(grad_inputs, wanted.inputs, "gradients of the inputs");
+  expect_all_near(grad_params, wanted.params, "gradients of the parameters");
+}
+
+}  // namespace
+
+int main() {
+  network<64, 1, 2>({100, 20, 64, 2, 3, 1, 2}, false);
+  network<64, 1, 2>({100, 20, 64, 2, 3, 1, 2}, true);
+  network<64, 2, 3>({150, 44, 64, 3, 8, 1, 2}, true);
+  network<64, 2, 3>({3, 64, 64, 1, 1, 1, 1}, false);
+  network<128, 2, 3>({65, 100, 128, 2, 3, 1, 1}, false);
+  return failures ? 1 : 0;
+}
