@@ -13,6 +13,7 @@ from nerf.fields.bf16_mlp import Bf16Mlp, bf16_mlp_without_gradient, has_bf16_te
 from nerf.fields.view_encoding import encode_view, encoding_width
 from nerf.fields.voxel_field import VoxelField
 from nerf.ops.backend import Backend
+from nerf.ops.mlp import has_fused_code, has_fused_kernel
 from nerf.optim.adam import ParameterGroup
 from nerf.scene.box import Resolution, SceneBox
 
@@ -60,6 +61,8 @@ class VoxelMlp(VoxelField):
         nn.init.zeros_(self.mlp[-1].bias)
         self.mlp.to(backend.device)
         self.use_bf16 = has_bf16_tensor_cores(backend.device)
+        sizes = (widths[0], config.hidden_width, config.hidden_layers, 3)
+        self.fused = self.use_bf16 and backend.name == "native" and has_fused_kernel(*sizes) and has_fused_code()
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = self.encode_view(ray_directions).index_select(0, ray_indices)
@@ -73,6 +76,9 @@ class VoxelMlp(VoxelField):
 
     def network(self, inputs: Tensor) -> Tensor:
         """The MLP's outputs [N,3] for inputs [N,I]."""
+        if self.fused:
+            params = torch.cat([parameter.flatten() for parameter in self.mlp.parameters()])
+            return self.backend.ops.mlp(inputs, params, self.config.hidden_width, self.config.hidden_layers, 3, True)
         if self.use_bf16:
             compute = Bf16Mlp.apply if torch.is_grad_enabled() else bf16_mlp_without_gradient
             return compute(inputs, *self.mlp.parameters())
@@ -85,8 +91,9 @@ class VoxelMlp(VoxelField):
     def encode_view(self, directions: Tensor) -> Tensor:
         """The MLP's inputs after the features, [R,I - C], for unit directions [R,3]."""
         inputs = self.mlp[0].in_features
-        width = (round_up(inputs) if self.use_bf16 else inputs) - self.config.feature_channels
-        rounded = torch.bfloat16 if self.use_bf16 and not torch.is_grad_enabled() else None
+        padded = self.use_bf16 and not self.fused
+        width = (round_up(inputs) if padded else inputs) - self.config.feature_channels
+        rounded = torch.bfloat16 if padded and not torch.is_grad_enabled() else None
         view = encode_view(directions, self.config.view_frequencies, width, rounded)
         return view if self.view_weight is None else view * self.view_weight
 

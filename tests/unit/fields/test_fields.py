@@ -12,6 +12,7 @@ from nerf.fields import field as field_module
 from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.ops.backend import select
+from nerf.ops.mlp import has_fused_kernel
 from nerf.scene.box import SceneBox
 
 BOX = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
@@ -123,3 +124,26 @@ def test_upsampling_is_trilinear_whatever_the_slab(at_a_time: int, monkeypatch: 
     field.upsample((9, 7, 12))
     assert field.density_grid.shape == (9, 7, 12, 1) and field.resolution == (9, 7, 12)
     torch.testing.assert_close(field.feature_grid.detach(), expected[0].permute(1, 2, 3, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_the_fused_network_is_the_one_that_is_trained() -> None:
+    """On a CPU by the same operation's loops; a GPU takes it by itself."""
+    plain, fused = (field_of("voxel_deferred", hidden_width=64) for _ in range(2))
+    fused.load_state_dict(plain.state_dict())
+    assert not fused.fused
+    fused.use_bf16 = fused.fused = True
+    values, opacity, views = torch.randn(7, plain.config.feature_channels), torch.linspace(0.1, 1, 7), directions(7)
+    shown, found = (field.shade(values, opacity, views) for field in (plain, fused))
+    torch.testing.assert_close(found, shown, atol=0.01, rtol=0.01)
+    for field, light in ((plain, shown), (fused, found)):
+        light.sum().backward()
+        assert all(parameter.grad is not None for parameter in field.mlp.parameters())
+    for ours, exact in zip(fused.mlp.parameters(), plain.mlp.parameters(), strict=True):
+        assert (ours.grad - exact.grad).norm() <= 0.1 * exact.grad.norm()
+
+
+def test_which_networks_have_a_fused_kernel() -> None:
+    assert all(has_fused_kernel(44, width, layers, 3) for width in (64, 128, 256) for layers in (1, 4))
+    assert not any(
+        has_fused_kernel(*sizes) for sizes in ((44, 96, 2, 3), (44, 256, 0, 3), (44, 256, 2, 9), (91, 64, 2, 3))
+    )
