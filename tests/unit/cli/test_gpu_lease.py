@@ -30,10 +30,10 @@ def test_jobs_get_different_gpus_and_see_one_each(tmp_path: Path) -> None:
     with leased(["3", "7"], print, tmp_path) as first:
         seen = gpu_lease.os.environ[VISIBLE]
         gpu_lease._bound.clear()  # another process
-        with leased(["3", "7"], print, tmp_path) as second:
+        with leased(["3", "7"], print, tmp_path, no_wait) as second:
             assert (first, second) == ("3", "7") == (seen, gpu_lease.os.environ[VISIBLE])
     gpu_lease._bound.clear()
-    with leased(["3", "7"], print, tmp_path) as third:
+    with leased(["3", "7"], print, tmp_path, no_wait) as third:
         assert third == "3"
 
 
