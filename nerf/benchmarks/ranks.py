@@ -38,18 +38,21 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
 
     Raises nerf.training.TrainingStopped like training.
     """
-    config, state = run.config, run.state
+    config, state, exchanged = run.config, run.state, {}
     for _ in train(config, state, [StopWhen(lambda: state.clock.progress >= LEAVE_AT)]):
         pass
     step = TrainStep(config, state)
     runner = step_runner(config, state, step)
-    for _ in range(4):  # kernels, and the capture of a graph
+    if world is not None:
+        world.bytes.clear()
+    for number in range(4):  # kernels, and the capture of a graph, whose replays are not counted
         state.batches.advance(config.train.rays_per_step, state.background)
         runner.step()
+        if number == 0 and world is not None:
+            exchanged = dict(world.bytes)
     _wait(state.device)
     step._sums.zero_()
     if world is not None:
-        world.bytes.clear()
         world.agreed(0)
     on_cpu = state.device.type == "cpu"
     clock = time.process_time if on_cpu else time.perf_counter
@@ -63,7 +66,6 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
     vertices = state.optimizer.active_vertices
     moments = sum(x.nbytes for pair in state.optimizer.moments.values() for x in pair)
     memory = peak_memory() if on_cpu else torch.cuda.max_memory_reserved(state.device)
-    exchanged = {} if world is None else {name: count / STEPS for name, count in world.bytes.items()}
     figures = RankFigures(seconds, samples, len(vertices), moments, memory, exchanged, state.clock.step)
     return vars(figures)
 

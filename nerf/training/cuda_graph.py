@@ -70,7 +70,9 @@ class StepRunner:
         # Like torch.cuda.graph, but without emptying the memory cache first.
         self._side_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._side_stream):
-            graph.capture_begin(pool=None if self._last is None else self._last.pool())
+            # Threads of NCCL ask for events meanwhile, which a global capture forbids.
+            mode = "thread_local" if torch.distributed.is_initialized() else "global"
+            graph.capture_begin(None if self._last is None else self._last.pool(), capture_error_mode=mode)
             try:
                 self._step()
             finally:

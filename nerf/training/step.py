@@ -50,7 +50,8 @@ class TrainStep:
         if state.parts is None:
             samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
         else:
-            samples = state.parts.visible_samples(state.field, sampler, batch.rays, batch.jitter)
+            limits = {"capacity": state.capacity}
+            samples = state.parts.visible_samples(state.field, sampler, batch.rays, batch.jitter, **limits)
         terms = forward(config, state, sampler, batch, drawn, samples, self.extra)
         loss = losses.total(terms)
         backward(state, loss)
