@@ -28,9 +28,9 @@ def ranks_table(results: list[dict]) -> str:
         )
         resolution = " x ".join(map(str, result["resolution"]))
         notes.append(
-            f"{len(ranks)}: {result['scene']}, {result['field']}, {resolution} vertices, "
-            f"{result['rays_per_step']} rays a step, time of the {result['clock']}; torch {result['torch']}, commit {result['commit']}, "
-            f"{result['date'][:10]}, `{result['command']}`."
+            f"{len(ranks)}: {result['scene']}, {result['field']}, {resolution} vertices, {result['rays_per_step']} rays, "
+            f"time of the {result['clock']}; torch {result['torch']}, commit {result['commit']}, {result['date'][:10]}, "
+            f"`{result['command']}`."
         )
     return "\n\n".join([markdown_table(header, lines), *notes])
 

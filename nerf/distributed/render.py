@@ -1,10 +1,13 @@
 """Training pixels from the samples of all ranks.
 
-Every rank composites its own samples, exchanges what that gives, and shades all pixels. Shading each rank's share alone
-would cost a second exchange, of gradients, to save a part of a small MLP (docs/distributed.md reckons both).
+Every rank composites its own samples and exchanges what that gives. On CPUs, where a small MLP takes as long as the
+grids, each shades its share of the pixels, which costs an exchange of colors and one of gradients. A GPU shades all
+pixels in the time of these two.
 
 Legend: R rays, P pixels, S segments of a ray in one part, M samples.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,4 +39,38 @@ def render_parts(
         columns.append(ops.distortion_loss(weights, *intervals)[:, None])
     own = torch.cat(columns, dim=1).unflatten(0, (-1, part.segments))
     values, opacity, depth, distortion = combine(exchange(world, own), part.order.order, channels)
-    return shaded_pixels(field, samples, values, opacity, depth, background, distortion)
+    share = None
+    if field.shading == "alone" and not values.is_cuda:
+
+        def share(*pixels: Tensor) -> Tensor:
+            return shaded_in_shares(world, field, *pixels)
+
+    return shaded_pixels(field, samples, values, opacity, depth, background, distortion, shade=share)
+
+
+def shaded_in_shares(world: World, field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
+    """The light [P,3] of field.shade, of which each rank computes the N-th part of the pixels."""
+    count = len(values)
+    size = -(-count // world.size)
+    first = min(world.rank * size, count)
+    last = min(first + size, count)
+    own = _Share.apply(torch.cat([values, opacity[:, None]], dim=1), world, first, last, size)
+    light = field.shade(own[:, :-1], own[:, -1], directions[first:last])
+    light = torch.nn.functional.pad(light, (0, 0, 0, size - len(light)))
+    return exchange(world, light[:, None]).transpose(0, 1).flatten(0, 1)[:count]
+
+
+class _Share(torch.autograd.Function):
+    """Rows of x [P,C], which every rank has; the gradient of each share comes from the rank that took it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, world: World, first: int, last: int, size: int) -> Tensor:
+        ctx.world, ctx.count, ctx.size = world, len(x), size
+        return x[first:last].clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        padded = torch.nn.functional.pad(grad, (0, 0, 0, ctx.size - len(grad)))
+        whole = ctx.world.gathered(padded, "gradients of pixels").flatten(0, 1)[: ctx.count]
+        return whole / ctx.world.size, None, None, None, None

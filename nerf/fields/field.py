@@ -87,6 +87,11 @@ class Field(nn.Module, ABC):
         """
         return values
 
+    @property
+    def shading(self) -> str:
+        """What shade() does with pixels, which ranks could share: "none", "alone" (each) or "random" (all at once)."""
+        return "none" if type(self).shade is Field.shade else "alone"
+
     def density_slopes(self, coords: Tensor, positions: Tensor) -> Tensor:
         """Gradient [N,3] of raw density with respect to positions [N,3], from which the coords [N,3] were computed.
 

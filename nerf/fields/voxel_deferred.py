@@ -98,6 +98,10 @@ class VoxelDeferred(VoxelMlp):
     def deferred_grid(self) -> Tensor:
         return self.feature_grid
 
+    @property
+    def shading(self) -> str:
+        return "random" if self.config.feature_noise > 0 else "alone"
+
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
         view = self.encode_view(ray_directions)
         features = mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]

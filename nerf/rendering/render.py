@@ -3,6 +3,7 @@
 Legend: R rays, P pixels, M samples, H W image height and width.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +18,8 @@ from nerf.rendering.gradient_scaling import gradient_scales, scale_gradients
 from nerf.rendering.normals import facing_normals, falling_density
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
+
+Shade = Callable[[Tensor, Tensor, Tensor], Tensor]  # as Field.shade
 
 # On a GPU an 800x800 frame is one chunk; on a CPU a chunk fits into the caches.
 RAYS_PER_CHUNK = {"cuda": 1 << 22, "cpu": 1 << 14}
@@ -133,15 +136,16 @@ def shaded_pixels(
     background: Tensor,
     distortion: Tensor | None = None,
     channels: int | None = None,
+    shade: Shade | None = None,
 ) -> Rendering:
     """Pixels from what their rays composite: values [R,C], opacity [R], depth [R], distortion [R].
 
-    channels: how many of the values are the field's; None: all.
+    channels: how many of the values are the field's; None: all. shade: in place of field.shade.
     """
     depth = samples.path.world_depth(depth, opacity)
     values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
     values = values if channels in (None, values.shape[1]) else values[:, :channels]  # a slice has a costly gradient
-    light = field.shade(values, opacity, samples.rays.pixel_directions().detach())
+    light = (shade or field.shade)(values, opacity, samples.rays.pixel_directions().detach())
     color = light + (1 - opacity)[:, None] * background
     return Rendering(color, opacity, depth, distortion=distortion)
 
