@@ -27,8 +27,9 @@ def ranks_table(results: list[dict]) -> str:
             ]
         )
         resolution = " x ".join(map(str, result["resolution"]))
+        size = f"{resolution} vertices, {result['rays_per_step']} rays"
         notes.append(
-            f"{len(ranks)}: {result['scene']}, {result['field']}, {resolution} vertices, {result['rays_per_step']} rays, "
+            f"{len(ranks)}: {result['scene']}, {result['field']}, {size}, "
             f"time of the {result['clock']}; torch {result['torch']}, commit {result['commit']}, {result['date'][:10]}, "
             f"`{result['command']}`."
         )
