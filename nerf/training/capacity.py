@@ -19,7 +19,7 @@ def plan_capacity(config: Config, state: TrainState) -> None:
     """
     if state.device.type != "cuda" or state.field.density_grid_view is None:
         return
-    if state.parts is not None and not state.parts.fixed_sizes(state.field):
+    if state.parts is not None:
         return
     rays, jitter = state.batches.draw_rays(config.train.rays_per_step, state.rays_per_pixel)
     if state.parts is not None:

@@ -87,7 +87,7 @@ def step_runner(config: Config, state: TrainState, step: Callable[[], None]) -> 
     backend = state.field.backend
     # A graph cannot read from the device. The PyTorch reference does, and so do density queries point by point.
     graphed = backend.device.type == "cuda" and backend.name == "native" and state.field.density_grid_view is not None
-    graphed = graphed and config.train.cuda_graph and (state.parts is None or state.parts.fixed_sizes(state.field))
+    graphed = graphed and config.train.cuda_graph and state.parts is None
     return StepRunner(step, [state.batches.generator, state.field.noise_generator], graphed)
 
 
