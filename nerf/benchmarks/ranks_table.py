@@ -30,8 +30,8 @@ def ranks_table(results: list[dict]) -> str:
         size = f"{resolution} vertices, {result['rays_per_step']} rays"
         notes.append(
             f"{len(ranks)}: {result['scene']}, {result['field']}, {size}, "
-            f"time of the {result['clock']}; torch {result['torch']}, commit {result['commit']}, {result['date'][:10]}, "
-            f"`{result['command']}`."
+            f"time of the {result['clock']}; torch {result['torch']}, commit {result['commit']}, "
+            f"{result['date'][:10]}, `{result['command']}`."
         )
     return "\n\n".join([markdown_table(header, lines), *notes])
 
