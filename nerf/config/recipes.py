@@ -107,7 +107,13 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             "loss.tv_color": 1e-3,
             "loss.pair_ssim": 0.003,
         },
-        "cpu": {**_PHOTOS, **_FORWARD_FACING, **NEARLY_CORRECT_POSES["cpu"], "field.num_voxels": 128**3},
+        "cpu": {
+            **_PHOTOS,
+            **_FORWARD_FACING,
+            **NEARLY_CORRECT_POSES["cpu"],
+            "field.num_voxels": 128**3,
+            "field.feature_sines": True,
+        },
     },
     "unbounded": {
         "cuda": {
@@ -117,7 +123,13 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             **NEARLY_CORRECT_POSES["cuda"],
             "field.num_voxels": 320**3,
         },
-        "cpu": {**_PHOTOS, **_UNBOUNDED, **NEARLY_CORRECT_POSES["cpu"], "field.num_voxels": 112**3},
+        "cpu": {
+            **_PHOTOS,
+            **_UNBOUNDED,
+            **NEARLY_CORRECT_POSES["cpu"],
+            "field.num_voxels": 112**3,
+            "field.feature_sines": True,
+        },
     },
 }
 
@@ -150,8 +162,10 @@ def choose(device: str, field: str, seconds: float | None) -> Recipe:
 def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple[str, Mapping[str, int | float]]]:
     """What gives open settings their values, each with its name; a later layer goes before an earlier one."""
     limit = f" up to {recipe.up_to:g} s" if math.isfinite(recipe.up_to) else ""
+    in_box = recipe.in_box if kind == "bounded" and config.poses.mode == "fixed" else {}
     found = [
         (f"recipe of {recipe.field} on {device}{limit}", recipe.settings),
+        (f"recipe of {recipe.field} on {device}{limit}, in a box", in_box),
         (f"{kind} scenes on {device}", KINDS[kind][device]),
         (f"{recipe.field} in {kind} scenes", known_fields()[recipe.field].of_kind.get(kind, {})),
     ]

@@ -10,7 +10,10 @@ from torch import Tensor
 from nerf.config.fields import FieldSettings, Recipe
 from nerf.config.settings import setting
 from nerf.fields.voxel_mlp import VoxelMlp, VoxelMlpConfig
+from nerf.ops.backend import Backend
+from nerf.scene.box import Resolution, SceneBox
 
+SINE_FREQUENCIES = (0.316, 10.0)  # of the first and the last feature, radians per unit; in equal ratios between
 SMALLEST_OPACITY = 1e-3  # lower bound in the division by opacity; such rays have hardly any color
 
 
@@ -22,6 +25,9 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     hidden_layers: int | None = setting(None, "hidden layers of the color MLP", low=0, high=8)
     view_frequencies: int | None = setting(
         None, "frequencies of the positional encoding of the view direction", low=0, high=8
+    )
+    feature_sines: bool | None = setting(
+        None, "the MLP sees each feature plus a sine of it, of one frequency per feature: finer detail"
     )
     diffuse: bool | None = setting(None, "the first three features are also a color, added to the MLP's")
     feature_noise: float | None = setting(
@@ -36,6 +42,7 @@ _SETTINGS = {
     "field.lr_features": 0.03,
     "field.view_frequencies": 4,
     "field.diffuse": False,
+    "field.feature_sines": False,
     "field.hidden_layers": 2,
 }
 # lr_mlp: at twice the rate, a wide MLP saturates in the fog of the first steps and does not recover.
@@ -55,6 +62,13 @@ _CPU = {
     "field.hidden_width": 128,
     "field.lr_mlp": 1e-3,
     "field.feature_noise": 0.0,  # a CPU makes few passes
+}
+# With sines of the features, lower rates for these and less noise, which the sines multiply.
+_SINES = {
+    "field.feature_sines": True,
+    "field.lr_features": 0.015,
+    "field.lr_mlp": 7e-4,
+    "field.feature_noise": 0.05,
 }
 # Rare occupancy updates: one costs as much as two dozen steps.
 _UP_TO_8_SECONDS = {**_CUDA, "field.lr_features": 0.05, "occupancy.update_interval": 0.1}
@@ -81,15 +95,35 @@ SETTINGS = FieldSettings(
             "cuda", "voxel_deferred", 3.0, {**_UP_TO_8_SECONDS, "field.num_voxels": 176**3, "field.lr_density": 0.3}
         ),
         Recipe("cuda", "voxel_deferred", 8.0, {**_UP_TO_8_SECONDS, "field.num_voxels": 224**3}),
-        Recipe("cuda", "voxel_deferred", 20.0, {**_FROM_8_SECONDS, "field.num_voxels": 288**3, "loss.tv_color": 3e-7}),
+        Recipe(
+            "cuda",
+            "voxel_deferred",
+            20.0,
+            {**_FROM_8_SECONDS, "field.num_voxels": 288**3, "loss.tv_color": 3e-7},
+            _SINES,
+        ),
         Recipe("cuda", "voxel_deferred", math.inf, _FROM_20_SECONDS),
-        Recipe("cpu", "voxel_deferred", math.inf, _CPU),
+        Recipe("cpu", "voxel_deferred", math.inf, _CPU, {"field.feature_sines": True}),
     ),
 )
 
 
 class VoxelDeferred(VoxelMlp):
-    """Voxel grids of density and features; an MLP computes the color of each pixel."""
+    """Voxel grids of density and features; an MLP computes the color of each pixel.
+
+    With feature_sines the MLP's inputs are f + sin(w f) for the mean features f of a pixel, each with a frequency w of
+    its own (after Chen et al. 2023, "NeuRBF", who do so before a linear layer). A smooth change of a feature between
+    two vertices then makes a fine change of color, which the MLP alone learns slowly.
+    """
+
+    def __init__(
+        self, config: VoxelDeferredConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
+    ) -> None:
+        super().__init__(config, box, resolution, finest_voxel, backend)
+        self.sine_frequencies: Tensor | None = None  # [C]
+        if config.feature_sines:
+            first, last = (math.log10(frequency) for frequency in SINE_FREQUENCIES)
+            self.sine_frequencies = torch.logspace(first, last, config.feature_channels, device=backend.device)
 
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         return self.density(coords), self.interpolate(self.feature_grid, coords)
@@ -110,6 +144,8 @@ class VoxelDeferred(VoxelMlp):
             # Regularization: similar features must give similar colors, else the MLP overfits the training views.
             noise = torch.randn(mean.shape, generator=self.noise_generator, device=mean.device)
             features = mean + self.config.feature_noise * noise
+        if self.sine_frequencies is not None:
+            features = features + torch.sin(self.sine_frequencies * features)
         rgb = torch.sigmoid(self.network(self.concat_inputs(features, view)))
         if self.config.diffuse:
             # Composited colors blend correctly where several surfaces meet in a pixel; features do not.

@@ -58,12 +58,26 @@ def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
     """Two samples of equal weight look like one with their mean features; with colours per sample they do not."""
     views = directions(1)
     for name, same in (("voxel_deferred", True), ("voxel_mlp", False)):
-        field = field_of(name)
+        field = field_of(name, **({"feature_sines": False} if same else {}))
         coords = torch.tensor([[0.1, 0.2, 0.3], [2.6, 1.4, 3.0]])
         _, values = field(coords, views, torch.zeros(2, dtype=torch.int64))
         features = field.interpolate(field.feature_grid, coords).mean(0)
         mlp_of_mean = torch.sigmoid(field.mlp(torch.cat([features[None], field.encode_view(views)], dim=-1)))
         assert torch.allclose(field.shade(values.mean(0)[None], torch.ones(1), views), mlp_of_mean, atol=1e-6) == same
+
+
+def test_the_mlp_sees_features_and_sines_of_them() -> None:
+    """The frequencies of features rise in equal ratios; what is composited stays the features alone."""
+    plain, views = field_of("voxel_deferred", feature_sines=False), directions(7)
+    field = field_of("voxel_deferred", feature_sines=True)
+    channels = field.config.feature_channels
+    values, opacity = torch.randn(7, channels), torch.linspace(0.1, 1, 7)
+    frequencies = torch.tensor([0.316 * (10 / 0.316) ** (i / (channels - 1)) for i in range(channels)])
+    features = values / opacity[:, None]
+    expected = (features + torch.sin(frequencies * features)) * opacity[:, None]
+    torch.testing.assert_close(field.shade(values, opacity, views), plain.shade(expected, opacity, views))
+    coords = torch.rand(7, 3)
+    torch.testing.assert_close(*(f(coords, views, torch.arange(7))[1] for f in (plain, field)))
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2, 3])
