@@ -89,11 +89,11 @@ def _recipes(recipes: dict[tuple[str, str], dict[str, Values]]) -> list[str]:
         f"A setting whose default is {OPEN} takes the value below unless one is given. Columns: the default field at "
         "several budgets (training seconds; a run of so many steps counts as 60 seconds), then the other fields. "
         f"Where neither `{BUDGET[0]}` nor `{BUDGET[1]}` is given, a run has {DEFAULT_STEPS_CUDA} steps on a GPU and "
-        f"{DEFAULT_SECONDS_CPU:g} seconds on a CPU.",
+        f"{DEFAULT_SECONDS_CPU:g} seconds on a CPU. What is 0 or false in a whole row is left out.",
     ]
     for (device, kind), columns in recipes.items():
         merged = _merged(columns)
-        names = sorted({name for values in merged.values() for name in values})
+        names = sorted({name for values in merged.values() for name, value in values.items() if value})
         lines = [[f"`{n}`", *(shown(n, v[n]) if n in v else "-" for v in merged.values())] for n in names]
         parts += [f"### {DEVICES[device]}, {kind}", markdown_table(["setting", *merged], lines)]
     return parts
