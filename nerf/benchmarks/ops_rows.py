@@ -30,7 +30,7 @@ class Row:
     """One implementation of an operation."""
 
     label: str
-    kind: str  # plain (naive), fast (optimized), torch, peer (another library) or variant
+    kind: str  # plain (naive), fast (optimized), ordered (deterministic), torch, peer (another library) or variant
     forward: Callable[..., object]  # takes the arguments of the function in reference.py
     backward: Callable[[Problem, Outputs, Outputs], Outputs] | None = None  # None: autograd
     accumulate: Callable[[Tensor, Problem, Outputs], object] | None = None  # None: backward minus zero-fill
@@ -44,6 +44,8 @@ def rows_of(op: str, device: torch.device, with_compile: bool, variants: ModuleT
     rows = [_own("fast", "nerf", op)]
     if device.type == "cuda":  # on a CPU both are the same code
         rows.insert(0, _own("plain", "nerf_plain", op))
+        if op == "interpolate_trilinear":
+            rows.append(in_order())
     rows += _eager(op)
     if with_compile:
         rows += _compiled(op, device)
@@ -94,6 +96,21 @@ def _trilinear_backward(ops: ModuleType, problem: Problem, outputs: Outputs, gra
 
 def _trilinear_accumulate(ops: ModuleType, grad: Tensor, problem: Problem, grads: Outputs) -> None:
     ops.interpolate_trilinear_grad(grad, *grads, problem.arguments["coords"])
+
+
+def in_order() -> Row:
+    """interpolate_trilinear as deterministic=true has it: the same bits every time."""
+    ops = torch.ops.nerf
+
+    def accumulate(grad: Tensor, problem: Problem, grads: Outputs) -> None:
+        ops.interpolate_trilinear_grad(grad, *grads, problem.arguments["coords"], True)
+
+    def backward(problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+        grad = torch.zeros_like(problem.arguments["grid"])
+        accumulate(grad, problem, grads)
+        return (grad,)
+
+    return Row("ours, in order", "ordered", ops.interpolate_trilinear, backward, accumulate)
 
 
 def _composite_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:

@@ -26,7 +26,7 @@ from nerf.benchmarks.ops_cases import (
     near_a_surface,
     touched_vertices,
 )
-from nerf.benchmarks.ops_rows import Row, load_variants, rows_of
+from nerf.benchmarks.ops_rows import Row, in_order, load_variants, rows_of
 from nerf.benchmarks.timing import (
     LEAST_RUNS,
     Call,
@@ -310,6 +310,14 @@ def test_accumulate_is_measured_or_derived():
         fill, backward = result["zero_fill"][mode]["median"], theirs["backward"][mode]["all"]
         expected = [max(0.0, ms - fill) for ms in backward]
         assert theirs["accumulate"][mode]["all"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_one_order_costs_is_a_row_of_a_gpu():
+    assert "ordered" in {row.kind for row in rows_of("interpolate_trilinear", torch.device("cuda"), False, None)}
+    assert "ordered" not in {row.kind for row in rows_of("interpolate_trilinear", CPU, False, None)}
+    (row,) = measured("interpolate_trilinear", [in_order()])["rows"]
+    assert row["label"] == "ours, in order"
+    assert all(row["directions"][direction]["agrees"] for direction in ("forward", "backward", "accumulate"))
 
 
 def test_bad_variants_are_named(tmp_path):
