@@ -100,8 +100,6 @@ def kill_problems(place: Place, name: str, at: int) -> list[str]:
         words = COMMANDS[name]
         if name == "train" and saved_step(case / "out"):
             words = ("train", "resume=out")
-        elif name == "sweep":
-            words += ("overwrite=true",)
         again = place.commands.run(case, words)
         if again.status:
             found.append(f"started again it ends with {again.status}: {again.err[-600:]}")
