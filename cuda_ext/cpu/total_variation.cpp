@@ -26,6 +26,8 @@ void add_slopes_inside(const TotalVariationArgs<T>& a, int64_t vertex) {
 
 template <class T>
 void total_variation(const TotalVariationArgs<T>& a, Stream) {
+  if (a.table.words)
+    return parallel_for(a.num_rows, 512, [&](int64_t n) { sparse_total_variation_gradient(a, n, 0, a.channels); });
   const int64_t size_x = a.vertices[0], size_y = a.vertices[1], size_z = a.vertices[2];
   const auto inside = [](int64_t i, int64_t size) { return i > 0 && i + 1 < size; };
   parallel_for(a.rows ? a.num_rows : size_x * size_y * size_z, 512, [&](int64_t n) {

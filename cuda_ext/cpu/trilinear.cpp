@@ -21,26 +21,29 @@ void with_row(int64_t channels, const Body& body) {
 }
 
 // One point: the weighted sum of its corners' rows.
-template <class T, int64_t kChannels>
-void gather(const TrilinearArgs<T>& a, int64_t n) {
+template <class T, int64_t kChannels, class Rows>
+void gather(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
   const int64_t channels = kChannels ? kChannels : a.channels;
-  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
+  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+  int64_t at[8];
+  corner_rows(s, rows, at);
   T row[kChannels + 1];  // in registers; without it the sums would go through memory for every corner
   T* __restrict__ sum = kChannels ? row : a.out + n * channels;
   std::fill_n(sum, channels, T(0));
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
     const T weight = s.corner_weight(k);
-    const T* __restrict__ values = a.grid + s.corner_row(k) * channels;
+    if (Rows::kSparse && at[k] < 0) continue;
+    const T* __restrict__ values = a.grid + at[k] * channels;
     for (int64_t c = 0; c < channels; ++c) sum[c] += weight * values[c];
   }
   if (kChannels) std::copy_n(row, channels, a.out + n * channels);
 }
 
 // The adjoint of one point in a cell at x, restricted to the corners whose x lies in [x_begin, x_end).
-template <class T, int64_t kChannels>
-void scatter(const TrilinearArgs<T>& a, int64_t n, int64_t x, int64_t x_begin, int64_t x_end) {
+template <class T, int64_t kChannels, class Rows>
+void scatter(const TrilinearArgs<T>& a, const Rows& rows, int64_t n, int64_t x, int64_t x_begin, int64_t x_end) {
   const int64_t channels = kChannels ? kChannels : a.channels;
-  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
+  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
   T row[kChannels + 1];
   if (kChannels) std::copy_n(a.grad_out + n * channels, channels, row);
   const T* __restrict__ grad = kChannels ? row : a.grad_out + n * channels;
@@ -49,41 +52,43 @@ void scatter(const TrilinearArgs<T>& a, int64_t n, int64_t x, int64_t x_begin, i
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
     if (!owns[k / 4]) continue;
     const T weight = s.corner_weight(k);
-    T* __restrict__ target = a.grad_grid + s.corner_row(k) * channels;
+    const int64_t to = rows.row(s.corner_row(k));
+    if (Rows::kSparse && to < 0) continue;
+    T* __restrict__ target = a.grad_grid + to * channels;
     for (int64_t c = 0; c < channels; ++c) target[c] += weight * grad[c];
   }
 }
 
 // Asks for the rows of gradients that a point will be added to: where they are the processor cannot guess, and to add is
 // to wait for them. Two corners on the z axis are one piece of memory.
-template <class T>
-void ask_for_rows(const TrilinearArgs<T>& a, int64_t n) {
-  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
+template <class T, class Rows>
+void ask_for_rows(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
+  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
   const int64_t bytes = 2 * a.channels * int64_t(sizeof(T));
   for (int k = 0; k < 8; k += 2) {
-    const char* rows = reinterpret_cast<const char*>(a.grad_grid + s.corner_row(k) * a.channels);
-    for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch(rows + byte, 1);
-    __builtin_prefetch(rows + bytes - 1, 1);
+    const int64_t row = rows.row(s.corner_row(k));
+    if (Rows::kSparse && row < 0) continue;
+    const char* first = reinterpret_cast<const char*>(a.grad_grid + row * a.channels);
+    for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch(first + byte, 1);
+    __builtin_prefetch(first + bytes - 1, 1);
   }
 }
 
-}  // namespace
-
-template <class T>
-void trilinear(const TrilinearArgs<T>& a, Stream) {
+template <class T, class Rows>
+void gather_all(const TrilinearArgs<T>& a, const Rows& rows) {
   with_row(a.channels, [&](auto constant) {
-    parallel_for(a.num_points, 512, [&](int64_t n) { gather<T, decltype(constant)::value>(a, n); });
+    parallel_for(a.num_points, 512, [&](int64_t n) { gather<T, decltype(constant)::value>(a, rows, n); });
   });
 }
 
 // Each core owns a slab of the grid and adds what falls into it, in the order of the points: no atomics, and the same
 // sum for any number of cores. A histogram over x cuts the slabs so that they hold equal work.
-template <class T>
-void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
+template <class T, class Rows>
+void scatter_all(const TrilinearArgs<T>& a, const Rows& rows) {
   if (a.grad_coords)
     parallel_for(a.num_points, 256, [&](int64_t n) {
-      const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-      coordinate_gradient(s, a.grid, a.grad_out + n * a.channels, a.channels, a.grad_coords + 3 * n);
+      const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+      coordinate_gradient(s, rows, a.grid, a.grad_out + n * a.channels, a.channels, a.grad_coords + 3 * n);
     });
   if (!a.grad_grid || a.channels == 0) return;
   const int64_t num_slabs = torch::stable::get_num_threads();
@@ -100,11 +105,25 @@ void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
     parallel_for(num_slabs, 1, [&](int64_t slab) {
       const auto meets = [&](int64_t n) { return x_of[n] + 1 >= first_x[slab] && x_of[n] < first_x[slab + 1]; };
       for (int64_t n = 0; n < a.num_points; ++n) {
-        if (n + kAhead < a.num_points && meets(n + kAhead)) ask_for_rows(a, n + kAhead);
-        if (meets(n)) scatter<T, decltype(constant)::value>(a, n, x_of[n], first_x[slab], first_x[slab + 1]);
+        if (n + kAhead < a.num_points && meets(n + kAhead)) ask_for_rows(a, rows, n + kAhead);
+        if (meets(n)) scatter<T, decltype(constant)::value>(a, rows, n, x_of[n], first_x[slab], first_x[slab + 1]);
       }
     });
   });
+}
+
+}  // namespace
+
+template <class T>
+void trilinear(const TrilinearArgs<T>& a, Stream) {
+  if (a.table.words) gather_all(a, a.table.sparse());
+  else gather_all(a, DenseRows());
+}
+
+template <class T>
+void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
+  if (a.table.words) scatter_all(a, a.table.sparse());
+  else scatter_all(a, DenseRows());
 }
 
 NERF_INSTANTIATE(trilinear, TrilinearArgs)

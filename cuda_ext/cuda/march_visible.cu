@@ -35,8 +35,8 @@ __device__ Seen seen(const Look<T>& look, int lane) {
 }
 
 // Notes what ray r sees, that of this lane if it is below S, and counts. Every lane of the warp must call it.
-template <int S, class T>
-__device__ void count_rays(const MarchVisibleArgs<T>& a, const PixelRay<T>& ray, int64_t r, int lane) {
+template <int S, class T, class Rows>
+__device__ void count_rays(const MarchVisibleArgs<T>& a, const Rows& rows, const PixelRay<T>& ray, int64_t r, int lane) {
   int64_t count = 0, number = -1;  // of the word that is being filled
   unsigned word = 0;
   int looks = 0;
@@ -45,7 +45,7 @@ __device__ void count_rays(const MarchVisibleArgs<T>& a, const PixelRay<T>& ray,
     looks += word != 0;
   };
   const bool tells = lane < S && r < a.num_rays;
-  walk_visible_by_warp<S>(a, ray, lane, [&](const Look<T>& look) {
+  walk_visible_by_warp<S>(a, rows, ray, lane, [&](const Look<T>& look) {
     const Seen now = seen<S>(look, lane);
     if (tells && now.points != 0) {
       if (now.first / 32 != number) {
@@ -63,25 +63,25 @@ __device__ void count_rays(const MarchVisibleArgs<T>& a, const PixelRay<T>& ray,
   a.ray_offsets[r + 1] = count;
 }
 
-template <class T>
-__global__ void __launch_bounds__(32 * kWarps, kBlocks) count_kernel(MarchVisibleArgs<T> a) {
+template <class T, class Rows>
+__global__ void __launch_bounds__(32 * kWarps, kBlocks) count_kernel(MarchVisibleArgs<T> a, Rows rows) {
   const int lane = threadIdx.x % 32;
   const int64_t first = (int64_t(blockIdx.x) * kWarps + threadIdx.x / 32) * kRays;
   if (first >= a.num_rays) return;
   const LatticeRay<T> ray = a.ray(min2<int64_t>(first + lane % kRays, a.num_rays - 1));
   const PixelRay<T> of_four = pixel_ray<kRays>(ray);
-  if (of_four.skips) return count_rays<kRays>(a, of_four, first + lane % kRays, lane);
+  if (of_four.skips) return count_rays<kRays>(a, rows, of_four, first + lane % kRays, lane);
   __shared__ PixelRay<T> rays_of_warps[kWarps][kRays];
   auto& rays = rays_of_warps[threadIdx.x / 32];
   const PixelRay<T> alone = pixel_ray<1>(ray);
   if (lane < kRays) rays[lane] = alone;
   __syncwarp();
-  for (int i = 0; i < kRays && first + i < a.num_rays; ++i) count_rays<1>(a, rays[i], first + i, lane);
+  for (int i = 0; i < kRays && first + i < a.num_rays; ++i) count_rays<1>(a, rows, rays[i], first + i, lane);
 }
 
 // The ray's samples from a walk as it was counted. Every lane of the warp must call it.
-template <class T>
-__device__ void fill_by_walking(const MarchVisibleArgs<T>& a, int64_t r, int lane) {
+template <class T, class Rows>
+__device__ void fill_by_walking(const MarchVisibleArgs<T>& a, const Rows& rows, int64_t r, int lane) {
   const LatticeRay<T> ray = a.ray(r);
   const int64_t end = a.ray_offsets[r + 1], first_of_four = r / kRays * kRays;
   int64_t place = a.ray_offsets[r];
@@ -93,18 +93,18 @@ __device__ void fill_by_walking(const MarchVisibleArgs<T>& a, int64_t r, int lan
   const PixelRay<T> of_four = pixel_ray<kRays>(a.ray(min2<int64_t>(first_of_four + lane % kRays, a.num_rays - 1)));
   if (of_four.skips) {
     const int own = int(r - first_of_four);
-    walk_visible_by_warp<kRays>(a, of_four, lane, [&](const Look<T>& look) {
+    walk_visible_by_warp<kRays>(a, rows, of_four, lane, [&](const Look<T>& look) {
       const Seen now = seen<kRays>(look, lane);
       return write({__shfl_sync(kAllLanes, now.first, own), __shfl_sync(kAllLanes, now.points, own)});
     });
   } else {
-    walk_visible_by_warp<1>(a, pixel_ray<1>(ray), lane,
+    walk_visible_by_warp<1>(a, rows, pixel_ray<1>(ray), lane,
                             [&](const Look<T>& look) { return write(seen<1>(look, lane)); });
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(32 * kWarps, kBlocks) fill_kernel(MarchVisibleArgs<T> a) {
+template <class T, class Rows>
+__global__ void __launch_bounds__(32 * kWarps, kBlocks) fill_kernel(MarchVisibleArgs<T> a, Rows rows) {
   const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, r = thread / kFilling;
   const int lane = threadIdx.x % kFilling;
   clear_rows_of_no_ray(a, thread, int64_t(gridDim.x) * blockDim.x);
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks) fill_kernel(MarchVisible
   }
   unsigned left = __ballot_sync(kAllLanes, place < end && lane == 0);  // rays that saw more than was noted
   for (; left; left &= left - 1)
-    fill_by_walking(a, (thread - threadIdx.x % 32 + __ffs(left) - 1) / kFilling, int(threadIdx.x % 32));
+    fill_by_walking(a, rows, (thread - threadIdx.x % 32 + __ffs(left) - 1) / kFilling, int(threadIdx.x % 32));
 }
 
 }  // namespace
@@ -135,14 +135,23 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
   if (!is_short(a)) return cuda_plain::march_visible_count(a, stream);
   pack_occupancy(a, stream);
   find_clear(a, stream);
-  launch<32 * kWarps>(count_kernel<T>, 32 * ((a.num_rays + kRays - 1) / kRays), "march_visible: count", stream, a);
+  const auto count = [&](auto rows) {
+    launch<32 * kWarps>(count_kernel<T, decltype(rows)>, 32 * ((a.num_rays + kRays - 1) / kRays),
+                        "march_visible: count", stream, a, rows);
+  };
+  if (a.density.table.words) count(a.density.table.sparse());
+  else count(DenseRows());
   counts_to_offsets(a, stream);
 }
 
 template <class T>
 void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
   if (!is_short(a) || a.num_rays == 0) return cuda_plain::march_visible_fill(a, stream);
-  launch<32 * kWarps>(fill_kernel<T>, kFilling * a.num_rays, "march_visible: fill", stream, a);
+  const auto fill = [&](auto rows) {
+    launch<32 * kWarps>(fill_kernel<T, decltype(rows)>, kFilling * a.num_rays, "march_visible: fill", stream, a, rows);
+  };
+  if (a.density.table.words) fill(a.density.table.sparse());
+  else fill(DenseRows());
 }
 
 NERF_INSTANTIATE(march_visible_count, MarchVisibleArgs)

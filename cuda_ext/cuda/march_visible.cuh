@@ -16,7 +16,8 @@ constexpr int kPointsOfLane = 8;
 template <class T>
 bool is_short(const MarchVisibleArgs<T>& a) {
   const int64_t* n = a.density.vertices;
-  return n[0] <= kShortCells && n[1] <= kShortCells && n[2] <= kShortCells && n[0] * n[1] * n[2] <= INT32_MAX;
+  const int64_t pitch = a.density.table.words ? a.density.table.sparse().pitch(n[2]) : n[2];
+  return n[0] <= kShortCells && n[1] <= kShortCells && n[2] <= kShortCells && n[0] * n[1] * pitch <= INT32_MAX;
 }
 
 // Fills a.clear: whether an occupancy word and the 26 around it are empty.
@@ -81,8 +82,8 @@ struct Look {
 };
 
 // make_stencil where the cell is known.
-template <class T>
-__device__ Stencil<T, int> stencil_in(const int cell[3], const int cells[3], const T* point) {
+template <class T, class Rows>
+__device__ Stencil<T, int> stencil_in(const int cell[3], const int cells[3], const T* point, const Rows& rows) {
   Stencil<T, int> s = {};
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
     const T fraction = clamp(point[axis], T(0), T(cells[axis])) - T(cell[axis]);
@@ -90,7 +91,7 @@ __device__ Stencil<T, int> stencil_in(const int cell[3], const int cells[3], con
     s.weight[axis][1] = fraction;
   }
   s.stride[2] = 1;
-  s.stride[1] = cells[2] + 1;
+  s.stride[1] = int(rows.pitch(cells[2] + 1));
   s.stride[0] = (cells[1] + 1) * s.stride[1];
   s.row = cell[0] * s.stride[0] + cell[1] * s.stride[1] + cell[2];
   return s;
@@ -98,9 +99,9 @@ __device__ Stencil<T, int> stencil_in(const int cell[3], const int cells[3], con
 
 // Calls see(look) for each 32 / S lattice points a ray with an occupied one among those of the S rays, as long as it
 // returns true or a ray is left that light goes on along. Every lane of the warp takes part in every call.
-template <int S, class T, class See>
-__device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const PixelRay<T>& of_pixel, int lane,
-                                     const See& see) {
+template <int S, class T, class Rows, class See>
+__device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const Rows& rows, const PixelRay<T>& of_pixel,
+                                     int lane, const See& see) {
   constexpr int kLanes = 32 / S, kLanesOfLook = kLanes / kPointsOfLane;  // of a ray
   const LatticeRay<T>& ray = of_pixel.ray;
   const int own_place = lane / S, own_ray = lane % S;
@@ -142,8 +143,8 @@ __device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const PixelRa
       }
       if (!__any_sync(kAllLanes, occupied)) continue;
       if (occupied) {
-        look.stencil = stencil_in(cell, cells, point);
-        look.optical_depth = a.density.at(look.stencil) * (ray.t(look.k + T(1)) - ray.t(look.k));
+        look.stencil = stencil_in(cell, cells, point, rows);
+        look.optical_depth = a.density.at(look.stencil, rows) * (ray.t(look.k + T(1)) - ray.t(look.k));
         look.alpha = opacity_of(look.optical_depth);
       }
       const T through = sum_up_to<S>(look.optical_depth, lane);

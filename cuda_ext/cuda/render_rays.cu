@@ -17,27 +17,35 @@ constexpr int kWarps = 2, kBlocks = 16;
 
 // What a pixel composites from its visible samples: this lane's corner and channels of it. kPacks: packs per row; 0: 5 to 8,
 // known at run time only.
-template <class T, int kPacks>
+template <class T, int kPacks, class Rows>
 struct Composited {
   static constexpr int kRounds = kPacks ? (kPacks + kWide - 1) / kWide : 2;
   using Row = Pack<T, kWide>;
 
-  const Row* grid;  // of this lane's corner and channels, were the lowest corner vertex 0
+  const Row* grid;  // of this lane's channels; if it is dense, of its corner, were the lowest corner vertex 0
+  Rows rows;
+  int corner_vertex;  // this lane's corner, were the lowest one vertex 0
   int first_pack, packs;
   Row sum[kRounds] = {};
 
-  __device__ Composited(const RenderRaysArgs<T>& a, int lane)
-      : first_pack(lane % kWide), packs(kPacks ? kPacks : int(a.channels / kWide)) {
+  __device__ Composited(const RenderRaysArgs<T>& a, const Rows& where, int lane)
+      : rows(where), first_pack(lane % kWide), packs(kPacks ? kPacks : int(a.channels / kWide)) {
     const int corner = lane / kWide;
     const int64_t* n = a.density.vertices;
-    const int64_t row = ((corner >> 2) * n[1] + (corner >> 1 & 1)) * n[2] + (corner & 1);
-    grid = reinterpret_cast<const Row*>(a.values_grid) + row * packs + first_pack;
+    const int64_t vertex = ((corner >> 2) * n[1] + (corner >> 1 & 1)) * rows.pitch(n[2]) + (corner & 1);
+    corner_vertex = int(vertex);
+    grid = reinterpret_cast<const Row*>(a.values_grid) + (Rows::kSparse ? 0 : vertex * packs) + first_pack;
   }
 
-  __device__ void read(int row, Row values[kRounds]) const {
+  // The values at this lane's corner of the cell whose lowest corner is that vertex.
+  __device__ void read(int vertex, Row values[kRounds]) const {
+    const int64_t row = Rows::kSparse ? rows.row(int64_t(vertex) + corner_vertex) : vertex;
 #pragma unroll
-    for (int round = 0; round < kRounds; ++round)
-      if (kWide * round + first_pack < packs) values[round] = grid[int64_t(row) * packs + kWide * round];
+    for (int round = 0; round < kRounds; ++round) {
+      if (Rows::kSparse) values[round] = Row{};
+      if ((!Rows::kSparse || row >= 0) && kWide * round + first_pack < packs)
+        values[round] = grid[row * packs + kWide * round];
+    }
   }
 
   __device__ void add(T weight, const Row values[kRounds]) {
@@ -68,15 +76,15 @@ template <class T>
 using SharedWeights = T[8][33];
 
 // kPacks: as in Composited; S: rays per pixel.
-template <class T, int kPacks, int S>
-__device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const PixelRay<T>& of_pixel, int64_t p, int lane,
-                                     SharedWeights<T>& weights) {
+template <class T, int kPacks, int S, class Rows>
+__device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const Rows& rows, const PixelRay<T>& of_pixel,
+                                     int64_t p, int lane, SharedWeights<T>& weights) {
   const LatticeRay<T>& ray = of_pixel.ray;
-  using Row = typename Composited<T, kPacks>::Row;
-  constexpr int kRounds = Composited<T, kPacks>::kRounds;
-  Composited<T, kPacks> composited(a, lane);
+  using Row = typename Composited<T, kPacks, Rows>::Row;
+  constexpr int kRounds = Composited<T, kPacks, Rows>::kRounds;
+  Composited<T, kPacks, Rows> composited(a, rows, lane);
   T before = T(0), opacity = T(0), depth = T(0);  // before: optical depth of the visible samples in front
-  walk_visible_by_warp<S>(a, of_pixel, lane, [&](const Look<T>& look) {
+  walk_visible_by_warp<S>(a, rows, of_pixel, lane, [&](const Look<T>& look) {
     const unsigned visible = __ballot_sync(kAllLanes, look.visible);
     if (visible == 0) return true;
     const T thickness = look.visible ? look.optical_depth : T(0), alpha = look.visible ? look.alpha : T(0);
@@ -117,8 +125,8 @@ __device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const PixelRay<
   composited.write(T(1) / T(S), lane, a.values + p * composited.packs * kWide);
 }
 
-template <class T, int kPacks, int S>
-__global__ void __launch_bounds__(32 * kWarps, kBlocks) render_rays_kernel(RenderRaysArgs<T> a) {
+template <class T, int kPacks, int S, class Rows>
+__global__ void __launch_bounds__(32 * kWarps, kBlocks) render_rays_kernel(RenderRaysArgs<T> a, Rows rows) {
   __shared__ PixelRay<T> rays_of_warps[kWarps][kPixels * S];
   __shared__ SharedWeights<T> weights_of_warps[kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -129,14 +137,18 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks) render_rays_kernel(Rende
   if (lane < kPixels * S) rays[lane] = own;
   __syncwarp();
   for (int i = 0; i < kPixels && first + i < num_pixels; ++i)
-    render_pixel_by_warp<T, kPacks, S>(a, rays[S * i + lane % S], first + i, lane, weights_of_warps[warp]);
+    render_pixel_by_warp<T, kPacks, S>(a, rows, rays[S * i + lane % S], first + i, lane, weights_of_warps[warp]);
 }
 
 template <class T, int kPacks, int S>
 void render_pixels(const RenderRaysArgs<T>& a, Stream stream) {
   const int64_t pixels = a.num_rays / S;
-  launch<32 * kWarps>(render_rays_kernel<T, kPacks, S>, 32 * ((pixels + kPixels - 1) / kPixels), "render_rays", stream,
-                      a);
+  const auto render = [&](auto rows) {
+    launch<32 * kWarps>(render_rays_kernel<T, kPacks, S, decltype(rows)>, 32 * ((pixels + kPixels - 1) / kPixels),
+                        "render_rays", stream, a, rows);
+  };
+  if (a.density.table.words) render(a.density.table.sparse());
+  else render(DenseRows());
 }
 
 template <class T, int kPacks>

@@ -15,11 +15,21 @@ constexpr int kWalk = 8;                                // vertices along x
 struct Neighbours {
   int64_t stride[3];
   bool there[3][2];
+
+  // Where the one of the value at i begins.
+  __device__ int64_t place(int64_t i, int axis, int up) const { return up ? i + stride[axis] : i - stride[axis]; }
+};
+
+struct SparseNeighbours {
+  int64_t row_size, column, row[3][2];
+  bool there[3][2];
+
+  __device__ int64_t place(int64_t, int axis, int up) const { return row[axis][up] * row_size + column; }
 };
 
 // Adds to the gradients of the pack at i.
-template <class T, int kSize>
-__device__ void add_slopes(const TotalVariationArgs<T>& a, int64_t i, Pack<T, kSize> grad, const Neighbours& near) {
+template <class T, int kSize, class Near>
+__device__ void add_slopes(const TotalVariationArgs<T>& a, int64_t i, Pack<T, kSize> grad, const Near& near) {
   const Pack<T, kSize> own = load<kSize>(a.grid + i);
   // All six are on their way together; where there is no neighbour, the vertex itself is read instead.
   Pack<T, kSize> other[3][2], sum = {};
@@ -27,8 +37,7 @@ __device__ void add_slopes(const TotalVariationArgs<T>& a, int64_t i, Pack<T, kS
   for (int axis = 2; axis >= 0; --axis)
 #pragma unroll
     for (int up = 0; up < 2; ++up) {
-      const int64_t step = near.there[axis][up] ? near.stride[axis] : 0;
-      other[axis][up] = load<kSize>(a.grid + i + (up ? step : -step));
+      other[axis][up] = load<kSize>(a.grid + (near.there[axis][up] ? near.place(i, axis, up) : i));
     }
 #pragma unroll
   for (int axis = 2; axis >= 0; --axis)
@@ -57,8 +66,10 @@ __global__ void __launch_bounds__(kThreads)
     const auto grad = load<kSize>(a.grad + i);
     if (a.touched_only && is_zero(grad)) continue;
     add_slopes(a, i, grad,
-               {{plane, row, a.channels},
-                {{x > 0, x + 1 < size_x}, {y > 0, y + 1 < size_y}, {column >= a.channels, column + a.channels < row}}});
+               Neighbours{{plane, row, a.channels},
+                          {{x > 0, x + 1 < size_x},
+                           {y > 0, y + 1 < size_y},
+                           {column >= a.channels, column + a.channels < row}}});
   }
 }
 
@@ -77,8 +88,29 @@ __global__ void __launch_bounds__(kThreads) total_variation_of_rows_kernel(Total
   const Place column = place(row, size_z), plane = place(column.row, size_y);
   const int64_t x = plane.row, y = plane.column, z = column.column, along = size_z * a.channels;
   add_slopes(a, i, grad,
-             {{size_y * along, along, a.channels},
-              {{x > 0, x + 1 < size_x}, {y > 0, y + 1 < size_y}, {z > 0, z + 1 < size_z}}});
+             Neighbours{{size_y * along, along, a.channels},
+                        {{x > 0, x + 1 < size_x}, {y > 0, y + 1 < size_y}, {z > 0, z + 1 < size_z}}});
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) sparse_total_variation_kernel(TotalVariationArgs<T> a, int64_t packs) {
+  constexpr int kSize = kPackSize<T>;
+  const int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (k >= a.num_rows * packs) return;
+  const Place p = place(k, packs);
+  const SparseRows rows = a.table.sparse();
+  const SparseVertex found = sparse_vertex(a, rows, a.rows[p.row]);
+  if (found.row < 0) return;
+  SparseNeighbours near = {a.channels, int64_t(p.column) * kSize};
+  const int64_t i = found.row * a.channels + near.column;
+  const auto grad = load<kSize>(a.grad + i);
+  if (a.touched_only && is_zero(grad)) return;
+  neighbour_rows(a, rows, found, near.row);
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis)
+#pragma unroll
+    for (int up = 0; up < 2; ++up) near.there[axis][up] = near.row[axis][up] >= 0;
+  add_slopes(a, i, grad, near);
 }
 
 }  // namespace
@@ -89,6 +121,10 @@ void total_variation(const TotalVariationArgs<T>& a, Stream stream) {
   if (a.channels % kSize != 0 || !is_pack_aligned(a.grid) || !is_pack_aligned(a.grad))
     return cuda_plain::total_variation(a, stream);
   const int64_t packs = a.channels / kSize;
+  if (a.table.words) {
+    launch(sparse_total_variation_kernel<T>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
+    return;
+  }
   if (a.rows) {
     launch(total_variation_of_rows_kernel<T>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
     return;

@@ -33,16 +33,19 @@ __device__ void add(float* target, float value) { atomicAdd(target, value); }
 __device__ void add(float4* target, float4 value) { add_float4(target, value); }
 
 // kQuads: float4 per row where known at compile time (it turns a division into a multiplication), else 0.
-template <int kQuads>
-__global__ void __launch_bounds__(kThreads) gather_float4_kernel(TrilinearArgs<float> a, int quads) {
+template <int kQuads, class Rows>
+__global__ void __launch_bounds__(kThreads) gather_float4_kernel(TrilinearArgs<float> a, int quads, Rows rows) {
   if (kQuads) quads = kQuads;
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x, n = i / quads;
   if (n >= a.num_points) return;
-  const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices);
+  const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
   const float4* grid = reinterpret_cast<const float4*>(a.grid) + i % quads;
   float4 sum = {0, 0, 0, 0};
+  int64_t row[8];
+  corner_rows(s, rows, row);
 #pragma unroll
-  for (int k = 0; k < 8; ++k) multiply_add(s.corner_weight(k), __ldg(grid + s.corner_row(k) * quads), sum);
+  for (int k = 0; k < 8; ++k)
+    if (!Rows::kSparse || row[k] >= 0) multiply_add(s.corner_weight(k), __ldg(grid + row[k] * quads), sum);
   reinterpret_cast<float4*>(a.out)[i] = sum;
 }
 
@@ -77,8 +80,8 @@ __device__ Incoming<V> incoming(const TrilinearArgs<float>& a, int64_t n, int64_
 }
 
 // kWidth: pieces V per row where known at compile time, else 0.
-template <class V, int kWidth>
-__global__ void __launch_bounds__(kThreads, 3) scatter_runs_kernel(TrilinearArgs<float> a, int width) {
+template <class V, int kWidth, class Rows>
+__global__ void __launch_bounds__(kThreads, 3) scatter_runs_kernel(TrilinearArgs<float> a, int width, Rows rows) {
   if (kWidth) width = kWidth;
   const Place place = nerf::place(int64_t(blockIdx.x) * kThreads + threadIdx.x, 2 * width);
   const int64_t first = place.row * kRun, end = min2(first + kRun, a.num_points);
@@ -88,7 +91,9 @@ __global__ void __launch_bounds__(kThreads, 3) scatter_runs_kernel(TrilinearArgs
   V sum[2][2] = {};  // of the vertices (x[i], y[j], z)
   int x[2] = {0, 0}, y[2] = {0, 0}, z = 0;
   const auto write = [&](int i, int j) {
-    if (!is_zero(sum[i][j])) add(target + ((x[i] * a.vertices[1] + y[j]) * a.vertices[2] + z) * width, sum[i][j]);
+    if (is_zero(sum[i][j])) return;
+    const int64_t row = rows.row((x[i] * a.vertices[1] + y[j]) * rows.pitch(a.vertices[2]) + z);
+    if (!Rows::kSparse || row >= 0) add(target + row * width, sum[i][j]);
   };
   Incoming<V> next = incoming<V>(a, first, width, piece);
   for (int64_t n = first; n < end; ++n) {
@@ -117,10 +122,21 @@ __global__ void __launch_bounds__(kThreads, 3) scatter_runs_kernel(TrilinearArgs
     for (int j = 0; j < 2; ++j) write(i, j);
 }
 
+template <int kQuads, class Rows>
+void gather_quads(const TrilinearArgs<float>& a, const Rows& rows, Stream stream) {
+  const int quads = int(a.channels / 4);
+  launch(gather_float4_kernel<kQuads, Rows>, a.num_points * quads, "interpolate_trilinear", stream, a, quads, rows);
+}
+
 template <class V, int kWidth>
 void scatter_runs(const TrilinearArgs<float>& a, int64_t width, Stream stream) {
-  const int64_t runs = (a.num_points + kRun - 1) / kRun;
-  launch(scatter_runs_kernel<V, kWidth>, runs * 2 * width, "interpolate_trilinear_backward", stream, a, int(width));
+  const int64_t threads = (a.num_points + kRun - 1) / kRun * 2 * width;
+  const auto scatter = [&](auto rows) {
+    launch(scatter_runs_kernel<V, kWidth, decltype(rows)>, threads, "interpolate_trilinear_backward", stream, a,
+           int(width), rows);
+  };
+  if (a.table.words) scatter(a.table.sparse());
+  else scatter(DenseRows());
 }
 
 bool has_whole_quads(int64_t channels, const void* data) {
@@ -137,11 +153,12 @@ void trilinear(const TrilinearArgs<double>& a, Stream stream) {
 template <>
 void trilinear(const TrilinearArgs<float>& a, Stream stream) {
   if (!has_whole_quads(a.channels, a.grid)) return cuda_plain::trilinear(a, stream);
-  const int quads = int(a.channels / 4);
-  auto kernel = gather_float4_kernel<0>;
-  const auto known = [&](auto channels) { kernel = gather_float4_kernel<channels.value / 4>; };
-  with_channels(CommonChannels(), a.channels, known, [] {});
-  launch(kernel, a.num_points * quads, "interpolate_trilinear", stream, a, quads);
+  const auto gather = [&](auto rows) {
+    const auto known = [&](auto channels) { gather_quads<channels.value / 4>(a, rows, stream); };
+    with_channels(CommonChannels(), a.channels, known, [&] { gather_quads<0>(a, rows, stream); });
+  };
+  if (a.table.words) gather(a.table.sparse());
+  else gather(DenseRows());
 }
 
 template <>

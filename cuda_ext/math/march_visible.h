@@ -23,15 +23,25 @@ HOST_DEVICE double softplus(double x) { return x > 20.0 ? x : log1p(exp(x)); }
 // Raw density at the vertices, and what becomes of it between them.
 template <class T>
 struct DensityGrid {
-  const T* raw;  // [X,Y,Z]
+  const T* raw;    // [X,Y,Z], or [L] if it is sparse
+  RowTable table;  // of the grids of values, too
   int64_t vertices[3];
   T shift, scale;
 
-  HOST_DEVICE T at(const T* coord) const { return at(make_stencil(coord, vertices)); }
-  template <class Row>
-  HOST_DEVICE T at(const Stencil<T, Row>& s) const {
+  template <class Rows>
+  HOST_DEVICE T at(const T* coord, const Rows& rows) const {
+    return at(make_stencil(coord, vertices, rows), rows);
+  }
+  template <class Row, class Rows>
+  HOST_DEVICE T at(const Stencil<T, Row>& s, const Rows& rows) const {
     T sum = T(0);
-    NERF_UNROLL for (int k = 0; k < 8; ++k) sum += s.corner_weight(k) * raw[s.corner_row(k)];
+    if constexpr (Rows::kSparse) {
+      int64_t row[8];
+      corner_rows(s, rows, row);
+      NERF_UNROLL for (int k = 0; k < 8; ++k) if (row[k] >= 0) sum += s.corner_weight(k) * raw[row[k]];
+    } else {
+      NERF_UNROLL for (int k = 0; k < 8; ++k) sum += s.corner_weight(k) * raw[s.corner_row(k)];
+    }
     return softplus(sum + shift) * scale;
   }
 };
@@ -62,13 +72,13 @@ struct MarchVisibleArgs : MarchArgs<T> {
 
 // Calls emit(k, optical depth) for the visible samples of a ray, front to back. Density is looked up where occupancy was:
 // at the very point that lies in an occupied cell, so that nothing but the corners of occupied cells is read.
-template <class T, class Emit>
-HOST_DEVICE void walk_visible(const MarchVisibleArgs<T>& a, const LatticeRay<T>& ray, Emit emit) {
+template <class T, class Rows, class Emit>
+HOST_DEVICE void walk_visible(const MarchVisibleArgs<T>& a, const Rows& rows, const LatticeRay<T>& ray, Emit emit) {
   T transmittance = T(1);
   walk_ray(ray, a.occupancy(), T(0), T(INFINITY), INT64_MAX, [&](T k) {
     T coord[3];
     ray.position(ray.t(k + T(0.5)), coord);
-    const T optical_depth = a.density.at(coord) * (ray.t(k + T(1)) - ray.t(k)), alpha = opacity_of(optical_depth);
+    const T optical_depth = a.density.at(coord, rows) * (ray.t(k + T(1)) - ray.t(k)), alpha = opacity_of(optical_depth);
     const T weight = transmittance < a.min_transmittance ? T(0) : transmittance * alpha;
     if (weight >= a.min_weight) emit(k, optical_depth);
     transmittance *= T(1) - alpha;

@@ -10,25 +10,27 @@ namespace nerf {
 
 template <class T>
 struct RenderRaysArgs : MarchVisibleArgs<T> {
-  const T* values_grid;  // [X,Y,Z,C], of the density's vertices
+  const T* values_grid;  // [X,Y,Z,C], of the density's vertices; [L,C] if it is sparse
   int64_t channels;
   int64_t rays_per_pixel;       // rays side by side whose values are averaged
   T *values, *opacity, *depth;  // [R / rays_per_pixel,C], [R], [R]
 };
 
 // Adds the ray's share of its pixel to values [C].
-template <class T>
-HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r, T* values) {
+template <class T, class Rows>
+HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, const Rows& rows, int64_t r, T* values) {
   const LatticeRay<T> ray = a.ray(r);
   const T share = T(1) / T(a.rays_per_pixel);
   T transmittance = T(1), opacity = T(0), depth = T(0);
-  walk_visible(a, ray, [&](T k, T optical_depth) {
+  walk_visible(a, rows, ray, [&](T k, T optical_depth) {
     const T alpha = opacity_of(optical_depth), weight = transmittance * alpha;
     T coord[3];
     ray.position(ray.t(k + T(0.5)), coord);
-    const Stencil<T> s = make_stencil(coord, a.density.vertices);
+    const Stencil<T> s = make_stencil(coord, a.density.vertices, rows);
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
-      const T* corner = a.values_grid + s.corner_row(k) * a.channels;
+      const int64_t row = rows.row(s.corner_row(k));
+      if (Rows::kSparse && row < 0) continue;
+      const T* corner = a.values_grid + row * a.channels;
       const T corner_weight = share * weight * s.corner_weight(k);
       for (int64_t c = 0; c < a.channels; ++c) values[c] += corner_weight * corner[c];
     }
@@ -40,11 +42,11 @@ HOST_DEVICE void render_ray(const RenderRaysArgs<T>& a, int64_t r, T* values) {
   a.depth[r] = depth;
 }
 
-template <class T>
-HOST_DEVICE void render_pixel(const RenderRaysArgs<T>& a, int64_t p) {
+template <class T, class Rows>
+HOST_DEVICE void render_pixel(const RenderRaysArgs<T>& a, const Rows& rows, int64_t p) {
   T* values = a.values + p * a.channels;
   for (int64_t c = 0; c < a.channels; ++c) values[c] = T(0);
-  for (int64_t i = 0; i < a.rays_per_pixel; ++i) render_ray(a, p * a.rays_per_pixel + i, values);
+  for (int64_t i = 0; i < a.rays_per_pixel; ++i) render_ray(a, rows, p * a.rays_per_pixel + i, values);
 }
 
 }  // namespace nerf

@@ -2,17 +2,21 @@
 //
 //   TV(grid) = sum over pairs of neighbouring vertices, over channels, of h(difference),
 //   h(d) = d^2 / 2 for |d| <= 1, |d| - 1/2 beyond (Huber 1964): smooth near zero, one strong edge costs no more.
+//
+// In a sparse grid (rows.h) the pairs are those of which both have a row.
 #pragma once
 
-#include "host_device.h"
+#include "place.h"
+#include "rows.h"
 
 namespace nerf {
 
 template <class T>
 struct TotalVariationArgs {
-  const T* grid;  // [X,Y,Z,C]
+  const T* grid;   // [X,Y,Z,C], or [L,C] if it is sparse
+  RowTable table;  // if it is sparse, rows must be given
   int64_t vertices[3], channels;
-  T* grad;  // [X,Y,Z,C], added to
+  T* grad;  // like grid, added to
   T weight;
   bool touched_only;    // leave values alone whose gradient is zero
   const int64_t* rows;  // [num_rows] vertices to visit, each once; null: all
@@ -54,6 +58,61 @@ HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<T>& a, int64_
     stride *= a.vertices[axis];
   }
   a.grad[i] += a.weight * sum;
+}
+
+// A listed vertex of a sparse grid.
+struct SparseVertex {
+  int64_t row = kMissing;   // kMissing if the vertex does not exist or has no row
+  int64_t line = 0, z = 0;  // line x * Y + y
+  int64_t vertex = 0;       // as SparseRows counts
+};
+
+template <class T>
+HOST_DEVICE SparseVertex sparse_vertex(const TotalVariationArgs<T>& a, const SparseRows& rows, int64_t number) {
+  SparseVertex v;
+  if (number < 0 || number >= a.vertices[0] * a.vertices[1] * a.vertices[2]) return v;
+  const Place in_line = place(number, a.vertices[2]);
+  v.line = in_line.row, v.z = in_line.column;
+  v.vertex = v.line * rows.pitch(a.vertices[2]) + v.z;
+  v.row = rows.row(v.vertex);
+  return v;
+}
+
+// The rows of its neighbours along each axis, below and above; kMissing where there is none.
+template <class T>
+HOST_DEVICE void neighbour_rows(const TotalVariationArgs<T>& a, const SparseRows& rows, const SparseVertex& v,
+                                int64_t near[3][2]) {
+  const int64_t pitch = rows.pitch(a.vertices[2]), stride[3] = {a.vertices[1] * pitch, pitch, 1};
+  const Place in_plane = place(v.line, a.vertices[1]);
+  const int64_t at[3] = {in_plane.row, in_plane.column, v.z};
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+    near[axis][0] = at[axis] > 0 ? rows.row(v.vertex - stride[axis]) : kMissing;
+    near[axis][1] = at[axis] + 1 < a.vertices[axis] ? rows.row(v.vertex + stride[axis]) : kMissing;
+  }
+}
+
+// As total_variation_gradient, in its order, at the n-th listed vertex of a sparse grid and its channels from first on.
+template <class T>
+HOST_DEVICE void sparse_total_variation_gradient(const TotalVariationArgs<T>& a, int64_t n, int64_t first,
+                                                 int64_t end) {
+  const SparseRows rows = a.table.sparse();
+  const SparseVertex v = sparse_vertex(a, rows, a.rows[n]);
+  if (v.row < 0) return;
+  const T *own = a.grid + v.row * a.channels;
+  T* grad = a.grad + v.row * a.channels;
+  bool touched = !a.touched_only;
+  for (int64_t c = first; c < end && !touched; ++c) touched = grad[c] != T(0);
+  if (!touched) return;
+  int64_t near[3][2];
+  neighbour_rows(a, rows, v, near);
+  for (int64_t c = first; c < end; ++c) {
+    if (a.touched_only && grad[c] == T(0)) continue;
+    T sum = T(0);
+    NERF_UNROLL for (int axis = 2; axis >= 0; --axis)
+      NERF_UNROLL for (int up = 0; up < 2; ++up)
+        if (near[axis][up] >= 0) sum += variation_slope(own[c], a.grid[near[axis][up] * a.channels + c]);
+    grad[c] += a.weight * sum;
+  }
 }
 
 }  // namespace nerf

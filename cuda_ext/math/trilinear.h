@@ -3,18 +3,20 @@
 // The grid has X * Y * Z vertices with C channels each, channels last. Coordinates are in grid units: vertex (x, y, z)
 // sits at (x, y, z). Outside the grid the nearest point of its surface counts, and the gradient with respect to the
 // coordinate is zero there. The result is linear in the grid, so its adjoint scatters with the same eight weights.
+// In a sparse grid (rows.h) a vertex without a row counts as 0.
 #pragma once
 
 #include "cells.h"
 #include "dot.h"
+#include "rows.h"
 
 namespace nerf {
 
 // The cell around a point: the row of its lowest vertex, the distance to the other rows, the weights on each axis.
 template <class T, class Row = int64_t>
 struct Stencil : CornerWeights<T> {
-  Row row;         // vertex index of the corner (0, 0, 0); multiply by C for its address
-  Row stride[3];   // rows to the next vertex on each axis; 0 where the grid has one vertex only
+  Row row;         // vertex of the corner (0, 0, 0); in a dense grid its row
+  Row stride[3];   // to the next vertex on each axis; 0 where the grid has one vertex only
   bool inside[3];  // false: clamped, no gradient with respect to this coordinate
 
   // Corner k = 4x + 2y + z.
@@ -49,8 +51,8 @@ HOST_DEVICE AxisPlace<T> axis_place(T coord, int64_t vertices) {
   return {cell, x - T(cell)};
 }
 
-template <class T>
-HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3]) {
+template <class T, class Rows = DenseRows>
+HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3], const Rows& rows = {}) {
   Stencil<T> s;
   int64_t base[3];
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
@@ -62,19 +64,22 @@ HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3]) {
     s.inside[axis] = coord[axis] >= T(0) && coord[axis] <= last && vertices[axis] > 1;
     s.stride[axis] = vertices[axis] > 1;
   }
-  s.row = (base[0] * vertices[1] + base[1]) * vertices[2] + base[2];
-  s.stride[0] *= vertices[1] * vertices[2];
-  s.stride[1] *= vertices[2];
+  const int64_t pitch = rows.pitch(vertices[2]);
+  s.row = (base[0] * vertices[1] + base[1]) * pitch + base[2];
+  s.stride[0] *= vertices[1] * pitch;
+  s.stride[1] *= pitch;
   return s;
 }
 
 // d(out . grad) / d(coord) = sum over corners of slope * (grad . corner values).
-template <class T>
-HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const T* grid, const T* grad_out, int64_t channels,
-                                     T* grad_coord) {
+template <class T, class Rows>
+HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const Rows& rows, const T* grid, const T* grad_out,
+                                     int64_t channels, T* grad_coord) {
   T sum[3] = {T(0), T(0), T(0)};
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
-    const T slope = dot(grid + s.corner_row(k) * channels, grad_out, channels);
+    const int64_t row = rows.row(s.corner_row(k));
+    if (Rows::kSparse && row < 0) continue;
+    const T slope = dot(grid + row * channels, grad_out, channels);
     NERF_UNROLL for (int axis = 0; axis < 3; ++axis) sum[axis] += s.corner_weight_slope(k, axis) * slope;
   }
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) grad_coord[axis] = sum[axis];
@@ -82,13 +87,14 @@ HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const T* grid, const T
 
 template <class T>
 struct TrilinearArgs {
-  const T* grid;  // [X,Y,Z,C]
+  const T* grid;   // [X,Y,Z,C], or [L,C] if it is sparse
+  RowTable table;
   int64_t vertices[3], channels;
   const T* coords;  // [N,3] grid units
   int64_t num_points;
   T* out;             // [N,C]             forward
   const T* grad_out;  // [N,C]             backward
-  T* grad_grid;       // [X,Y,Z,C] or null: added to
+  T* grad_grid;       // like grid, or null: added to
   T* grad_coords;     // [N,3] or null
 };
 

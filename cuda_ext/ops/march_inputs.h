@@ -4,6 +4,7 @@
 #include "../march_offsets.h"
 #include "../math/march_visible.h"
 #include "operation.h"
+#include "row_table.h"
 
 namespace nerf {
 
@@ -73,14 +74,21 @@ inline void check_capacity(int64_t capacity) {
 // Raw density at the vertices of the cells, and the limits of what is visible.
 struct DensityInputs {
   Tensor grid, clear;
+  GridShape shape;
   double shift, scale, min_transmittance, min_weight;
 
   DensityInputs(const MarchInputs& rays, const Tensor& density_grid, double density_shift, double density_scale,
-                double transmittance, double weight)
+                double transmittance, double weight, const std::optional<Tensor>& table)
       : shift(density_shift), scale(density_scale), min_transmittance(transmittance), min_weight(weight) {
     const Tensor& cells = rays.occupied;
-    check_argument("density_grid", density_grid, rays.origins, rays.origins.scalar_type(),
-                   {cells.size(0) + 1, cells.size(1) + 1, cells.size(2) + 1, 1});
+    const int64_t x = cells.size(0) + 1, y = cells.size(1) + 1, z = cells.size(2) + 1;
+    if (table) {
+      check_argument("density_grid", density_grid, rays.origins, rays.origins.scalar_type(), {kAny, 1});
+      check_argument("table", *table, rays.origins, ScalarType::Long, {x, y, (z - 1) / kVerticesOfWord + 1});
+    } else {
+      check_argument("density_grid", density_grid, rays.origins, rays.origins.scalar_type(), {x, y, z, 1});
+    }
+    shape = grid_shape("density_grid", density_grid, table, z, rays.origins);
     grid = dense(density_grid);
     clear = empty(grid, {grid.is_cuda() ? rays.words.size(0) : 0}, ScalarType::Bool);
   }
@@ -89,7 +97,8 @@ struct DensityInputs {
   void fill(MarchVisibleArgs<T>& a) const {
     a.density.raw = data<T>(grid);
     a.clear = data<bool>(clear);
-    for (int axis = 0; axis < 3; ++axis) a.density.vertices[axis] = grid.size(axis);
+    a.density.table = shape.table;
+    for (int axis = 0; axis < 3; ++axis) a.density.vertices[axis] = shape.vertices[axis];
     a.density.shift = T(shift);
     a.density.scale = T(scale);
     a.min_transmittance = T(min_transmittance);

@@ -8,9 +8,11 @@ namespace nerf {
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
     const Tensor& origins, const Tensor& directions, const Tensor& jitter, const Tensor& occupied, const Tensor& near,
     const Tensor& far, double step_size, const Tensor& density_grid, double density_shift, double density_scale,
-    double min_transmittance, double min_weight, int64_t capacity, double contraction) {
+    double min_transmittance, double min_weight, int64_t capacity, double contraction,
+    const std::optional<Tensor>& table) {
   const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
-  const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight);
+  const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight,
+                              table);
   check_capacity(capacity);
   const Tensor& o = rays.origins;
   const ScalarType dtype = o.scalar_type();
@@ -49,7 +51,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
 NERF_OPERATION(march_visible,
                "(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, float "
                "step_size, Tensor density_grid, float density_shift, float density_scale, float min_transmittance, "
-               "float min_weight, int capacity=0, float contraction=0.0) -> (Tensor ray_offsets, Tensor ray_indices, "
+               "float min_weight, int capacity=0, float contraction=0.0, Tensor? table=None) -> (Tensor ray_offsets, Tensor ray_indices, "
                "Tensor t_starts, Tensor t_ends, Tensor coords, Tensor overflow)")
 
 }  // namespace nerf

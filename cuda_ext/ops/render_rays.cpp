@@ -9,15 +9,18 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
                                                const Tensor& occupied, const Tensor& near, const Tensor& far,
                                                double step_size, const Tensor& density_grid, double density_shift,
                                                double density_scale, double min_transmittance, double min_weight,
-                                               const Tensor& values_grid, double contraction, int64_t rays_per_pixel) {
+                                               const Tensor& values_grid, double contraction, int64_t rays_per_pixel,
+                                               const std::optional<Tensor>& table) {
   const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
-  const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight);
+  const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight,
+                              table);
   const Tensor& o = rays.origins;
   const ScalarType dtype = o.scalar_type();
-  check_argument("values_grid", values_grid, o, dtype,
-                 {density.grid.size(0), density.grid.size(1), density.grid.size(2), kAny});
+  Shape expected(density.grid.sizes().begin(), density.grid.sizes().end());
+  expected.back() = kAny;  // of the density's vertices
+  check_argument("values_grid", values_grid, o, dtype, expected);
   const Tensor grid = dense(values_grid);
-  const int64_t num_rays = o.size(0), channels = grid.size(3);
+  const int64_t num_rays = o.size(0), channels = expected.size() == 2 ? grid.size(1) : grid.size(3);
   if (rays_per_pixel != 1 && rays_per_pixel != 2 && rays_per_pixel != 4)
     reject("rays_per_pixel is " + std::to_string(rays_per_pixel) + ", expected 1, 2 or 4");
   if (num_rays % rays_per_pixel != 0)
@@ -45,6 +48,6 @@ NERF_OPERATION(
     render_rays,
     "(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, float step_size, "
     "Tensor density_grid, float density_shift, float density_scale, float min_transmittance, float min_weight, Tensor "
-    "values_grid, float contraction=0.0, int rays_per_pixel=1) -> (Tensor values, Tensor opacity, Tensor depth)")
+    "values_grid, float contraction=0.0, int rays_per_pixel=1, Tensor? table=None) -> (Tensor values, Tensor opacity, Tensor depth)")
 
 }  // namespace nerf

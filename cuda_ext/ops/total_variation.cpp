@@ -2,28 +2,30 @@
 #include "../portable/total_variation.h"
 
 #include "operation.h"
+#include "row_table.h"
 
 namespace nerf {
 
 void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only,
-                          const std::optional<Tensor>& rows) {
+                          const std::optional<Tensor>& rows, const std::optional<Tensor>& table, int64_t depth) {
   check_floating("grad", grad);
   check_in_place("grad", grad);
-  check_argument("grad", grad, grad, grad.scalar_type(), {kAny, kAny, kAny, kAny});
-  check_argument("grid", grid, grad, grad.scalar_type(), {grad.size(0), grad.size(1), grad.size(2), grad.size(3)});
-  check_channels("grad", grad.size(3));
+  const GridShape shape = grid_shape("grad", grad, table, depth, grad);
+  check_argument("grid", grid, grad, grad.scalar_type(), Shape(grad.sizes().begin(), grad.sizes().end()));
+  if (table && !rows) reject("rows is missing, expected the vertices to visit of a sparse grid");
   if (rows) check_argument("rows", *rows, grad, ScalarType::Long, {kAny});
   const Tensor g = dense(grid), visited = rows ? dense(*rows) : no_gradient(grad);
-  check_apart({{"grad", &grad}}, {{"grid", &g}, {"rows", &visited}});
-  const int64_t vertices = product("grad", {grad.size(0), grad.size(1), grad.size(2)});
+  check_apart({{"grad", &grad}}, {{"grid", &g}, {"rows", &visited}, {"table", &shape.words}});
+  const int64_t vertices = product("grad", {shape.vertices[0], shape.vertices[1], shape.vertices[2]});
   if (rows) check_indices("rows", visited, vertices);
   if (grad.numel() == 0 || (rows && rows->numel() == 0)) return;
   with_scalar(grad, [&](auto scalar) {
     using T = decltype(scalar);
     TotalVariationArgs<T> a = {};
     a.grid = data<T>(g);
-    for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = g.size(axis);
-    a.channels = g.size(3);
+    for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = shape.vertices[axis];
+    a.channels = shape.channels;
+    a.table = shape.table;
     a.grad = data<T>(grad);
     a.weight = T(weight);
     a.touched_only = touched_only;
@@ -34,6 +36,7 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
 }
 
 NERF_OPERATION(total_variation_grad,
-               "(Tensor(a!) grad, Tensor grid, float weight, bool touched_only, Tensor? rows=None) -> ()")
+               "(Tensor(a!) grad, Tensor grid, float weight, bool touched_only, Tensor? rows=None, Tensor? "
+               "table=None, int depth=0) -> ()")
 
 }  // namespace nerf

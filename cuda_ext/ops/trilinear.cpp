@@ -5,25 +5,28 @@
 
 #include "../portable/trilinear_order.h"
 #include "operation.h"
+#include "row_table.h"
 
 namespace nerf {
 namespace {
 
-void check_grid(const char* name, const Tensor& grid, const Tensor& coords) {
+GridShape check_grid(const char* name, const Tensor& grid, const Tensor& coords, const std::optional<Tensor>& table,
+                     int64_t depth) {
   check_floating(name, grid);
-  check_argument(name, grid, grid, grid.scalar_type(), {kAny, kAny, kAny, kAny});
-  if (product(name, {grid.size(0), grid.size(1), grid.size(2)}) == 0)
+  const GridShape shape = grid_shape(name, grid, table, depth, grid);
+  if (product(name, {shape.vertices[0], shape.vertices[1], shape.vertices[2]}) == 0)
     reject(std::string(name) + " has shape " + shape_name(grid.sizes()) + ", expected at least one vertex");
-  check_channels(name, grid.size(3));
   check_argument("coords", coords, grid, grid.scalar_type(), {kAny, 3});
+  return shape;
 }
 
 template <class T>
-TrilinearArgs<T> grid_arguments(const Tensor& grid, const Tensor& coords) {
+TrilinearArgs<T> grid_arguments(const GridShape& shape, const Tensor& grid, const Tensor& coords) {
   TrilinearArgs<T> a = {};
   a.grid = data<T>(grid);
-  for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = grid.size(axis);
-  a.channels = grid.size(3);
+  a.table = shape.table;
+  for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = shape.vertices[axis];
+  a.channels = shape.channels;
   a.coords = data<T>(coords);
   a.num_points = coords.size(0);
   return a;
@@ -60,13 +63,14 @@ void add_in_order(const Tensor& grad, const TrilinearArgs<T>& points) {
 
 }  // namespace
 
-Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords) {
-  check_grid("grid", grid, coords);
+Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords, const std::optional<Tensor>& table,
+                             int64_t depth) {
+  const GridShape shape = check_grid("grid", grid, coords, table, depth);
   const Tensor g = dense(grid), x = dense(coords);
-  Tensor out = empty(g, {x.size(0), g.size(3)}, g.scalar_type());
+  Tensor out = empty(g, {x.size(0), shape.channels}, g.scalar_type());
   with_scalar(g, [&](auto scalar) {
     using T = decltype(scalar);
-    TrilinearArgs<T> a = grid_arguments<T>(g, x);
+    TrilinearArgs<T> a = grid_arguments<T>(shape, g, x);
     a.out = data<T>(out);
     NERF_CALL(g, trilinear, a);
   });
@@ -74,16 +78,17 @@ Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords) {
 }
 
 std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
-                                                          const Tensor& coords, bool needs_grid, bool needs_coords) {
-  check_grid("grid", grid, coords);
-  check_argument("grad_out", grad_out, grid, grid.scalar_type(), {coords.size(0), grid.size(3)});
+                                                          const Tensor& coords, bool needs_grid, bool needs_coords,
+                                                          const std::optional<Tensor>& table, int64_t depth) {
+  const GridShape shape = check_grid("grid", grid, coords, table, depth);
+  check_argument("grad_out", grad_out, grid, grid.scalar_type(), {coords.size(0), shape.channels});
   const Tensor go = dense(grad_out), g = dense(grid), x = dense(coords);
-  const Shape grid_shape = {g.size(0), g.size(1), g.size(2), g.size(3)};
-  Tensor grad_grid = needs_grid ? zeros(g, grid_shape, g.scalar_type()) : no_gradient(g);
+  const Shape like_grid(g.sizes().begin(), g.sizes().end());
+  Tensor grad_grid = needs_grid ? zeros(g, like_grid, g.scalar_type()) : no_gradient(g);
   Tensor grad_coords = needs_coords ? empty(g, {x.size(0), 3}, g.scalar_type()) : no_gradient(g);
   with_scalar(g, [&](auto scalar) {
     using T = decltype(scalar);
-    TrilinearArgs<T> a = grid_arguments<T>(g, x);
+    TrilinearArgs<T> a = grid_arguments<T>(shape, g, x);
     a.grad_out = data<T>(go);
     a.grad_grid = needs_grid ? data<T>(grad_grid) : nullptr;
     a.grad_coords = needs_coords ? data<T>(grad_coords) : nullptr;
@@ -92,15 +97,18 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
   return {grad_grid, grad_coords};
 }
 
-void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords, bool deterministic) {
-  check_grid("grad", grad, coords);
-  check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), grad.size(3)});
+void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords, bool deterministic,
+                                const std::optional<Tensor>& table, int64_t depth) {
+  const GridShape shape = check_grid("grad", grad, coords, table, depth);
+  check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), shape.channels});
+  if (table && deterministic && grad.is_cuda())
+    reject("table is given with deterministic, expected a dense grid: on CUDA sparse ones are added to in any order");
   check_in_place("grad", grad);
   const Tensor go = dense(grad_out), x = dense(coords);
-  check_apart({{"grad", &grad}}, {{"grad_out", &go}, {"coords", &x}});
+  check_apart({{"grad", &grad}}, {{"grad_out", &go}, {"coords", &x}, {"table", &shape.words}});
   with_scalar(grad, [&](auto scalar) {
     using T = decltype(scalar);
-    TrilinearArgs<T> a = grid_arguments<T>(grad, x);
+    TrilinearArgs<T> a = grid_arguments<T>(shape, grad, x);
     a.grad_out = data<T>(go);
     a.grad_grid = data<T>(grad);
     // On the CPU there is one order in any case, and a faster one.
@@ -109,10 +117,12 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
   });
 }
 
-NERF_OPERATION(interpolate_trilinear, "(Tensor grid, Tensor coords) -> Tensor")
+NERF_OPERATION(interpolate_trilinear, "(Tensor grid, Tensor coords, Tensor? table=None, int depth=0) -> Tensor")
 NERF_OPERATION(interpolate_trilinear_backward,
-               "(Tensor grad_out, Tensor grid, Tensor coords, bool needs_grid, bool needs_coords) -> (Tensor "
-               "grad_grid, Tensor grad_coords)")
-NERF_OPERATION(interpolate_trilinear_grad, "(Tensor(a!) grad, Tensor grad_out, Tensor coords, bool deterministic=False) -> ()")
+               "(Tensor grad_out, Tensor grid, Tensor coords, bool needs_grid, bool needs_coords, Tensor? table=None, "
+               "int depth=0) -> (Tensor grad_grid, Tensor grad_coords)")
+NERF_OPERATION(interpolate_trilinear_grad,
+               "(Tensor(a!) grad, Tensor grad_out, Tensor coords, bool deterministic=False, Tensor? table=None, int "
+               "depth=0) -> ()")
 
 }  // namespace nerf

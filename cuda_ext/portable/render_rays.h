@@ -8,12 +8,18 @@
 namespace nerf {
 namespace portable {
 
+template <class T, class Rows>
+void render_rays_in(const Device& device, const RenderRaysArgs<T>& a, const Rows& rows) {
+  device.for_each("render_rays", a.num_rays / a.rays_per_pixel, 64 / a.rays_per_pixel,
+                  [a, rows] ON_DEVICE(int64_t p) { render_pixel(a, rows, p); });
+}
+
 template <class T>
 void render_rays(const Device& device, const RenderRaysArgs<T>& a) {
   check_lattices(a, device);
   pack_occupancy(a, device);
-  device.for_each("render_rays", a.num_rays / a.rays_per_pixel, 64 / a.rays_per_pixel,
-                  [a] ON_DEVICE(int64_t p) { render_pixel(a, p); });
+  if (a.density.table.words) render_rays_in(device, a, a.density.table.sparse());
+  else render_rays_in(device, a, DenseRows());
 }
 
 }  // namespace portable

@@ -9,6 +9,12 @@ namespace portable {
 
 template <class T>
 void total_variation(const Device& device, const TotalVariationArgs<T>& a) {
+  if (a.table.words) {
+    device.for_each("total_variation_grad", a.num_rows * a.channels, [a] ON_DEVICE(int64_t k) {
+      sparse_total_variation_gradient(a, k / a.channels, k % a.channels, k % a.channels + 1);
+    });
+    return;
+  }
   device.for_each("total_variation_grad", variation_count(a),
                   [a] ON_DEVICE(int64_t k) { total_variation_gradient(a, k); });
 }

@@ -7,33 +7,50 @@
 namespace nerf {
 namespace portable {
 
-template <class T>
-void trilinear(const Device& device, const TrilinearArgs<T>& a) {
-  device.for_each("interpolate_trilinear", a.num_points * a.channels, [a] ON_DEVICE(int64_t i) {
+template <class T, class Rows>
+void trilinear_in(const Device& device, const TrilinearArgs<T>& a, const Rows& rows) {
+  device.for_each("interpolate_trilinear", a.num_points * a.channels, [a, rows] ON_DEVICE(int64_t i) {
     const int64_t n = i / a.channels, c = i % a.channels;
-    const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
+    const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+    int64_t row[8];
+    corner_rows(s, rows, row);
     T sum = T(0);
-    for (int k = 0; k < 8; ++k) sum += s.corner_weight(k) * a.grid[s.corner_row(k) * a.channels + c];
+    NERF_UNROLL for (int k = 0; k < 8; ++k)
+      if (!Rows::kSparse || row[k] >= 0) sum += s.corner_weight(k) * a.grid[row[k] * a.channels + c];
     a.out[i] = sum;
   });
 }
 
 template <class T>
-void trilinear_backward(const Device& device, const TrilinearArgs<T>& a) {
+void trilinear(const Device& device, const TrilinearArgs<T>& a) {
+  if (a.table.words) trilinear_in(device, a, a.table.sparse());
+  else trilinear_in(device, a, DenseRows());
+}
+
+template <class T, class Rows>
+void trilinear_backward_in(const Device& device, const TrilinearArgs<T>& a, const Rows& rows) {
   if (a.grad_coords)
-    device.for_each("interpolate_trilinear_backward", a.num_points, [a] ON_DEVICE(int64_t n) {
-      const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-      coordinate_gradient(s, a.grid, a.grad_out + n * a.channels, a.channels, a.grad_coords + 3 * n);
+    device.for_each("interpolate_trilinear_backward", a.num_points, [a, rows] ON_DEVICE(int64_t n) {
+      const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+      coordinate_gradient(s, rows, a.grid, a.grad_out + n * a.channels, a.channels, a.grad_coords + 3 * n);
     });
   if (a.grad_grid)
-    device.for_each("interpolate_trilinear_backward", a.num_points * a.channels, [a] ON_DEVICE(int64_t i) {
+    device.for_each("interpolate_trilinear_backward", a.num_points * a.channels, [a, rows] ON_DEVICE(int64_t i) {
       const T grad = a.grad_out[i];
       if (grad == T(0)) return;
       const int64_t n = i / a.channels, c = i % a.channels;
-      const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices);
-      for (int k = 0; k < 8; ++k)
-        Device::add(a.grad_grid + s.corner_row(k) * a.channels + c, s.corner_weight(k) * grad);
+      const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+      for (int k = 0; k < 8; ++k) {
+        const int64_t row = rows.row(s.corner_row(k));
+        if (!Rows::kSparse || row >= 0) Device::add(a.grad_grid + row * a.channels + c, s.corner_weight(k) * grad);
+      }
     });
+}
+
+template <class T>
+void trilinear_backward(const Device& device, const TrilinearArgs<T>& a) {
+  if (a.table.words) trilinear_backward_in(device, a, a.table.sparse());
+  else trilinear_backward_in(device, a, DenseRows());
 }
 
 }  // namespace portable

@@ -87,12 +87,17 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
         marched = max(marched, len(sampler.sample(batch.rays, batch.jitter).t_starts))
         behind = state.background.draw(rays, source.generator, source.generator.device)
         batches.append(Batch(batch, behind).to(host, rays))
+    values = dict(state.field.state_dict())
+    if state.field.rows is not None:  # not every row reads sparse grids
+        own = {id(grid) for grid in state.field.grids}
+        dense = {n: state.field.dense(p.detach()) for n, p in state.field.named_parameters() if id(p) in own}
+        values |= dense
     field = {
         "aabb": state.field.box.aabb.cpu(),
         "space": space_state(state.field.box.space),
         "resolution": state.field.resolution,
         "finest_voxel": state.finest_voxel,
-        "field": {name: value.detach().cpu() for name, value in state.field.state_dict().items()},
+        "field": {name: value.detach().cpu() for name, value in values.items()},
         "occupied": state.occupancy.occupied.cpu(),
     }
     moments = {name: value.cpu() for name, value in state.optimizer.state_dict().items()}

@@ -94,12 +94,12 @@ class Row:
         self.start, self.device = start, backend.device
         self.clock = self.make_clock()
         timed = replace(backend, ops=timed_ops(backend.ops, self.clock))
-        field, occupancy = restore_field(start.field, start.config, timed)
+        field, occupancy = restore_field(start.field, start.config, timed, sparse=False)
         if channels_first:
             for grid in field.grids:
                 grid.data = grid.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
         finest_voxel = float(start.field["finest_voxel"])
-        self.state = assemble(start.config, field, occupancy, start.source, start.clock, finest_voxel)
+        self.state = assemble(start.config, field, occupancy, start.source, start.clock, finest_voxel, sparse=False)
         self.state.optimizer.decay.fill_(start.config.train.lr_decay)  # the start is at the end of a schedule
         self.capacities = (0, 0)
         if self.device.type == "cuda":

@@ -156,7 +156,8 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     turn = 0 if smooth or loss.tv_global == 0 else batch.visited // TV_SUBSETS  # vertices
     # Gradients are read at all active vertices; values and moments only where a gradient is not zero.
     dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
-    listed = 0 if state.optimizer.active_vertices is None else LONG * batch.visited * len(grids)
+    whole = state.optimizer.active_vertices is None or state.field.rows is not None  # Adam needs no list of rows
+    listed = 0 if whole else LONG * batch.visited * len(grids)
     cells = math.prod(n - 1 for n in state.field.resolution)
     composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {

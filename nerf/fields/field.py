@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nerf.ops.backend import Backend
+from nerf.ops.vertex_rows import VertexRows
 from nerf.optim.adam import ParameterGroup
 from nerf.scene.box import Resolution, SceneBox
 
@@ -27,9 +28,10 @@ POINTS_AT_A_TIME = 1 << 21
 class DensityGrid:
     """Raw density as a grid, for the operations that march and query density in one kernel."""
 
-    values: Tensor  # [X,Y,Z,1]
+    values: Tensor  # [X,Y,Z,1]; [L,1] if it is sparse
     shift: float
     scale: float  # density = softplus(raw + shift) * scale
+    table: Tensor | None  # of a sparse grid, VertexRows.table
 
 
 class Field(nn.Module, ABC):
@@ -114,9 +116,24 @@ class Field(nn.Module, ABC):
         slabs = [self.raw_density(torch.cartesian_prod(axes[0][i : i + slab], *axes[1:])) for i in range(0, x, slab)]
         return torch.cat(slabs).view(self.resolution)
 
-    def upsample(self, resolution: Resolution) -> None:
-        """Changes to a finer lattice. Parameters may be new tensors afterwards."""
+    def upsample(self, resolution: Resolution, vertices: Tensor | None) -> None:
+        """Changes to a finer lattice. Parameters may be new tensors afterwards.
+
+        vertices [L] int64, rising: those of the finer lattice whose values matter, (x * Y + y) * Z + z, as
+        OccupancyGrid.stored_vertices gives them; None: all.
+        """
         self.set_resolution(resolution)
+
+    def store_at(self, vertices: Tensor | None) -> None:
+        """Told whenever the vertices whose values matter change, [L] int64, rising: others may be forgotten. None: all.
+
+        Parameters may be new tensors afterwards.
+        """
+
+    @property
+    def rows(self) -> VertexRows | None:
+        """Where the values of the grids are, if they are sparse; None: every vertex has some."""
+        return None
 
     @property
     def grids(self) -> tuple[nn.Parameter, ...]:

@@ -1,20 +1,45 @@
 """Fields with values at the vertices of the lattice: a grid of raw density and an appearance grid.
 
-Legend: N points, C channels, X Y Z grid vertices.
+A large grid of which samples can touch a part only is sparse: it has values and gradients for the vertices of occupied
+cells and their neighbors alone (nerf/ops/vertex_rows.py). Elsewhere its values are 0, which is almost transparent.
+
+Legend: N points, C channels, X Y Z grid vertices, L vertices that are stored.
 """
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nerf.fields.field import POINTS_AT_A_TIME, DensityGrid, Field
 from nerf.ops.backend import Backend
+from nerf.ops.vertex_rows import VertexRows
 from nerf.scene.box import Resolution, SceneBox
+
+SPARSE_FROM = 2**16  # vertices; smaller grids take little memory
+SPARSE_BELOW = 0.8  # stored vertices of all; a sparse grid saves nothing above
+
+
+def sparse_rows(vertices: Tensor | None, resolution: Resolution) -> VertexRows | None:
+    """Where the values of these vertices [L] are in sparse grids; None where dense grids are as good or asked for."""
+    if vertices is None:
+        return None
+    return VertexRows.of(vertices, resolution) if sparse_saves(len(vertices), resolution) else None
+
+
+def sparse_saves(stored: int, resolution: Resolution) -> bool:
+    """Whether grids with values at so many vertices are to be sparse."""
+    count = math.prod(resolution)
+    return count >= SPARSE_FROM and stored < SPARSE_BELOW * count
 
 
 class VoxelField(Field):
     """A field with grids of raw values; activation follows interpolation. upsample() resamples the grids.
 
     A subclass makes the appearance grid [X,Y,Z,C] (color coefficients or features), an attribute of its own name.
+    Grids are dense until store_at() or upsample(), and [L,C] where these make them sparse.
     """
 
     appearance_name: str  # the attribute that holds the appearance grid
@@ -23,17 +48,24 @@ class VoxelField(Field):
         self, box: SceneBox, resolution: Resolution, finest_voxel: float, initial_alpha: float, backend: Backend
     ) -> None:
         super().__init__(box, resolution, finest_voxel, initial_alpha, backend)
+        self._rows: VertexRows | None = None
         self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
 
     @property
+    def rows(self) -> VertexRows | None:
+        return self._rows
+
+    @property
     def appearance_grid(self) -> nn.Parameter:
-        """The values from which color is computed, [X,Y,Z,C]."""
+        """The values from which color is computed, [X,Y,Z,C] or [L,C]."""
         return getattr(self, self.appearance_name)
 
     def interpolate(self, grid: Tensor, coords: Tensor) -> Tensor:
-        """The trilinear interpolation [N,C] of a grid [X,Y,Z,C] at points [N,3] in lattice units."""
-        order = {"deterministic": True} if self.backend.deterministic else {}  # variants of the benchmark lack it
-        return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad, **order)
+        """The trilinear interpolation [N,C] of one of the field's grids at points [N,3] in lattice units."""
+        more: dict[str, Any] = {"deterministic": True} if self.backend.deterministic else {}  # what variants lack
+        if self._rows is not None:
+            more["table"], more["depth"] = self._rows.arguments
+        return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad, **more)
 
     def raw_density(self, coords: Tensor) -> Tensor:
         return self.interpolate(self.density_grid, coords)[:, 0]
@@ -43,7 +75,28 @@ class VoxelField(Field):
         return torch.autograd.grad(raw_density.sum(), positions)[0]
 
     def raw_density_at_vertices(self) -> Tensor:
-        return self.density_grid[..., 0]
+        return self.dense(self.density_grid)[..., 0]
+
+    @torch.no_grad()
+    def vertices_above_alpha(self, alpha: float) -> Tensor:
+        if self._rows is None or alpha >= 1:
+            return super().vertices_above_alpha(alpha)
+        least = self.raw_density_of(alpha)
+        above = torch.full((math.prod(self.resolution),), least <= 0, device=self.backend.device)
+        return above.index_copy_(0, self._rows.vertices, self.density_grid[:, 0] >= least).view(self.resolution)
+
+    def dense(self, grid: Tensor) -> Tensor:
+        """One of the field's grids as [X,Y,Z,C], 0 at vertices that are not stored."""
+        return grid if self._rows is None else self._rows.expanded(grid)
+
+    def values_at(self, grid: Tensor, vertices: Tensor) -> Tensor:
+        """The values [K,C] of one of the field's grids at vertices [K] int64, 0 where they are not stored."""
+        if self._rows is None:
+            return grid.flatten(0, 2).index_select(0, vertices)
+        if len(grid) == 0:
+            return grid.new_zeros(len(vertices), grid.shape[1])
+        row = self._rows.rows(vertices)
+        return grid.index_select(0, row.clamp(min=0)).masked_fill_(row[:, None] < 0, 0.0)
 
     @property
     def grids(self) -> tuple[nn.Parameter, ...]:
@@ -51,24 +104,80 @@ class VoxelField(Field):
 
     @property
     def density_grid_view(self) -> DensityGrid:
-        return DensityGrid(self.density_grid, self.density_shift, self.density_scale)
+        table = None if self._rows is None else self._rows.table
+        return DensityGrid(self.density_grid, self.density_shift, self.density_scale, table)
 
     @torch.no_grad()
-    def upsample(self, resolution: Resolution) -> None:
-        """Resamples every grid to another resolution. Parameters are new tensors afterwards."""
-        for name in ("density_grid", self.appearance_name):
-            setattr(self, name, nn.Parameter(self._resampled(getattr(self, name), resolution)))
-        super().upsample(resolution)
+    def store_at(self, vertices: Tensor | None) -> None:
+        """Makes the grids sparse, with values at these vertices [L] alone, or dense where that is as good; None: dense.
 
-    def _resampled(self, grid: Tensor, resolution: Resolution) -> Tensor:
+        What was stored keeps its value, other vertices start at 0. Parameters are new tensors afterwards, without
+        gradients, unless the grids were dense and stay so.
+        """
+        rows = self._rows_for(vertices, self.resolution)
+        if rows is None and self._rows is None:
+            return
+        self._replace_grids(rows, lambda grid: self._stored(grid, rows))
+
+    def _rows_for(self, vertices: Tensor | None, resolution: Resolution) -> VertexRows | None:
+        """sparse_rows, and None where gradients are added in one order: that is made for dense grids."""
+        return sparse_rows(None if self.backend.deterministic else vertices, resolution)
+
+    def _stored(self, grid: Tensor, rows: VertexRows | None) -> Tensor:
+        return self.dense(grid) if rows is None else self.values_at(grid, rows.vertices)
+
+    @torch.no_grad()
+    def upsample(self, resolution: Resolution, vertices: Tensor | None) -> None:
+        """Resamples every grid to another resolution, where it is sparse at these vertices [L] alone.
+
+        Parameters are new tensors afterwards.
+        """
+        rows = self._rows_for(vertices, resolution)
+        self._replace_grids(rows, lambda grid: self._resampled(grid, resolution, rows))
+        super().upsample(resolution, vertices)
+
+    def _replace_grids(self, rows: VertexRows | None, make: Callable[[Tensor], Tensor]) -> None:
+        """Replaces each grid by what is made of it; rows: where its values are then."""
+        for name in ("density_grid", self.appearance_name):
+            before = getattr(self, name)
+            before.grad = None  # is freed first
+            setattr(self, name, nn.Parameter(make(before.detach()), requires_grad=before.requires_grad))
+            before.data = before.data.new_empty(0)  # an optimizer may still hold on to it
+        self._rows = rows
+
+    def restore_grids(
+        self, grids: Mapping[str, Tensor], resolution: Resolution, vertices: Tensor, sparse: bool = True
+    ) -> None:
+        """Takes over grids by name, [X,Y,Z,C] or [L,C], of another resolution than that of the field.
+
+        vertices [L] int64, rising: those of sparse grids, and where grids are to be stored if sparse is True.
+        """
+        stored = self._rows_for(vertices if sparse else None, resolution)
+        self.set_resolution(resolution)
+        for name, grid in grids.items():
+            self._rows = None if grid.dim() == 4 else VertexRows.of(vertices.to(grid.device), resolution)
+            rows = stored and VertexRows(resolution, stored.vertices.to(grid.device), stored.table.to(grid.device))
+            setattr(self, name, nn.Parameter(self._stored(grid, rows).to(self.backend.device, copy=True)))
+        self._rows = stored
+
+    def _resampled(self, grid: Tensor, resolution: Resolution, rows: VertexRows | None) -> Tensor:
         """A grid resampled to another resolution, in slabs, so that memory is needed for the two grids only."""
         device, (x, y, z) = grid.device, resolution
-        finer = grid.new_empty(*resolution, grid.shape[3])
-        last = torch.tensor(grid.shape[:3], device=device) - 1
+        last = torch.tensor(self.resolution, device=device) - 1
         axes = [torch.linspace(0, 1, n, device=device) * end for n, end in zip(resolution, last, strict=True)]
+        if rows is not None:
+            finer = grid.new_empty(len(rows.vertices), grid.shape[-1])
+            for first in range(0, len(finer), POINTS_AT_A_TIME):
+                some = rows.vertices[first : first + POINTS_AT_A_TIME]
+                line = some.div(z, rounding_mode="floor")
+                x_of = line.div(y, rounding_mode="floor")
+                places = (x_of, line - x_of * y, some - line * z)
+                coords = torch.stack([axis[place] for axis, place in zip(axes, places, strict=True)], -1)
+                finer[first : first + POINTS_AT_A_TIME] = self.interpolate(grid, coords)
+            return finer
+        finer = grid.new_empty(*resolution, grid.shape[-1])
         slab = max(1, POINTS_AT_A_TIME // (y * z))
         for first in range(0, x, slab):
             coords = torch.cartesian_prod(axes[0][first : first + slab], *axes[1:])
-            values = self.backend.ops.interpolate_trilinear(grid, coords)
-            finer[first : first + slab] = values.view(-1, y, z, grid.shape[3])
+            finer[first : first + slab] = self.interpolate(grid, coords).view(-1, y, z, grid.shape[-1])
         return finer

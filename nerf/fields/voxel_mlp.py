@@ -99,8 +99,12 @@ class VoxelMlp(VoxelField):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         grids = [
-            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True),
-            ParameterGroup("feature_grid", self.feature_grid, (self.config.lr_features,), on_vertices=True),
+            ParameterGroup(
+                "density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True, rows=self.rows
+            ),
+            ParameterGroup(
+                "feature_grid", self.feature_grid, (self.config.lr_features,), on_vertices=True, rows=self.rows
+            ),
         ]
         mlp = [ParameterGroup(f"mlp.{n}", p, (self.config.lr_mlp,)) for n, p in self.mlp.named_parameters()]
         return grids + mlp + self.background_groups()

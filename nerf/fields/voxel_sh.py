@@ -76,7 +76,9 @@ class VoxelSh(VoxelField):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         return [
-            ParameterGroup("density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True),
-            ParameterGroup("sh_grid", self.sh_grid, (self.config.lr_color,), on_vertices=True),
+            ParameterGroup(
+                "density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True, rows=self.rows
+            ),
+            ParameterGroup("sh_grid", self.sh_grid, (self.config.lr_color,), on_vertices=True, rows=self.rows),
             *self.background_groups(),
         ]

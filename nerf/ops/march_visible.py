@@ -25,11 +25,13 @@ def march_visible(
     min_weight: float,
     capacity: int = 0,
     contraction: float = 0.0,
+    table: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The samples of march_rays that weigh at least min_weight in their pixel (Sun et al. 2022, section 4.3).
 
     Density is softplus(raw + density_shift) * density_scale per world unit, weights are those of composite_rays with
-    min_transmittance. density_grid [X,Y,Z,1]: raw density at the vertices of the cells. The others: see march_rays.
+    min_transmittance. density_grid [X,Y,Z,1]: raw density at the vertices of the cells. table: of a sparse grid [L,1],
+    see interpolate_trilinear. The others: see march_rays.
 
     Returns ray_offsets [R+1], ray_indices [M], t_starts [M], t_ends [M], coords [M,3] (the midpoints in grid units),
     overflow [1]; the rows behind the last ray are zero. Not differentiable.
@@ -41,7 +43,7 @@ def march_visible(
     upper = torch.tensor(occupied.shape, device=origins.device).to(origins.dtype)
     *_, position = rays_through_grid(origins, directions, near, far, upper, contraction)
     coords = position((0.5 * (t_starts + t_ends))[:, None], ray_indices)[:, 0]
-    raw_density = interpolate_trilinear(density_grid, coords)[:, 0]
+    raw_density = interpolate_trilinear(density_grid, coords, table=table, depth=occupied.shape[2] + 1)[:, 0]
     density = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
     nothing = density.new_empty(len(density), 0)
     weights = composite_rays(density, nothing, t_starts, t_ends, ray_offsets, min_transmittance)[3]

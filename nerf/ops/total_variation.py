@@ -4,25 +4,55 @@ import torch
 from torch import Tensor
 
 from nerf.ops.registry import call, example, fake, numbers
+from nerf.ops.vertex_rows import VertexRows, listed_vertices
 
 _ops = torch.ops.nerf
 
 
-def total_variation(grid: Tensor) -> Tensor:
-    """Total variation of a grid [X,Y,Z,C]: the sum of the Huber function (delta = 1) of all neighbour differences."""
+def total_variation(grid: Tensor, there: Tensor | None = None) -> Tensor:
+    """Total variation of a grid [X,Y,Z,C]: the sum of the Huber function (delta = 1) of all neighbour differences.
+
+    there [X,Y,Z,1] bool: count only neighbours that both are there.
+    """
     edges = [grid.diff(dim=axis) for axis in range(3)]
+    if there is not None:
+        both = [there.narrow(a, 1, n - 1) & there.narrow(a, 0, n - 1) for a, n in enumerate(there.shape[:3])]
+        edges = [edge.where(pair, 0) for edge, pair in zip(edges, both, strict=True)]
     return sum(torch.nn.functional.huber_loss(d, torch.zeros_like(d), reduction="sum") for d in edges)
 
 
 def total_variation_grad(
-    grad: Tensor, grid: Tensor, weight: float, touched_only: bool, rows: Tensor | None = None
+    grad: Tensor,
+    grid: Tensor,
+    weight: float,
+    touched_only: bool,
+    rows: Tensor | None = None,
+    table: Tensor | None = None,
+    depth: int = 0,
 ) -> None:
     """Adds weight * d total_variation(grid) / d grid to grad [X,Y,Z,C], in place.
 
     touched_only leaves values alone whose gradient is zero: regions that no ray of the batch met. rows [L] int64:
     vertices to visit, each once, counted (x * Y + y) * Z + z; all others stay as they are. None: all. One that
     does not exist raises ValueError on the CPU and is passed over on CUDA.
+
+    table, depth: of a sparse grid, see interpolate_trilinear; grad and grid are [L,C] and rows must be given. Only
+    neighbours that both have a row count, and a vertex without one is passed over.
     """
+    if table is not None:
+        size = (*table.shape[:2], depth)
+        found = VertexRows(size, listed_vertices(table, depth), table)
+        there = found.expanded(grid.new_ones(len(grid), 1)) > 0
+        with torch.enable_grad():
+            leaf = found.expanded(grid.detach()).requires_grad_()
+            (slope,) = torch.autograd.grad(total_variation(leaf, there), leaf)
+        visited = rows[found.rows(rows) >= 0]
+        row = found.rows(visited)
+        slope = slope.flatten(0, 2)[visited]
+        if touched_only:
+            slope = slope.masked_fill(grad[row] == 0, 0)
+        grad.index_add_(0, row, slope, alpha=weight)
+        return
     with torch.enable_grad():
         leaf = grid.detach().requires_grad_()
         (slope,) = torch.autograd.grad(total_variation(leaf), leaf)
@@ -35,13 +65,21 @@ def total_variation_grad(
 
 
 @call("total_variation_grad")
-def _(grad: Tensor, grid: Tensor, weight: float, touched_only: bool, rows: Tensor | None = None) -> None:
-    _ops.total_variation_grad(grad, grid.detach(), weight, touched_only, rows)
+def _(
+    grad: Tensor,
+    grid: Tensor,
+    weight: float,
+    touched_only: bool,
+    rows: Tensor | None = None,
+    table: Tensor | None = None,
+    depth: int = 0,
+) -> None:
+    _ops.total_variation_grad(grad, grid.detach(), weight, touched_only, rows, table, depth)
     torch.autograd.graph.increment_version(grad)
 
 
 @fake("total_variation_grad")
-def _(grad, grid, weight, touched_only, rows=None):
+def _(grad, grid, weight, touched_only, rows=None, table=None, depth=0):
     return None
 
 

@@ -4,12 +4,18 @@ import torch
 from torch import Tensor
 
 from nerf.ops.registry import call, derivative, example, fake, numbers
+from nerf.ops.vertex_rows import rows_at
 
 _ops = torch.ops.nerf
 
 
 def interpolate_trilinear(
-    grid: Tensor, coords: Tensor, grad: Tensor | None = None, deterministic: bool = False
+    grid: Tensor,
+    coords: Tensor,
+    grad: Tensor | None = None,
+    deterministic: bool = False,
+    table: Tensor | None = None,
+    depth: int = 0,
 ) -> Tensor:
     """Trilinear interpolation of a grid at points.
 
@@ -21,9 +27,12 @@ def interpolate_trilinear(
 
     deterministic: the native backward pass adds to the grid in one order, so that a GPU gives the same bits every
     time. On a CPU it always does.
+
+    table [X,Y,ceil(Z/32)] int64, depth Z: the grid is sparse, [L,C] (nerf/ops/vertex_rows.py). A vertex without a row
+    counts as 0, and its gradient is dropped.
     """
-    sizes = grid.shape[:3]
-    rows = grid.flatten(0, 2)
+    sizes = grid.shape[:3] if table is None else (*table.shape[:2], depth)
+    rows = grid.flatten(0, 2) if table is None else torch.nn.functional.pad(grid, (0, 0, 0, 1))
     low, high, weight = [], [], []
     for axis, size in enumerate(sizes):
         x = coords[:, axis].clamp(0, size - 1)
@@ -36,32 +45,61 @@ def interpolate_trilinear(
         bits = (corner >> 2 & 1, corner >> 1 & 1, corner & 1)
         x, y, z = (high[axis] if bit else low[axis] for axis, bit in enumerate(bits))
         w = weight[0][bits[0]] * weight[1][bits[1]] * weight[2][bits[2]]
-        term = w[:, None] * rows.index_select(0, (x * sizes[1] + y) * sizes[2] + z)
+        if table is None:
+            term = w[:, None] * rows.index_select(0, (x * sizes[1] + y) * sizes[2] + z)
+        else:
+            row = rows_at(table.flatten(0, 1), len(grid), x * sizes[1] + y, z)
+            there = row >= 0  # row L is the zero behind the last one
+            term = (w[:, None] * rows.index_select(0, torch.where(there, row, len(grid)))).where(there[:, None], 0)
         out = term if out is None else out + term
     return out
 
 
-def interpolate_trilinear_grad(grad: Tensor, grad_out: Tensor, coords: Tensor, deterministic: bool = False) -> None:
+def interpolate_trilinear_grad(
+    grad: Tensor,
+    grad_out: Tensor,
+    coords: Tensor,
+    deterministic: bool = False,
+    table: Tensor | None = None,
+    depth: int = 0,
+) -> None:
     """Adds to grad [X,Y,Z,C], in place, what grad_out [N,C] at coords [N,3] means for the grid.
 
-    deterministic: in one order, without atomic additions (docs/kernels/scatter.md).
+    deterministic: in one order, without atomic additions (docs/kernels/scatter.md); on CUDA for dense grids alone.
+    table, depth: of a sparse grid, see interpolate_trilinear; grad is [L,C].
     """
     with torch.enable_grad():
         leaf = torch.zeros_like(grad, requires_grad=True)  # the result is linear in the grid, so any grid will do
-        (slope,) = torch.autograd.grad(interpolate_trilinear(leaf, coords.detach()), leaf, grad_out)
+        (slope,) = torch.autograd.grad(
+            interpolate_trilinear(leaf, coords.detach(), table=table, depth=depth), leaf, grad_out
+        )
     grad += slope
 
 
 @call("interpolate_trilinear")
-def _(grid: Tensor, coords: Tensor, grad: Tensor | None = None, deterministic: bool = False) -> Tensor:
+def _(
+    grid: Tensor,
+    coords: Tensor,
+    grad: Tensor | None = None,
+    deterministic: bool = False,
+    table: Tensor | None = None,
+    depth: int = 0,
+) -> Tensor:
     if (grad is None and not deterministic) or not torch.is_grad_enabled():
-        return _ops.interpolate_trilinear(grid, coords)
-    return _InterpolateInto.apply(grid, coords, grad, deterministic)
+        return _ops.interpolate_trilinear(grid, coords, table, depth)
+    return _InterpolateInto.apply(grid, coords, grad, deterministic, table, depth)
 
 
 @call("interpolate_trilinear_grad")
-def _add_gradient(grad: Tensor, grad_out: Tensor, coords: Tensor, deterministic: bool = False) -> None:
-    _ops.interpolate_trilinear_grad(grad, grad_out, coords, deterministic)
+def _add_gradient(
+    grad: Tensor,
+    grad_out: Tensor,
+    coords: Tensor,
+    deterministic: bool = False,
+    table: Tensor | None = None,
+    depth: int = 0,
+) -> None:
+    _ops.interpolate_trilinear_grad(grad, grad_out, coords, deterministic, table, depth)
     torch.autograd.graph.increment_version(grad)
 
 
@@ -72,10 +110,10 @@ class _InterpolateInto(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, grid, coords, grad, deterministic):
+    def forward(ctx, grid, coords, grad, deterministic, table, depth):
         ctx.save_for_backward(grid, coords)
-        ctx.grad, ctx.deterministic = grad, deterministic
-        return _ops.interpolate_trilinear(grid, coords)
+        ctx.grad, ctx.deterministic, ctx.table = grad, deterministic, (table, depth)
+        return _ops.interpolate_trilinear(grid, coords, table, depth)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -85,19 +123,20 @@ class _InterpolateInto(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             if ctx.grad is None:
                 grad_grid = torch.zeros_like(grid)
-            _add_gradient(grad_grid if ctx.grad is None else ctx.grad, grad_out, coords, ctx.deterministic)
+            into = grad_grid if ctx.grad is None else ctx.grad
+            _add_gradient(into, grad_out, coords, ctx.deterministic, *ctx.table)
         if ctx.needs_input_grad[1]:
-            grad_coords = _ops.interpolate_trilinear_backward(grad_out, grid, coords, False, True)[1]
-        return grad_grid, grad_coords, None, None
+            grad_coords = _ops.interpolate_trilinear_backward(grad_out, grid, coords, False, True, *ctx.table)[1]
+        return grad_grid, grad_coords, None, None, None, None
 
 
 @fake("interpolate_trilinear")
-def _(grid, coords):
-    return grid.new_empty(coords.shape[0], grid.shape[3])
+def _(grid, coords, table=None, depth=0):
+    return grid.new_empty(coords.shape[0], grid.shape[-1])
 
 
 @fake("interpolate_trilinear_backward")
-def _(grad_out, grid, coords, needs_grid, needs_coords):
+def _(grad_out, grid, coords, needs_grid, needs_coords, table=None, depth=0):
     return (
         grid.new_empty(grid.shape) if needs_grid else grid.new_empty(0),
         grid.new_empty(coords.shape) if needs_coords else grid.new_empty(0),
@@ -105,16 +144,21 @@ def _(grad_out, grid, coords, needs_grid, needs_coords):
 
 
 @fake("interpolate_trilinear_grad")
-def _(grad, grad_out, coords, deterministic=False):
+def _(grad, grad_out, coords, deterministic=False, table=None, depth=0):
     return None
 
 
-@derivative("interpolate_trilinear", of=("grid", "coords"))
+def _save(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs[:2])
+    ctx.table = inputs[2:]
+
+
+@derivative("interpolate_trilinear", of=("grid", "coords"), save=_save)
 def _(ctx, grad_out):
     grid, coords = ctx.saved_tensors
-    needs_grid, needs_coords = ctx.needs_input_grad
-    grad_grid, grad_coords = _ops.interpolate_trilinear_backward(grad_out, grid, coords, needs_grid, needs_coords)
-    return grad_grid if needs_grid else None, grad_coords if needs_coords else None
+    needs_grid, needs_coords = ctx.needs_input_grad[:2]
+    grads = _ops.interpolate_trilinear_backward(grad_out, grid, coords, needs_grid, needs_coords, *ctx.table)
+    return grads[0] if needs_grid else None, grads[1] if needs_coords else None, None, None
 
 
 @example("interpolate_trilinear")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nerf.ops.backend import Backend
+from nerf.ops.vertex_rows import VertexRows
 
 EPSILON = 1e-10  # below the gradients of rarely hit voxels; a larger one would shrink their steps
 
@@ -21,7 +22,8 @@ class ParameterGroup:
     name: str
     parameter: nn.Parameter
     lr: tuple[float, ...]
-    on_vertices: bool = False  # a grid [X,Y,Z,C]: only vertices near samples get gradients
+    on_vertices: bool = False  # a grid [X,Y,Z,C], or [L,C]: only vertices near samples get gradients
+    rows: VertexRows | None = None  # where the values of a sparse grid are
 
 
 class HasParameterGroups(Protocol):
@@ -46,9 +48,9 @@ class MaskedAdam:
         active_vertices: Tensor | None = None,
     ) -> None:
         self.backend, self.beta1, self.beta2 = backend, beta1, beta2
-        self.groups = trained.parameter_groups()
+        self.trained, self.groups = trained, trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
-        self.active_vertices = active_vertices
+        self.active_vertices, self.active_rows = active_vertices, self._rows_of(active_vertices)
         self.moments = {group.name: self._no_moments(group) for group in self.groups}
         self._clear_gradients()
         self.decay = torch.ones(1, device=backend.device)
@@ -61,13 +63,20 @@ class MaskedAdam:
             shape = (len(self.active_vertices), shape[-1])
         return group.parameter.new_zeros(shape), group.parameter.new_zeros(shape)
 
-    def set_active(self, active_vertices: Tensor | None) -> None:
-        """Sets the active vertices and clears the gradients.
+    def _rows_of(self, active_vertices: Tensor | None) -> Tensor | None:
+        """Where the grids have the values of the active vertices, [L] int64; None: all rows."""
+        sparse = next((group.rows for group in self.groups if group.rows is not None), None)
+        return active_vertices if active_vertices is None or sparse is None else sparse.rows(active_vertices)
 
-        active_vertices [L] int64: rows of the grids, rising (OccupancyGrid.active_vertices); None: all. Vertices that
+    def set_active(self, active_vertices: Tensor | None) -> None:
+        """Sets the active vertices, takes over parameters that are new tensors, and clears the gradients.
+
+        active_vertices [L] int64: rising (OccupancyGrid.active_vertices); None: all. Vertices that
         were active before keep their moments; the moments of the others start at zero.
         """
         before, self.active_vertices = self.active_vertices, active_vertices
+        self.groups = self.trained.parameter_groups()
+        self.active_rows = self._rows_of(active_vertices)
         for group in self.groups:
             if group.on_vertices and before is not active_vertices:
                 vertices = group.parameter.shape[:-1].numel()
@@ -111,7 +120,7 @@ class MaskedAdam:
                 group.parameter.grad,
                 lr,
                 number,
-                self.active_vertices if group.on_vertices else None,
+                self.active_rows if group.on_vertices else None,
                 self.beta1,
                 self.beta2,
                 EPSILON,

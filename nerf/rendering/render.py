@@ -71,7 +71,7 @@ def visible_samples(
     path, march = sampler.march(rays, jitter)
     density, limits = (grid.values, grid.shift, grid.scale), (sampler.config.min_transmittance, min_weight)
     ray_offsets, ray_indices, t_starts, t_ends, midpoints, overflow = sampler.backend.ops.march_visible(
-        *march, *density, *limits, capacity, sampler.grid_map.space.contraction
+        *march, *density, *limits, capacity, sampler.grid_map.space.contraction, grid.table
     )
     deterministic = sampler.backend.deterministic
     return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path, midpoints, deterministic)
@@ -164,7 +164,9 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
 def composited_grid(
     field: Field, sampler: RaySampler, rays: Rays, values_grid: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What rays composite of a grid [X,Y,Z,C] beside the density grid of the field, which must have one.
+    """What rays composite of a grid beside the density grid of the field, which must have one.
+
+    values_grid: [X,Y,Z,C], or [L,C] if the field's grids are sparse.
 
     Returns values [P,C], opacity [P] and depth [P] as Rendering has it, means of each pixel's rays.
     """
@@ -173,7 +175,7 @@ def composited_grid(
     limits = sampler.config.min_transmittance, sampler.config.min_weight
     density = grid.values, grid.shift, grid.scale
     values, opacity, depth = sampler.backend.ops.render_rays(
-        *march, *density, *limits, values_grid, sampler.grid_map.space.contraction, rays.per_pixel
+        *march, *density, *limits, values_grid, sampler.grid_map.space.contraction, rays.per_pixel, grid.table
     )
     depth = path.world_depth(depth, opacity)
     return values, rays.pixel_means(opacity), rays.pixel_means(depth)

@@ -31,7 +31,7 @@ from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.fields.field import Field
-from nerf.fields.registry import build_field
+from nerf.fields.registry import restored_field
 from nerf.files import clear_left_overs, partial_file
 from nerf.ops.backend import Backend
 from nerf.reading import is_file, is_there
@@ -255,16 +255,21 @@ def restore_config(content: dict[str, Any]) -> Config:
     return configuration.build(Config, saved)
 
 
-def restore_field(content: dict[str, Any], config: Config, backend: Backend) -> tuple[Field, OccupancyGrid]:
-    """Field and occupancy grid on the backend's device, from the content of a model or resume file."""
+def restore_field(
+    content: dict[str, Any], config: Config, backend: Backend, sparse: bool = True
+) -> tuple[Field, OccupancyGrid]:
+    """Field and occupancy grid on the backend's device, from the content of a model or resume file.
+
+    sparse: False makes the field's grids dense, whatever their size.
+    """
     box = SceneBox(content["aabb"].to(backend.device), restore_space(content["space"], backend.device))
-    field = build_field(config.field, box, tuple(content["resolution"]), content["finest_voxel"], backend)
-    if config.dataset.background == "learned":
-        field.learn_background()
-    field.load_state_dict(content["field"])
+    lattice = box, tuple(content["resolution"]), content["finest_voxel"]
+    occupancy = OccupancyGrid(content["occupied"].to(backend.device))
+    vertices = occupancy.stored_vertices()
+    field = restored_field(config.field, *lattice, backend, content["field"], vertices, sparse)
     if content.get("view_weight") is not None:
         field.view_weight = content["view_weight"].to(backend.device)
-    return field, OccupancyGrid(content["occupied"].to(backend.device))
+    return field, occupancy
 
 
 def restore_cameras(content: dict[str, Any], name: str = "cameras") -> Cameras:

@@ -24,7 +24,7 @@ from nerf.ops.backend import Backend
 from nerf.runs.entries import Array, Entry, Exactly, Listed, Maybe, Number, Older, Plain, Record, Sizes
 from nerf.runs.packed_grids import occupied_cells
 from nerf.scene.box import SceneBox
-from nerf.scene.occupancy import cells_to_vertices
+from nerf.scene.occupancy import cells_to_vertices, with_neighbors
 from nerf.scene.registry import restore_space
 from nerf.training.state import COUNTERS, make_clock
 
@@ -122,8 +122,14 @@ def check_resume(content: dict[str, Any], config: Config) -> None:
     """As check_model, of a resume file."""
     field, sizes = _field_of(content, config)
     RESUME["occupied"].check(content.get("occupied"), sizes, "occupied")
-    vertices = int(cells_to_vertices(content["occupied"]).sum())
+    active = cells_to_vertices(content["occupied"])
+    vertices, stored = int(active.sum()), int(with_neighbors(active).sum())
+    saved, own = content.get("field"), {id(grid) for grid in field.grids}
     parameters = {name: _array(p.shape) for name, p in field.named_parameters()}
+    for name, p in field.named_parameters():
+        grid = saved.get(name) if id(p) in own and isinstance(saved, dict) else None
+        if isinstance(grid, torch.Tensor) and grid.dim() == 2:  # sparse
+            parameters[name] = Array(F32, f"{stored} {p.shape[-1]}")
     moments = {
         group.name: f"{vertices} {group.parameter.shape[-1]}" if group.on_vertices else _words(group.parameter.shape)
         for group in field.parameter_groups()

@@ -35,12 +35,13 @@ class PackedGrids:
 
 def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
     """The packed grids of a field on any device."""
-    readable = cells_to_vertices(occupancy.occupied)
+    readable = occupancy.active_vertices()
     own = {id(grid) for grid in field.grids}
     grids = {name: parameter.detach() for name, parameter in field.named_parameters() if id(parameter) in own}
     bits = torch.from_numpy(np.packbits(occupancy.occupied.cpu().numpy()))
-    values = {name: grid[readable].clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu() for name, grid in grids.items()}
-    return PackedGrids(bits, values)
+    values = {name: field.values_at(grid, readable) for name, grid in grids.items()}
+    halves = {name: x.clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu() for name, x in values.items()}
+    return PackedGrids(bits, halves)
 
 
 def occupied_cells(bits: Tensor, resolution: Resolution) -> Tensor:

@@ -25,6 +25,13 @@ class OccupancyGrid:
         """
         return cells_to_vertices(self.occupied).view(-1).nonzero()[:, 0]
 
+    def stored_vertices(self) -> Tensor:
+        """The active vertices and their neighbors along the axes, [L] int64: where a sparse grid has values.
+
+        Total variation reads these neighbors, and a cell that pruning restores finds the values that it had.
+        """
+        return with_neighbors(cells_to_vertices(self.occupied)).view(-1).nonzero()[:, 0]
+
     def resample(self, resolution: Resolution) -> None:
         """Carries the occupancy to a grid of another resolution: a cell is occupied if it touches an occupied one."""
         cells = [n - 1 for n in resolution]
@@ -51,7 +58,7 @@ def _dilate(mask: Tensor) -> Tensor:
 
 
 def with_neighbors(occupied: Tensor) -> Tensor:
-    """Occupied cells [X,Y,Z] and those that share a face with one."""
+    """Occupied cells [X,Y,Z] and those that share a face with one; or vertices, and those a step away."""
     result = occupied.clone()
     for axis in range(3):
         count = occupied.shape[axis] - 1

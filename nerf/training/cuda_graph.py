@@ -31,6 +31,7 @@ class StepRunner:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._last: torch.cuda.CUDAGraph | None = None  # an invalid graph, kept because the next one reuses its memory
         self._plain_steps_left = WARM_UP_STEPS
+        self._plain_since_record = False
         self._side_stream = _side_stream(torch.cuda.current_device()) if graphed else None
 
     def invalidate(self, rewarm: bool = False) -> None:
@@ -53,6 +54,7 @@ class StepRunner:
         if self._graph is not None:
             self._graph.replay()
             return
+        self._plain_since_record = True
         if self._graphed:  # on the stream of the capture, so that the libraries are set up for it
             self._side_stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._side_stream):
@@ -67,7 +69,11 @@ class StepRunner:
         for generator in self._generators:
             if generator.device.type == "cuda":  # a host generator is used outside of the step
                 graph.register_generator_state(generator)
-        # Like torch.cuda.graph, but without emptying the memory cache first.
+        # Like torch.cuda.graph, but the memory cache is emptied only after plain steps: what they have freed would be
+        # kept beside the memory of the graph, which is as much.
+        if self._plain_since_record:
+            torch.cuda.empty_cache()
+            self._plain_since_record = False
         self._side_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._side_stream):
             # Threads of NCCL ask for events meanwhile, which a global capture forbids.

@@ -53,8 +53,10 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         box, step_number = state.field.box, state.optimizer.step_number
         del state.optimizer  # frees the moments before the finer grids are allocated
         finest = box.size.prod().item() / state.finest_voxel**3
-        state.field.upsample(box.resolution(level_voxels(config, finest, done + 1)))
-        state.occupancy.resample(state.field.resolution)
+        resolution = box.resolution(level_voxels(config, finest, done + 1))
+        state.occupancy.resample(resolution)
+        state.field.upsample(resolution, _stored_vertices(state))
+        _release()  # the memory of the coarser grids
         if state.poses is not None:  # poses have moved, so other rays hit the scene
             state.batches.find_valid_pixels(make_sampler(config, state))
         changed = True
@@ -70,6 +72,8 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         else:
             empty = progress >= TOO_EARLY and state.clock.step >= TOO_FEW_STEPS
         changed = True
+    if changed:
+        state.field.store_at(_stored_vertices(state))
     rows = None
     if changed and state.parts is None:
         rows = state.occupancy.active_vertices()
@@ -77,7 +81,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         state.parts = Parts.of(state.parts.world, state.occupancy)
         rows = state.parts.rows
     if step_number is not None:  # doubled: gradients and moments are allocated after pruning, for active vertices only
-        torch.cuda.empty_cache()  # releases the memory of the coarser grids
+        _release()
         state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)
         state.optimizer.step_number.copy_(step_number)
     elif changed and state.parts is None:
@@ -101,3 +105,13 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     if changed or new_kernels:
         runner.invalidate(rewarm=new_kernels)
     return changed
+
+
+def _stored_vertices(state: TrainState) -> torch.Tensor | None:
+    """The vertices whose values matter; None where ranks exchange rows of dense grids."""
+    return state.occupancy.stored_vertices() if state.parts is None else None
+
+
+def _release() -> None:
+    """Returns what PyTorch keeps of freed memory to the GPU. Without effect where there is none."""
+    torch.cuda.empty_cache()

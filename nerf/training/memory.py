@@ -1,7 +1,8 @@
 """Estimates a run's GPU memory before training, and proposes settings that fit if it is too much.
 
 The peak is at the finest grids: their values, Adam's two moments and gradients, the images, and the samples of a step
-and of an occupancy update. The number of samples per ray is an estimate from other runs.
+and of an occupancy update. Which part of the grids the scene fills, and the number of samples per ray, are estimates
+from other runs.
 
 Legend: V grid vertices, C channels, R rays, S samples per ray.
 """
@@ -15,6 +16,7 @@ from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.fields.registry import build_field
+from nerf.fields.voxel_field import sparse_saves
 from nerf.ops.backend import select
 from nerf.scene.box import Resolution, SceneBox
 from nerf.training.pruning import RAYS_PER_CHUNK
@@ -22,6 +24,9 @@ from nerf.training.pruning import RAYS_PER_CHUNK
 GIB = 2**30
 FLOAT = 4  # bytes
 ACTIVE_FRACTION = 0.35  # active vertices of all vertices, at the finest grids
+STORED_PER_ACTIVE = 1.4  # vertices of a sparse grid that have values: the active ones and their neighbors
+BYTES_PER_VERTEX = 0.25  # of the table that finds a sparse grid's rows
+LISTED = 8  # bytes of a vertex's number: listed where it is stored, and twice where it is active
 # Measured on lego soon after the last doubling: samples per ray (half a voxel apart) divided by the mean edge of the
 # grid in vertices, and the fraction of the samples that are visible.
 SAMPLES_PER_EDGE, VISIBLE_FRACTION = 0.7, 0.2
@@ -69,11 +74,16 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages) -> Memo
     groups = field.parameter_groups()
     per_vertex = FLOAT * sum(group.parameter.shape[-1] for group in groups if group.on_vertices)
     rest = FLOAT * sum(group.parameter.numel() for group in groups if not group.on_vertices)
-    values = math.prod(finest) * per_vertex + rest
+    vertices = math.prod(finest)
+    stored, where = 1.0, 0
+    if sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest):
+        stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
+        where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
+    values = int(stored * vertices) * per_vertex + rest
     on_device = config.train.images != "host"
     return MemoryPlan(
-        values=values,
-        moments=int(2 * ACTIVE_FRACTION * values),
+        values=values + where,
+        moments=2 * (int(ACTIVE_FRACTION * vertices) * per_vertex + rest),
         gradients=values,
         images=images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if on_device else 0,
         samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),

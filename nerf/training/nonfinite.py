@@ -26,8 +26,8 @@ def all_finite(loss: Tensor, *optimizers: MaskedAdam) -> Tensor:
             grad = group.parameter.grad
             if grad is None or (group.on_vertices and grad.shape[-1] > 1):
                 continue
-            if group.on_vertices and optimizer.active_vertices is not None:
-                sums.append(grad.view(-1).index_select(0, optimizer.active_vertices).sum())
+            if group.on_vertices and optimizer.active_rows is not None:
+                sums.append(grad.view(-1).index_select(0, optimizer.active_rows).sum())
             else:
                 small.append(grad.view(-1))
     return sum(sums, torch.cat(small).sum()).isfinite()  # a sum with an infinity or NaN is not finite

@@ -128,6 +128,7 @@ class TrainState:
 
         Raises UserError where there are fewer cells than ranks.
         """
+        self.field.store_at(None)  # ranks exchange rows of dense grids
         self.parts = Parts.of(world, self.occupancy)
         self.optimizer.set_active(self.parts.rows)
         self.capacity = 0  # parts differ in their samples
@@ -159,13 +160,22 @@ class TrainState:
 
 
 def assemble(
-    config: Config, field: Field, occupancy: OccupancyGrid, batches: RayBatches, clock: RunClock, finest_voxel: float
+    config: Config,
+    field: Field,
+    occupancy: OccupancyGrid,
+    batches: RayBatches,
+    clock: RunClock,
+    finest_voxel: float,
+    sparse: bool = True,
 ) -> TrainState:
     """The training state of a field: optimizer, auxiliary modules and random generators.
 
     config: resolved. finest_voxel: voxel size of the grid after the last doubling, world units.
+    sparse: False keeps the grids as they are.
     """
     backend = field.backend
+    if sparse:
+        field.store_at(occupancy.stored_vertices())
     # The field has its own generator; that of the batches may run steps ahead, in host memory.
     field.noise_generator = torch.Generator(backend.device).manual_seed(config.seed)
     field.full_gradient_from = full_gradient_distance(config.loss, field.box)

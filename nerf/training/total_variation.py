@@ -7,6 +7,7 @@ from nerf.config.schema import LossConfig
 from nerf.distributed.grids import Parts
 from nerf.fields.field import Field
 from nerf.ops.backend import Backend
+from nerf.ops.vertex_rows import VertexRows
 
 TV_SUBSETS = 8  # global total variation visits one subset of the vertices per step; all at once cost as much as Adam
 
@@ -35,7 +36,7 @@ def regularize_grids(
         return
     if progress < loss.tv_until:
         for grid, weight in zip(field.grids, (loss.tv_density, loss.tv_color), strict=True):
-            add_total_variation(grid, weight / num_rays, field.backend, active_vertices)
+            add_total_variation(grid, weight / num_rays, field.backend, active_vertices, sparse=field.rows)
     elif loss.tv_global > 0:
         if parts is None:
             rows, count = round_robin_rows(active_vertices, step_number), len(active_vertices)
@@ -43,7 +44,7 @@ def regularize_grids(
             rows, count = parts.subset(step_number, TV_SUBSETS)
         weight = TV_SUBSETS * loss.tv_global / max(count, 1)
         for grid in field.grids:
-            add_total_variation(grid, weight, field.backend, rows, touched_only=False)
+            add_total_variation(grid, weight, field.backend, rows, touched_only=False, sparse=field.rows)
 
 
 @torch.no_grad()
@@ -53,15 +54,18 @@ def add_total_variation(
     backend: Backend,
     active_vertices: Tensor | None = None,
     touched_only: bool = True,
+    sparse: VertexRows | None = None,
 ) -> None:
     """Adds the gradient of weight * total variation to grid.grad, at vertices whose gradient is not zero.
 
     active_vertices [L] int64: the vertices to visit, as OccupancyGrid.active_vertices gives them; None: all. The
     result is the same if all other gradients are zero, and takes less time. touched_only=False adds it at every visited
-    vertex.
+    vertex. sparse: where the values of a sparse grid [L,C] are; differences to vertices that are not stored do not
+    count, and active_vertices must be given.
     """
     if weight > 0:
-        backend.ops.total_variation_grad(grid.grad, grid, weight, touched_only, active_vertices)
+        table = () if sparse is None else sparse.arguments
+        backend.ops.total_variation_grad(grid.grad, grid, weight, touched_only, active_vertices, *table)
 
 
 def round_robin_rows(active_vertices: Tensor, step_number: Tensor) -> Tensor:

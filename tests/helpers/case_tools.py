@@ -9,6 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from nerf.ops.vertex_rows import VertexRows
+
 Case = Callable[[torch.dtype, str], tuple]
 
 CHANNELS = (1, 3, 4, 7, 12, 20, 28, 32)  # the plain loops, rows of whole 16 bytes, counts with code of their own
@@ -70,6 +72,13 @@ def with_gaps(case: Case, first: int = 0) -> Case:
         return *arguments[:first], *map(spread, arguments[first:])
 
     return build
+
+
+def as_sparse(grid: Tensor, share: float = 0.7) -> tuple[Tensor, Tensor, int]:
+    """Values, table and depth of a sparse grid that has about this share of the vertices of a dense one."""
+    size = tuple(grid.shape[:3])
+    vertices = (numbers(*size, seed=51) < share).flatten().nonzero()[:, 0]
+    return grid.flatten(0, 2)[vertices], *VertexRows.of(vertices, size).arguments
 
 
 def cotangent(x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Arguments of the operations that march."""
 
 import torch
-from case_tools import numbers
+from case_tools import as_sparse, numbers
 
 from nerf.ops import reference
 
@@ -54,6 +54,20 @@ def march_through_density(
     vertices = (n + 1 for n in rays[3].shape)
     grid = numbers(*vertices, 1, low=low, high=high, seed=34)
     return *rays, grid, -2.0, 1.5, min_transmittance, min_weight, capacity, contraction
+
+
+def march_through_sparse_density() -> tuple:
+    """Some vertices of occupied cells have no row, some of others have one."""
+    arguments = list(march_through_density())
+    arguments[7], table, _ = as_sparse(arguments[7])
+    return *arguments, table
+
+
+def render_sparse(channels: int, rays_per_pixel: int = 1) -> tuple:
+    arguments = list(render(channels, rays_per_pixel))
+    for place in (7, 12):
+        arguments[place], table, _ = as_sparse(arguments[place])
+    return *arguments, table
 
 
 def render(channels: int = 12, rays_per_pixel: int = 1, **options: object) -> tuple:

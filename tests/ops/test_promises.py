@@ -47,7 +47,7 @@ SPOILED = {
 @pytest.mark.parametrize("name, key", [(name, key) for name, keys in SPOILED.items() for key in keys])
 def test_a_nan_reaches_its_own_row_alone(name, key, device):
     arguments = CASES[name]["typical"](torch.float32, device)
-    named = dict(zip(argument_names(name), arguments, strict=True))
+    named = dict(zip(argument_names(name), arguments, strict=False))
     spoiled = named | {key: named[key].clone()}
     spoiled[key][-1] = torch.nan
     pairs = [operation(name)(**x) for x in (named, spoiled)]

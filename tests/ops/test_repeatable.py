@@ -20,7 +20,7 @@ THREADS = (1, 2)
 
 def bits(name: str, arguments: tuple) -> list[Tensor]:
     """What a call yields, as whole numbers: NaN is NaN, and -0 is not 0."""
-    named = dict(zip(argument_names(name), arguments, strict=True))
+    named = dict(zip(argument_names(name), arguments, strict=False))
     named |= {key: named[key].clone() for key in written(name)}
     found = operation(name)(*named.values())
     found = [named[key] for key in written(name)] or ([found] if isinstance(found, Tensor) else found)
@@ -38,7 +38,7 @@ def arguments_of(name: str) -> tuple:
             x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in march_through_density(rays=600)
         )
     arguments = CASES[name]["typical"](torch.float32, "cpu")
-    named = dict(zip(argument_names(name), arguments, strict=True))
+    named = dict(zip(argument_names(name), arguments, strict=False))
     rows = {
         "interpolate_trilinear_backward": ("grad_out", "coords"),
         "interpolate_trilinear_grad": ("grad_out", "coords"),

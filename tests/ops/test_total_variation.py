@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from case_tools import CHANNELS, Operation, as_case, numbers, with_gaps
+from case_tools import CHANNELS, Operation, as_case, as_sparse, numbers, with_gaps
 from proofs import (
     BOTH,
     assert_finite,
@@ -29,6 +29,12 @@ def _variation(
     return grad, numbers(*shape, low=-span, high=span, seed=16), 0.3, touched_only, chosen
 
 
+def _sparse_variation(channels: int, touched_only: bool) -> tuple:
+    grad, grid, weight, *_ = _variation((5, 4, 35), channels)
+    (grad, table, depth), (grid, *_) = as_sparse(grad), as_sparse(grid)
+    return grad.contiguous(), grid, weight, touched_only, torch.arange(0, 700, 2), table, depth
+
+
 OPERATIONS = {
     NAME: Operation(
         {
@@ -42,6 +48,8 @@ OPERATIONS = {
             **{f"channels_{c}": as_case(_variation, channels=c) for c in CHANNELS},
             "tiles": as_case(_variation, shape=(17, 9, 13), channels=12),
             "tiles_touched_only": as_case(_variation, shape=(9, 17, 12), channels=12, touched_only=True),
+            "sparse": as_case(_sparse_variation, channels=12, touched_only=False),
+            "sparse_touched_only": as_case(_sparse_variation, channels=3, touched_only=True),
             "some_rows": as_case(_variation, touched_only=True, rows=[59, 0, 7, 30, 31]),
             "no_rows": as_case(_variation, rows=[]),
             "many_rows": as_case(_variation, shape=(9, 17, 12), channels=12, rows=list(range(1, 1836, 2))),
@@ -50,7 +58,7 @@ OPERATIONS = {
             ),
         },
         no_derivative="written in place, a gradient itself",
-        opcheck=("typical", "empty", "touched_only", "some_rows", "non_contiguous"),
+        opcheck=("typical", "empty", "touched_only", "some_rows", "non_contiguous", "sparse"),
     ),
 }
 CASES = {name: known.cases for name, known in OPERATIONS.items()}

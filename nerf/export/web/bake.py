@@ -44,7 +44,7 @@ class Baked:
     def as_field(self, field: VoxelDeferred) -> VoxelDeferred:
         """A field with these values for its grids, to march through as a browser does; its network is not for them."""
         baked = copy.copy(field)  # another module around the same box, backend and settings
-        baked._parameters, device = {}, field.density_grid.device
+        baked._parameters, baked._rows, device = {}, None, field.density_grid.device
         density = torch.full((self.rows.new_tensor(self.resolution).prod().item(),), self.density_range[0])
         features = torch.zeros(len(density), self.features.shape[1])
         density[self.rows], features[self.rows] = self.raw_density(), self.feature_values()
@@ -56,11 +56,10 @@ class Baked:
 def bake(field: VoxelDeferred, occupancy: OccupancyGrid, projection: Tensor) -> Baked:
     """The field as bytes, in host memory. projection [K,F]: from its features to those that are kept."""
     rows = occupancy.active_vertices()
-    raw = field.density_grid.detach().view(-1)[rows]
+    raw = field.values_at(field.density_grid.detach(), rows)[:, 0]
     low, high = field.raw_density_of(TRANSPARENT), field.raw_density_of(SOLID)
     density = _to_bytes(raw, torch.tensor(low), torch.tensor(high))
-    channels = field.feature_grid.shape[-1]
-    features = field.feature_grid.detach().view(-1, channels)[rows] @ projection.to(raw).T
+    features = field.values_at(field.feature_grid.detach(), rows) @ projection.to(raw).T
     # What is nearly transparent may have any features: it is no reason for a coarser scale.
     visible = raw > field.raw_density_of(0.01)
     some = features[visible] if visible.any() else features

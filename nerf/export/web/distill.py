@@ -70,7 +70,7 @@ def composited(field: VoxelDeferred, sampler: RaySampler, cameras: Cameras, pixe
         limits = sampler.config.min_transmittance, sampler.config.min_weight
         values, opacity, _ = sampler.backend.ops.render_rays(
             *march, grid.values, grid.shift, grid.scale, *limits, field.deferred_grid,
-            sampler.grid_map.space.contraction, rays.per_pixel,
+            sampler.grid_map.space.contraction, rays.per_pixel, grid.table,
         )  # fmt: skip
         opacity = rays.pixel_means(opacity)
         parts.append((values / opacity.clamp(min=SMALLEST_OPACITY)[:, None], opacity, rays.pixel_directions()))

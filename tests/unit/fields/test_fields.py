@@ -135,7 +135,7 @@ def test_upsampling_is_trilinear_whatever_the_slab(at_a_time: int, monkeypatch: 
     field = field_of("voxel_deferred")
     before = field.feature_grid.detach().permute(3, 0, 1, 2)[None]
     expected = torch.nn.functional.interpolate(before, size=(9, 7, 12), mode="trilinear", align_corners=True)
-    field.upsample((9, 7, 12))
+    field.upsample((9, 7, 12), torch.arange(9 * 7 * 12))
     assert field.density_grid.shape == (9, 7, 12, 1) and field.resolution == (9, 7, 12)
     torch.testing.assert_close(field.feature_grid.detach(), expected[0].permute(1, 2, 3, 0), rtol=1e-4, atol=1e-5)
 

@@ -15,7 +15,7 @@ from nerf.runs import run as runs
 from nerf.training import initial_state
 from nerf.training.initial_state import init_state
 from nerf.training.loop import train
-from nerf.training.memory import ACTIVE_FRACTION, GIB, TooLittleMemory, check_memory, plan_memory
+from nerf.training.memory import ACTIVE_FRACTION, GIB, STORED_PER_ACTIVE, TooLittleMemory, check_memory, plan_memory
 from nerf.training.state import TrainState
 
 FINEST = (201, 350, 240)  # lego at 256^3
@@ -36,10 +36,12 @@ def refusal(arguments: tuple, free: int) -> str:
 def test_the_plan_counts_what_is_there() -> None:
     plan = plan_memory(*on_a_gpu("voxel_deferred"))
     vertices = 201 * 350 * 240
-    assert plan.values == pytest.approx(vertices * (1 + 16) * 4, rel=2e-3)
-    assert (plan.moments, plan.gradients) == (int(2 * ACTIVE_FRACTION * plan.values), plan.values)
+    stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
+    assert plan.gradients == pytest.approx(stored * vertices * (1 + 16) * 4, rel=4e-3)
+    assert plan.moments == pytest.approx(2 * ACTIVE_FRACTION * vertices * (1 + 16) * 4, rel=6e-3)
+    assert plan.values == pytest.approx(plan.gradients + vertices * (0.25 + 8 * (stored + 2 * ACTIVE_FRACTION)))
     assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
-    assert plan.total == 2 * plan.values + plan.moments + plan.images + plan.samples + plan.libraries
+    assert plan.total == plan.values + plan.gradients + plan.moments + plan.images + plan.samples + plan.libraries
     assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(plan)
 
 

@@ -1,0 +1,90 @@
+// Where the values of a vertex are: in a dense grid the vertices' rows stand in the order of the vertices; a sparse grid has
+// rows for some vertices only, in the same order, and a table that tells which.
+//
+// The table has one word for every 32 vertices along z, [X,Y,ceil(Z/32)]: a bit for each vertex in the lower half (vertex z
+// in bit z % 32), and in the upper half the row of the first of them. The row of another one is that plus the number of bits
+// below its own: a bit vector with ranks (Jacobson 1989), a quarter of a byte per vertex.
+//
+// Kernels count vertices as (x * Y + y) * pitch + z. pitch is Z, or in a sparse grid the next multiple of 32.
+#pragma once
+
+#include "host_device.h"
+
+namespace nerf {
+
+constexpr int64_t kMissing = -1;  // the row of a vertex that has none: its values are 0, its gradients are dropped
+constexpr int kVerticesOfWord = 32;
+
+struct DenseRows {
+  static constexpr bool kSparse = false;
+
+  HOST_DEVICE int64_t pitch(int64_t size_z) const { return size_z; }
+  template <class Int>
+  HOST_DEVICE Int row(Int vertex) const {
+    return vertex;
+  }
+};
+
+HOST_DEVICE int bits_set(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __popc(bits);
+#else
+  return __builtin_popcount(bits);
+#endif
+}
+
+struct SparseRows {
+  static constexpr bool kSparse = true;
+
+  const uint64_t* words;
+  int64_t count;  // rows that exist: whatever the table says, there are no others
+
+  HOST_DEVICE int64_t pitch(int64_t size_z) const {
+    return (size_z + kVerticesOfWord - 1) / kVerticesOfWord * kVerticesOfWord;
+  }
+
+  HOST_DEVICE uint64_t word_of(int64_t vertex) const {
+#ifdef __CUDA_ARCH__
+    return __ldg(reinterpret_cast<const unsigned long long*>(words) + (vertex >> 5));
+#else
+    return words[vertex >> 5];
+#endif
+  }
+
+  HOST_DEVICE int64_t row_in(uint64_t word, uint32_t bit) const {
+    const uint32_t bits = uint32_t(word), row = uint32_t(word >> 32) + uint32_t(bits_set(bits & (bit - 1)));
+    return (bits & bit) && row < count ? int64_t(row) : kMissing;
+  }
+
+  HOST_DEVICE int64_t row(int64_t vertex) const {
+    return row_in(word_of(vertex), uint32_t(1) << (vertex & 31));
+  }
+
+  // The rows of two vertices side by side along z, which nearly always share a word; step: 1, or 0 for the same vertex.
+  HOST_DEVICE void pair(int64_t vertex, int64_t step, int64_t& low, int64_t& high) const {
+    const uint64_t word = word_of(vertex);
+    const uint32_t place = uint32_t(vertex) & 31, next = place + uint32_t(step);
+    low = row_in(word, uint32_t(1) << place);
+    high = next < kVerticesOfWord ? row_in(word, uint32_t(1) << next) : row(vertex + step);
+  }
+};
+
+// The rows of the corners of a stencil (trilinear.h), in their order. For sparse grids: in dense ones corner k is a row.
+template <class Stencil>
+HOST_DEVICE void corner_rows(const Stencil& s, const SparseRows& rows, int64_t found[8]) {
+  NERF_UNROLL for (int k = 0; k < 8; k += 2) rows.pair(s.corner_row(k), s.stride[2], found[k], found[k + 1]);
+}
+template <class Stencil>
+HOST_DEVICE void corner_rows(const Stencil& s, const DenseRows&, int64_t found[8]) {
+  NERF_UNROLL for (int k = 0; k < 8; ++k) found[k] = s.corner_row(k);
+}
+
+// Which of the two an operation was given. words: null if the grid is dense.
+struct RowTable {
+  const uint64_t* words = nullptr;
+  int64_t count = 0;
+
+  HOST_DEVICE SparseRows sparse() const { return {words, count}; }
+};
+
+}  // namespace nerf

@@ -1,0 +1,43 @@
+// The table of a sparse grid on the torch side: see math/rows.h.
+#pragma once
+
+#include "../math/rows.h"
+#include "contents.h"
+
+namespace nerf {
+
+// The vertices and the rows of a grid that is dense, [X,Y,Z,C], or sparse: [L,C] and a table [X,Y,ceil(Z/32)] int64 for a
+// depth Z. What the table says is not looked at: kernels take a row that is not there for a missing one.
+struct GridShape {
+  int64_t vertices[3], channels;
+  Tensor words;  // keeps the table alive
+  RowTable table;
+};
+
+inline GridShape sparse_shape(const char* name, const Tensor& grid, const Tensor& table, int64_t depth,
+                              const Tensor& first) {
+  check_argument(name, grid, first, first.scalar_type(), {kAny, kAny});
+  check_argument("table", table, first, ScalarType::Long, {kAny, kAny, kAny});
+  const int64_t words = table.size(2);
+  if (depth < 1 || words != (depth - 1) / kVerticesOfWord + 1)
+    reject("table has shape " + shape_name(table.sizes()) + ", expected [*,*," +
+           std::to_string(depth < 1 ? 1 : (depth - 1) / kVerticesOfWord + 1) + "], a word for " +
+           std::to_string(kVerticesOfWord) + " vertices of depth " + std::to_string(depth));
+  if (product("table", {table.size(0), table.size(1)}) == 0)
+    reject("table has shape " + shape_name(table.sizes()) + ", expected at least one vertex");
+  product("table", {table.size(0), table.size(1), words, kVerticesOfWord});
+  check_channels(name, grid.size(1));
+  GridShape shape = {{table.size(0), table.size(1), depth}, grid.size(1), dense(table), {}};
+  shape.table = {data<uint64_t>(shape.words), grid.size(0)};
+  return shape;
+}
+
+inline GridShape grid_shape(const char* name, const Tensor& grid, const std::optional<Tensor>& table, int64_t depth,
+                            const Tensor& first) {
+  if (table) return sparse_shape(name, grid, *table, depth, first);
+  check_argument(name, grid, first, first.scalar_type(), {kAny, kAny, kAny, kAny});
+  check_channels(name, grid.size(3));
+  return {{grid.size(0), grid.size(1), grid.size(2)}, grid.size(3), no_gradient(grid), {}};
+}
+
+}  // namespace nerf
