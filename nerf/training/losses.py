@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 DEPTH_DELTA = 0.02  # relative error of depth from which it counts linearly
+LEAST_DEPTH = 1e-12  # world units; what is nearer counts as not known: a division by it may overflow
 LEAST_OPACITY = 0.01  # of a ray whose expected depth means something
 
 
@@ -110,7 +111,7 @@ def depth_error(depth: Tensor, opacity: Tensor, known: Tensor) -> Tensor:
     depth, opacity [P] as Rendering has them; known [P], 0 = not known. Expected depth is depth / opacity. Errors beyond
     DEPTH_DELTA count linearly, so a few wrong values of a depth file do not bend the surfaces.
     """
-    there = known > 0
+    there = known > LEAST_DEPTH
     expected = depth / opacity.clamp(min=LEAST_OPACITY)
     relative = (expected - known) / torch.where(there, known, 1.0)
     loss = torch.nn.functional.huber_loss(relative, torch.zeros_like(relative), reduction="none", delta=DEPTH_DELTA)

@@ -134,6 +134,8 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "photometric": losses.photometric,
     "pair_ssim": losses.pair_ssim,
     "opacity_entropy": lambda a, _: losses.opacity_entropy(a[:, 0]),
+    "depth": lambda a, known: losses.depth_error(a[:, 0], a[:, 1], known[:, 0]),
+    "depth of the ends": lambda a, _: losses.depth_error(a[:, 0], a[:, 1], torch.tensor([0.0, TINY, 1e-45, FARTHEST])),
 }
 
 
