@@ -68,7 +68,7 @@ class VoxelField(Field):
         return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad, **more)
 
     def raw_density(self, coords: Tensor) -> Tensor:
-        return self.interpolate(self.density_grid, coords)[:, 0]
+        return self.interpolate(self.density_grid, coords).squeeze(1)  # [:, 0] would fill a gradient with zeros first
 
     def density_slopes(self, coords: Tensor, positions: Tensor) -> Tensor:
         raw_density = self.interpolate(self.density_grid.detach(), coords)  # detached, so the grid gets no gradient
