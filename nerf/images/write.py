@@ -69,12 +69,18 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
     with replacing(Path(path)) as partial:
         count = 1
         video = partial.absolute()  # in a relative path, ffmpeg takes text before a colon for a protocol
-        # closing() because an imageio writer's own context leaves ffmpeg running after an exception.
-        with closing(imageio.get_writer(video, format="FFMPEG", mode="I", fps=fps, **encoding)) as writer:
-            writer.append_data(_pad_to_even(_to_bytes(first)))
-            for count, frame in enumerate(remaining, start=2):
-                check_float(f"frame {count - 1}", frame, first.shape)
-                writer.append_data(_pad_to_even(_to_bytes(frame)))
+        try:
+            # closing() because an imageio writer's own context leaves ffmpeg running after an exception.
+            with closing(imageio.get_writer(video, format="FFMPEG", mode="I", fps=fps, **encoding)) as writer:
+                writer.append_data(_pad_to_even(_to_bytes(first)))
+                for count, frame in enumerate(remaining, start=2):
+                    check_float(f"frame {count - 1}", frame, first.shape)
+                    writer.append_data(_pad_to_even(_to_bytes(frame)))
+        except OSError as error:
+            if "Broken pipe" not in str(error):
+                raise
+            reason = "the encoder ffmpeg ended early, as on a full disk or without memory"
+            raise OSError(errno.EPIPE, reason) from error
         _check_video(video, count)
 
 

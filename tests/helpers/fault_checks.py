@@ -28,9 +28,9 @@ def complaints(outcome: Outcome, folder: Path, lasting: bool = False) -> list[st
         found.append(f"exit status {outcome.status}")
     if outcome.failed is not None and (outcome.status or outcome.kind not in ("unlink", "link")):
         path = Path(outcome.failed)
-        name = path.parent.name if lasting else final_name(path)
-        if name not in outcome.said and not name.startswith("."):
-            found.append(f"{name} is not named")
+        names = [final_name(path), path.parent.name][: 2 if lasting else 1]
+        if not any(name in outcome.said for name in names) and not names[-1].startswith("."):
+            found.append(f"{' or '.join(names)} is not named")
     if outcome.kind != "unlink" and not lasting:
         found += [f"{path} is left" for path in left_overs(folder)]
     return found + half_files(folder)

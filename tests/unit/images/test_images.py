@@ -1,7 +1,10 @@
 """Pictures are written as they are described: levels, colours, geometry, and whole files only."""
 
 import math
+import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import imageio.v2 as imageio
@@ -212,3 +215,22 @@ def test_a_video_in_a_folder_of_any_letters(tmp_path: Path, monkeypatch: pytest.
     write_video(path, [torch.zeros(16, 16, 3)] * 2)
     assert imageio.get_reader(path.absolute()).count_frames() == 2
     assert list(Path().iterdir()) == [path.parent]
+
+
+@pytest.mark.parametrize("at", [1, 30])
+def test_an_encoder_that_is_killed_leaves_no_video(tmp_path: Path, at: int) -> None:
+    """As where memory runs out: the program ffmpeg goes, ours stays."""
+
+    def frames() -> Iterator[torch.Tensor]:
+        for index in range(60):
+            if index == at:
+                for children in Path("/proc/self/task").glob("*/children"):
+                    for child in children.read_text().split():
+                        os.kill(int(child), signal.SIGKILL)
+            yield torch.rand(64, 64, 3)
+
+    (tmp_path / "a.mp4").write_text("the video before")
+    with pytest.raises(UserError, match="a.mp4 cannot be written .the encoder ffmpeg ended early"):
+        write_video(tmp_path / "a.mp4", frames())
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
+    assert (tmp_path / "a.mp4").read_text() == "the video before"
