@@ -23,7 +23,7 @@ import hostile_runs as runs  # noqa: E402
 import hostile_scenes as scenes  # noqa: E402
 from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
 from hypothesis.strategies import SearchStrategy  # noqa: E402
-from mutations import TooSlow  # noqa: E402
+from mutations import MOST_GROWN, TooSlow  # noqa: E402
 
 CASES = 10_000
 
@@ -45,7 +45,8 @@ def main() -> int:
     read = sum(read_damaged(name, *target, cases // len(chosen), failures, kept) for name, target in chosen.items())
     for place, count in failures.most_common():
         print(f"{count:6} {place}")
-    print(f"{read} files read, {sum(failures.values())} failures in {len(failures)} places")
+    most = max(MOST_GROWN) >> 20
+    print(f"{read} files read, {sum(failures.values())} failures in {len(failures)} places; memory grew by {most} MiB")
     return 1 if failures else 0
 
 

@@ -130,7 +130,7 @@ def answer_of_run(folder: Path, name: str, file: str) -> str | None:
     """How a forged file is answered: with a sentence, which is returned, or with a run that renders or goes on."""
     load = checkpoint.load if file == "model.pt" else checkpoint.load_resume
     try:
-        with limited():
+        with limited((folder / file).stat().st_size):
             content = load(folder / file)
             config = checkpoint.restore_config(content)
             loaded = restored(folder, content, config, BACKEND)

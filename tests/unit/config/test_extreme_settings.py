@@ -43,7 +43,7 @@ def test_the_largest_value_of_a_setting(name: str, value: object) -> None:
     if group == "poses":
         values["poses"]["mode"] = "refine"
     try:
-        with limited(growth=None):
+        with limited(None):
             run = start(build(Config, values), tiny_images(), BACKEND)
             run_to(run.config, run.state, 1)
     except (UserError, TrainingStopped) as error:
