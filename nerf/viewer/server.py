@@ -15,13 +15,13 @@ from nerf.cameras.poses import estimate_target, estimate_up
 from nerf.config.commands import assignment
 from nerf.errors import UserError
 from nerf.viewer.look import vertical_fov
+from nerf.viewer.origin import LOOPBACK, own_pages_only
 from nerf.viewer.page import ClientPage
 from nerf.viewer.path_folder import PathFolder
 from nerf.viewer.scene import Scene, SceneSource
 
 TICK_SECONDS = 0.5  # between two looks at how training goes on
 CLOSING_SECONDS = 10  # until a thread that renders is left to end by itself
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Viewer:
@@ -36,7 +36,7 @@ class Viewer:
         self._lock, self._closed = threading.Lock(), False
         logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a browser that leaves is no error
         warnings.filterwarnings("ignore", "Queued a .* on a closed connection")  # nor is what it does not get any more
-        with contextlib.redirect_stdout(io.StringIO()):  # viser's own box; the command prints the address
+        with contextlib.redirect_stdout(io.StringIO()), own_pages_only(host):  # viser's own box is not shown
             self.server = viser.ViserServer(host=host, port=port, label=str(run), verbose=False)
         self.port = self.server.get_port()
         self.url = f"http://{'localhost' if host in LOOPBACK else host}:{self.port}"
