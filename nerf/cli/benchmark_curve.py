@@ -24,7 +24,7 @@ BASELINES = ROOT / "docs" / "results" / "data" / "baselines_h200.json"
 def run_curve(config: Config, settings: CurveConfig, folder: Path, log: Log) -> None:
     """Runs all budgets, the shortest first, with all seeds; writes the results after each run."""
     check(settings, config)
-    backend = select(config.backend, config.device)
+    backend = select(config.backend, config.device, config.deterministic)
     train, test = load_split(config.dataset, "train"), load_split(config.dataset, config.evaluation.split)
     size = [test.cameras.width, test.cameras.height]
     result = {

@@ -20,7 +20,7 @@ from nerf.viewer.cost import measure_cost
 
 def run_viewer(config: Config, folder: Path, log: Callable[[str], None]) -> None:
     """Trains the config's run with and without a page in turn; writes viewer.json."""
-    backend = select(config.backend, config.device)
+    backend = select(config.backend, config.device, config.deterministic)
     run = start(config, load_split(config.dataset, "train"), backend)
     log(f"training {run.config.field.name}, with and without a page in turn")
     try:

@@ -36,7 +36,7 @@ def run_scenes(
     check(config, list(budgets), list(steps))
     scenes = find_scenes(_folders(config), list(names))
     log(f"{len(scenes)} scenes: {', '.join(f'{scene.set}/{scene.name}' for scene in scenes)}")
-    backend = select(config.backend, config.device)
+    backend = select(config.backend, config.device, config.deterministic)
     plan = [(None, count) for count in sorted(set(steps))] or [(float(s), None) for s in sorted(set(budgets))]
     runs: list[SceneRun] = []
     failed: list[str] = []

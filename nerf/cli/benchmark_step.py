@@ -18,7 +18,7 @@ from nerf.runs.run import start
 
 def run_step(config: Config, folder: Path, log: Callable[[str], None]) -> None:
     """Trains to nine tenths of the config's run and profiles its steps."""
-    backend = select(config.backend, config.device)
+    backend = select(config.backend, config.device, config.deterministic)
     if backend.name != "native":
         raise UserError(f"backend={backend.name} cannot be profiled by operation; leave it out, or use ablate.py.")
     run = start(config, load_split(config.dataset, "train"), backend)
