@@ -68,7 +68,7 @@ def _outcome(name: str, backward: bool, ops: ModuleType, device: str) -> dict[st
     """An operation's results by name, on the CPU: gradients (backward), or outputs and arguments written in place."""
     schema = getattr(torch.ops.nerf, name).default._schema
     values = [x.to(device) if isinstance(x, Tensor) else x for x in EXAMPLES[name]()]
-    arguments = dict(zip((argument.name for argument in schema.arguments), values, strict=True))
+    arguments = {argument.name: value for argument, value in zip(schema.arguments, values, strict=False)}  # or defaults
     leaves = {key: arguments[key].requires_grad_() for key in _differentiable(name)}
     returned = getattr(ops, name)(*arguments.values())
     returned = () if returned is None else (returned,) if isinstance(returned, Tensor) else returned
