@@ -24,6 +24,9 @@ class FieldConfig:
     )
     initial_alpha: float = setting(0.003, "alpha of one voxel before training", low=1e-9, high=0.5)
     lr_density: float | None = setting(None, "learning rate of raw density", low=0)
+    sparse: bool | None = setting(
+        None, "large grids have values only where the scene is: half of the memory, and steps that take longer"
+    )
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ DEFAULTS = {
     "loss.distortion": 0.0,
     "loss.grad_scaling_distance": 0.0,
     "field.lr_density": 0.2,
+    "field.sparse": False,
     "occupancy.update_interval": 0.06,
     "train.lr_decay": 0.1,
     "sampler.rays_per_pixel": 1,
@@ -100,6 +101,7 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             **_FORWARD_FACING_CUDA,
             **NEARLY_CORRECT_POSES["cuda"],
             "field.num_voxels": 640**3,
+            "field.sparse": True,
             # On a CPU there are too few steps for these.
             "field.lr_features": 0.01,
             "train.lr_decay": 0.03,
@@ -122,6 +124,7 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             **_UNBOUNDED,
             **NEARLY_CORRECT_POSES["cuda"],
             "field.num_voxels": 320**3,
+            "field.sparse": True,
         },
         "cpu": {
             **_PHOTOS,

@@ -83,6 +83,7 @@ _FROM_8_SECONDS = {
 _FROM_20_SECONDS = {
     **_FROM_8_SECONDS,
     "field.num_voxels": 304**3,
+    "field.sparse": True,  # shorter runs need the memory less than the steps
     "loss.tv_color": 1e-6,
     "train.rays_per_step": 32768,
     "field.hidden_layers": 3,

@@ -1,7 +1,8 @@
 """Fields with values at the vertices of the lattice: a grid of raw density and an appearance grid.
 
-A large grid of which samples can touch a part only is sparse: it has values and gradients for the vertices of occupied
-cells and their neighbors alone (nerf/ops/vertex_rows.py). Elsewhere its values are 0, which is almost transparent.
+With field.sparse, a large grid of which samples can touch a part only is sparse: it has values and gradients for the
+vertices of occupied cells and their neighbors alone (nerf/ops/vertex_rows.py). Elsewhere its values are 0, which is
+almost transparent.
 
 Legend: N points, C channels, X Y Z grid vertices, L vertices that are stored.
 """
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nerf.config.fields import FieldConfig
 from nerf.fields.field import POINTS_AT_A_TIME, DensityGrid, Field
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
@@ -42,6 +44,7 @@ class VoxelField(Field):
     Grids are dense until store_at() or upsample(), and [L,C] where these make them sparse.
     """
 
+    config: FieldConfig  # set by the subclass
     appearance_name: str  # the attribute that holds the appearance grid
 
     def __init__(
@@ -120,8 +123,9 @@ class VoxelField(Field):
         self._replace_grids(rows, lambda grid: self._stored(grid, rows))
 
     def _rows_for(self, vertices: Tensor | None, resolution: Resolution) -> VertexRows | None:
-        """sparse_rows, and None where gradients are added in one order: that is made for dense grids."""
-        return sparse_rows(None if self.backend.deterministic else vertices, resolution)
+        """sparse_rows, where the settings ask for them; gradients are added in one order to dense grids alone."""
+        asked = self.config.sparse and not self.backend.deterministic
+        return sparse_rows(vertices if asked else None, resolution)
 
     def _stored(self, grid: Tensor, rows: VertexRows | None) -> Tensor:
         return self.dense(grid) if rows is None else self.values_at(grid, rows.vertices)

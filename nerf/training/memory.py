@@ -76,7 +76,7 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages) -> Memo
     rest = FLOAT * sum(group.parameter.numel() for group in groups if not group.on_vertices)
     vertices = math.prod(finest)
     stored, where = 1.0, 0
-    if sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest):
+    if config.field.sparse and sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest):
         stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
         where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
     values = int(stored * vertices) * per_vertex + rest

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from resumed_runs import MIDDLE, stop_and_restore
 from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 
+from nerf.config.schema import Config
 from nerf.fields import voxel_field
 from nerf.fields.registry import build_field
 from nerf.fields.voxel_field import VoxelField
@@ -33,10 +35,15 @@ def backend(request: pytest.FixtureRequest) -> Iterator[object]:
     return select(request.param, "cpu")
 
 
+def sparse_config(field: str = "voxel_sh", **train_settings: object) -> Config:
+    config = tiny_config(field, **train_settings)
+    return replace(config, field=replace(config.field, sparse=True))
+
+
 def some_field(backend: object) -> VoxelField:
     """A field with random values at every vertex."""
     box = SceneBox(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 4.0]]))
-    field = build_field(tiny_config().field, box, RESOLUTION, 0.1, backend)
+    field = build_field(sparse_config().field, box, RESOLUTION, 0.1, backend)
     for grid in field.grids:
         torch.nn.init.normal_(grid)
     return field
@@ -97,7 +104,7 @@ def test_upsampling_is_that_of_the_dense_grid_at_the_vertices(backend: object, m
 
 def trained(field: str, steps: int, monkeypatch: pytest.MonkeyPatch, sparse: bool) -> tuple[list[float], TrainState]:
     monkeypatch.setattr(voxel_field, "SPARSE_FROM", 1 if sparse else 2**60)
-    config, state = tiny_state(tiny_config(field, log_every=1))
+    config, state = tiny_state(sparse_config(field, log_every=1))
     return [look.psnr for look in run_to(config, state, steps)], state
 
 
@@ -125,7 +132,7 @@ def test_nothing_is_as_large_as_a_dense_grid(field: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])
 def test_a_resumed_run_equals_one_that_never_stopped(field: str, tmp_path: Path) -> None:
-    config, state = tiny_state(tiny_config(field))
+    config, state = tiny_state(sparse_config(field))
     run_to(config, state, MIDDLE)
     config, restored = stop_and_restore(tmp_path, config, state)
     assert restored.field.rows is not None
@@ -143,7 +150,7 @@ def test_a_file_of_the_other_storage_can_be_read(
 ) -> None:
     """Files of versions before sparse grids have dense ones."""
     _, state = trained("voxel_deferred", MIDDLE, monkeypatch, written_sparse)
-    config, cameras = tiny_config("voxel_deferred"), tiny_images().cameras
+    config, cameras = sparse_config("voxel_deferred"), tiny_images().cameras
     checkpoint.save(tmp_path, tiny_state(config)[0], state, cameras)
     monkeypatch.setattr(voxel_field, "SPARSE_FROM", 2**60 if written_sparse else 1)
     for content in (checkpoint.load_resume(tmp_path), checkpoint.load(tmp_path)):
