@@ -33,8 +33,6 @@ class Parts:
     world: World
     division: Division
     whole_optimizer: dict[str, Tensor] | None = None  # of collect_moments, until the next step
-    marched_capacity: int = 0  # rows for all samples of a step in this part, visible or not; 0: sized in every step
-    _subset_table: Tensor | None = None
 
     @classmethod
     def of(cls, world: World, occupancy: OccupancyGrid) -> "Parts":
@@ -55,25 +53,13 @@ class Parts:
         """The vertices that this rank trains, [L] int64, rising."""
         return self.division.rows[self.world.rank]
 
-    def fixed_sizes(self, field: Field) -> bool:
-        """Whether the sizes of a step can be fixed. In contracted space the number of segments is known too late."""
-        return not field.grid_map.space.contraction
-
     # In every step.
 
     def visible_samples(
-        self,
-        field: Field,
-        sampler: RaySampler,
-        rays: Rays,
-        jitter: Tensor | None,
-        min_weight: float | None = None,
-        capacity: int = 0,
+        self, field: Field, sampler: RaySampler, rays: Rays, jitter: Tensor | None, min_weight: float | None = None
     ) -> PartSamples:
-        """This rank's share of rendering.visible_samples. sampler: of the whole scene. capacity: of visible samples."""
-        capacities = (self.marched_capacity, capacity) if capacity else (0, 0)
-        scene = self.world, self.division, field, sampler
-        return visible_part_samples(*scene, rays, jitter, min_weight, capacities)
+        """This rank's share of rendering.visible_samples. sampler: of the whole scene."""
+        return visible_part_samples(self.world, self.division, field, sampler, rays, jitter, min_weight)
 
     def render(
         self, field: Field, sampler: RaySampler, samples: PartSamples, background: Tensor, with_distortion: bool
@@ -129,31 +115,10 @@ class Parts:
 
         The same vertices as total_variation.round_robin_rows gives one process.
         """
-        if step_number.is_cuda:  # in a CUDA graph: nothing is read back
-            return self._subsets(subsets).index_select(0, (step_number % subsets).long())[0], len(
-                self.division.all_rows
-            )
         size = len(self.division.all_rows) // subsets
         first = int(step_number) % subsets * size
         chosen = self.division.all_rows[first : first + size]
         return chosen[_membership(self.rows, chosen)], len(self.division.all_rows)
-
-    def prepare(self, subsets: int) -> None:
-        """Computes the lists of vertices that a step needs, which a CUDA graph cannot. subsets: of total variation."""
-        self._subsets(subsets)
-        _ = self._borders
-
-    def _subsets(self, subsets: int) -> Tensor:
-        """The rows of each subset, [subsets,L]; what is missing in a shorter one is a vertex that does not exist."""
-        if self._subset_table is None:
-            size = len(self.division.all_rows) // subsets
-            chosen = self.division.all_rows[: size * subsets].view(subsets, size)
-            mine = [rows[_membership(self.rows, rows)] for rows in chosen]
-            nowhere = self.division.owner.numel() * 8  # more than there are vertices
-            longest = max(len(rows) for rows in mine)
-            pad = torch.nn.functional.pad
-            self._subset_table = torch.stack([pad(rows, (0, longest - len(rows)), value=nowhere) for rows in mine])
-        return self._subset_table
 
     # Between steps.
 
@@ -171,7 +136,6 @@ class Parts:
         """Divides the scene anew for a changed occupancy; vertices take their moments along."""
         before, self.division = self.division, divide(occupancy.occupied, self.world.size)
         self.__dict__.pop("_borders", None)
-        self._subset_table = None
         moments = self._collected(before.rows, optimizer, self.rows)
         optimizer.set_active(self.rows)
         for name, pair in moments.items():

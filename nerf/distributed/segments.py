@@ -35,7 +35,6 @@ class PartSamples:
     offsets: Tensor  # [R*S+1] int64: segment s of ray r owns the samples offsets[r*S+s] to offsets[r*S+s+1]
     segments: int  # S
     order: Order
-    marched: int  # samples of the part, visible or not, or the rows for them
 
     @property
     def overflow(self) -> Tensor:
@@ -54,24 +53,21 @@ def visible_part_samples(
     rays: Rays,
     jitter: Tensor | None = None,
     min_weight: float | None = None,
-    capacities: tuple[int, int] = (0, 0),
 ) -> PartSamples:
     """The samples of the rays in this rank's part with a weight of at least min_weight in their pixel.
 
     sampler: of the whole scene, on every rank the same; so are rays and jitter. The choice is that of
-    rendering.visible_samples, where that is one process. capacities: rows for all samples of the part and for the
-    visible ones, so that no size is read from the device (RaySamples.select); 0: as many as there are. In contracted
-    space they must be 0.
+    rendering.visible_samples, where that is one process.
     """
     min_weight = sampler.config.min_weight if min_weight is None else min_weight
-    samples, segment, count = marched(world, division, sampler, rays, jitter, capacities[0])
+    samples, segment, count = marched(world, division, sampler, rays, jitter)
     slots = len(samples.ray_offsets) - 1, count
     slot = samples.ray_indices * count + segment
     with torch.no_grad():
         density = field.density(samples.coords(sampler.grid_map))
         depth = density * (samples.t_ends - samples.t_starts)
         total = depth.new_zeros(slots[0] * slots[1]).index_add_(0, slot, depth)
-        starts = samples.ray_offsets if count == 1 else _offsets(slot, len(total))
+        starts = _offsets(slot, len(total))
         first = torch.full_like(total, torch.inf)
         filled = starts.diff() > 0
         if len(slot):
@@ -84,23 +80,17 @@ def visible_part_samples(
         transmittance = order.transmittance.flatten().index_select(0, slot) * torch.exp(-before).to(depth)
         weight = transmittance * -torch.expm1(-depth)
         keep = (weight >= min_weight) & (transmittance >= sampler.config.min_transmittance)
-        if capacities[0]:
-            keep &= torch.arange(len(keep), device=keep.device) < samples.ray_offsets[-1]
-    visible = samples.select(keep, capacities[1])
-    offsets = visible.ray_offsets if count == 1 else torch.nn.functional.pad(keep.cumsum(0), (1, 0))[starts]
-    return PartSamples(visible, offsets, count, order, len(slot))
+    offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[starts]
+    return PartSamples(samples.select(keep), offsets, count, order)
 
 
 def marched(
-    world: World, division: Division, sampler: RaySampler, rays: Rays, jitter: Tensor | None, capacity: int = 0
+    world: World, division: Division, sampler: RaySampler, rays: Rays, jitter: Tensor | None
 ) -> tuple[RaySamples, Tensor, int]:
-    """All samples of this rank's part, the segment of each [M] int64, and the number S of segments of a ray.
-
-    capacity: see RaySampler.sample; not in contracted space.
-    """
+    """All samples of this rank's part, the segment of each [M] int64, and the number S of segments of a ray."""
     own = division.own_cells(world.rank, sampler.occupancy.occupied)
     if not sampler.grid_map.space.contraction:
-        samples = replace(sampler, occupancy=OccupancyGrid(own)).sample(rays, jitter, capacity)
+        samples = replace(sampler, occupancy=OccupancyGrid(own)).sample(rays, jitter)
         return samples, torch.zeros_like(samples.ray_indices), 1
     samples = sampler.sample(rays, jitter)
     cells = samples.coords(sampler.grid_map).detach().floor().long()

@@ -26,10 +26,6 @@ PATIENCE = datetime.timedelta(days=7)  # a paused run waits in a collective; whe
 JOINING = datetime.timedelta(minutes=5)
 
 
-# PyTorch 2.13 gave it a new name.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-
-
 class RankLost(UserError):
     """Another rank ended, so this one cannot go on."""
 
@@ -73,7 +69,7 @@ class World:
         x = x.contiguous()
         found = x.new_empty(self.size, *x.shape)
         with self.in_words():
-            _all_gather(found.view(-1), x.view(-1), self._group(x))
+            dist.all_gather(list(found.unbind()), x, self._group(x))
         return found
 
     def sent_by(self, root: int, x: Tensor, purpose: str) -> Tensor:

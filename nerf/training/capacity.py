@@ -5,7 +5,6 @@ import math
 from nerf.config.schema import Config
 from nerf.rendering.render import visible_samples
 from nerf.training.state import TrainState, make_sampler
-from nerf.training.total_variation import TV_SUBSETS
 
 CAPACITY_MARGIN = 1.1  # relative to a probe batch; the number of samples varies by 1 to 2 percent between batches
 CAPACITY_STEP = 8192
@@ -19,15 +18,7 @@ def plan_capacity(config: Config, state: TrainState) -> None:
     """
     if state.device.type != "cuda" or state.field.density_grid_view is None:
         return
-    if state.parts is not None:
-        return
     rays, jitter = state.batches.draw_rays(config.train.rays_per_step, state.rays_per_pixel)
-    if state.parts is not None:
-        state.parts.prepare(TV_SUBSETS)
-        part = state.parts.visible_samples(state.field, make_sampler(config, state), rays, jitter)
-        state.parts.marched_capacity = round_up_capacity(part.marched, state.parts.marched_capacity)
-        state.capacity = round_up_capacity(len(part.samples.t_starts), state.capacity)
-        return
     samples = visible_samples(state.field, make_sampler(config, state), rays, jitter)
     state.capacity = round_up_capacity(len(samples.t_starts), state.capacity)
 
@@ -44,10 +35,4 @@ def round_up_capacity(needed: int, capacity: int) -> int:
 
 def raise_capacity(state: TrainState) -> None:
     """Raises the capacity after rays were dropped, until the next plan_capacity."""
-    state.capacity = _raised(state.capacity)
-    if state.parts is not None:
-        state.parts.marched_capacity = _raised(state.parts.marched_capacity)
-
-
-def _raised(capacity: int) -> int:
-    return math.ceil(OVERFLOW_FACTOR * capacity / CAPACITY_STEP) * CAPACITY_STEP
+    state.capacity = math.ceil(OVERFLOW_FACTOR * state.capacity / CAPACITY_STEP) * CAPACITY_STEP

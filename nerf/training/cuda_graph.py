@@ -76,9 +76,7 @@ class StepRunner:
             self._plain_since_record = False
         self._side_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._side_stream):
-            # Threads of NCCL ask for events meanwhile, which a global capture forbids.
-            mode = "thread_local" if torch.distributed.is_initialized() else "global"
-            graph.capture_begin(None if self._last is None else self._last.pool(), capture_error_mode=mode)
+            graph.capture_begin(pool=None if self._last is None else self._last.pool())
             try:
                 self._step()
             finally:

@@ -97,7 +97,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     per_pixel = make_sampler(config, state).rays_per_pixel if progress >= config.train.antialias_start else 1
     supersampled = per_pixel != state.rays_per_pixel
     state.rays_per_pixel = per_pixel
-    if changed or supersampled:
+    if (changed or supersampled) and state.parts is None:
         plan_capacity(config, state)
     tv_active = progress < config.loss.tv_until
     new_kernels = supersampled or tv_active != state.tv_active

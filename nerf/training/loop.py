@@ -87,7 +87,7 @@ def step_runner(config: Config, state: TrainState, step: Callable[[], None]) -> 
     backend = state.field.backend
     # A graph cannot read from the device. The PyTorch reference does, and so do density queries point by point.
     graphed = backend.device.type == "cuda" and backend.name == "native" and state.field.density_grid_view is not None
-    graphed = graphed and config.train.cuda_graph and state.parts is None
+    graphed = graphed and config.train.cuda_graph and state.parts is None  # parts read sizes back
     return StepRunner(step, [state.batches.generator, state.field.noise_generator], graphed)
 
 
@@ -108,7 +108,7 @@ def train(
     skipped (nerf/training/nonfinite.py) or a parameter is not finite. Raises EmptyGrid if pruning leaves no cell.
     """
     clock, on_cpu = state.clock, state.device.type == "cpu"
-    if state.capacity == 0:  # of a run on several ranks, or saved by such
+    if state.capacity == 0 and state.parts is None:  # a run that was saved by several ranks, which have none
         plan_capacity(config, state)
     step = TrainStep(config, state, losses)
     runner = step_runner(config, state, step)

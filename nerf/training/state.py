@@ -112,7 +112,6 @@ class TrainState:
                 for name, module in self.auxiliary_modules().items()
             },
             **{name: getattr(self, attribute) for name, attribute in COUNTERS.items()},
-            **({} if self.parts is None else {"capacity": 0}),  # of a part: planned anew
         }
 
     def _optimizer_state(self) -> dict[str, torch.Tensor]:

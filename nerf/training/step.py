@@ -50,8 +50,7 @@ class TrainStep:
         if state.parts is None:
             samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
         else:
-            limits = {"capacity": state.capacity}
-            samples = state.parts.visible_samples(state.field, sampler, batch.rays, batch.jitter, **limits)
+            samples = state.parts.visible_samples(state.field, sampler, batch.rays, batch.jitter)
         terms = forward(config, state, sampler, batch, drawn, samples, self.extra)
         loss = losses.total(terms)
         backward(state, loss)
