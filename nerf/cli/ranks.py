@@ -120,8 +120,8 @@ def prepare_rank(world: World, given: Any) -> None:
     if given.device == "cuda" or (given.device == "auto" and any(world.all_told(torch.cuda.is_available()))):
         if given.deterministic:
             raise UserError(
-                "deterministic=true is kept by one GPU or by several CPUs: here each rank adds up the light in front of "
-                "it in any order. Start it without torchrun, give device=cpu, or leave it out."
+                "deterministic=true is kept by one GPU or by several CPUs: here each rank adds up the light in front "
+                "of it in any order. Start it without torchrun, give device=cpu, or leave it out."
             )
         use_gpus(world)
 
