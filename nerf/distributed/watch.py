@@ -45,6 +45,7 @@ class Watch:
     def leave(self) -> None:
         """This rank has done its work: the others go on without it."""
         self._ended.set()
+        self._thread.join(GRACE)  # not in the store while the process takes that down
         try:
             with self._lock:
                 self._store.set(self._key(self._rank), "left")
