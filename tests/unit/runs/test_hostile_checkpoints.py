@@ -46,6 +46,10 @@ def first_grid(value: object) -> Callable[[dict[str, Any]], None]:
 FORGED: dict[str, tuple[str, str, Callable[[dict[str, Any]], None], str]] = {
     "no box": ("voxel_sh", "model.pt", put("aabb", None), "aabb is missing, expected a tensor"),
     "flat box": ("voxel_sh", "model.pt", put("aabb", torch.zeros(2, 3)), "expected a box"),
+    "box without end": (
+        "voxel_sh", "model.pt", put("aabb", torch.tensor([[-1e30] * 3, [1e30] * 3])),
+        "aabb holds -1e+30",
+    ),
     "space of nothing": ("voxel_sh", "model.pt", put("space", {}), "space is of the kind None"),
     "space with another near": ("voxel_sh", "model.pt", put("space.near", "x"), "space.near is 'x'"),
     "space to come": ("voxel_sh", "model.pt", put("space.warp", 1.0), "'warp', which is unknown"),
