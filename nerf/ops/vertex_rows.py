@@ -15,6 +15,7 @@ from torch import Tensor
 
 VERTICES_PER_WORD = 32
 LOWER_HALF = (1 << 32) - 1
+AT_A_TIME = 1 << 23  # vertices, to bound memory
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,15 @@ class VertexRows:
         """vertices [L] int64: rising, each once (OccupancyGrid.active_vertices)."""
         x, y, z = resolution
         words = -(-z // VERTICES_PER_WORD)
-        line = vertices.div(z, rounding_mode="floor")
-        z_of = vertices - line * z
-        word = line * words + z_of.div(VERTICES_PER_WORD, rounding_mode="floor")
-        table = vertices.new_zeros(x * y * words)
-        table.index_add_(0, word, torch.ones_like(word))  # how many rows a word has
-        first = table.cumsum(0).sub_(table)
-        table.copy_(first << 32).index_add_(0, word, torch.ones_like(word) << (z_of % VERTICES_PER_WORD))
+        table, count = vertices.new_zeros(x * y * words), vertices.new_zeros(x * y * words)
+        for some in vertices.split(AT_A_TIME):
+            line = some.div(z, rounding_mode="floor")
+            z_of = some - line * z
+            word = line * words + z_of.div(VERTICES_PER_WORD, rounding_mode="floor")
+            one = torch.ones_like(word)
+            table.index_add_(0, word, one << (z_of % VERTICES_PER_WORD))
+            count.index_add_(0, word, one)
+        table += (count.cumsum(0) - count) << 32  # the rows before those of a word
         return VertexRows(resolution, vertices, table.view(x, y, words))
 
     @property
@@ -46,9 +49,11 @@ class VertexRows:
 
     def rows(self, vertices: Tensor) -> Tensor:
         """The row of each of these vertices [K] int64, -1 where it has none."""
-        z = self.resolution[2]
-        line = vertices.div(z, rounding_mode="floor")
-        return rows_at(self.table.flatten(0, 1), len(self.vertices), line, vertices - line * z)
+        z, found = self.resolution[2], torch.empty_like(vertices)
+        for some, rows in zip(vertices.split(AT_A_TIME), found.split(AT_A_TIME), strict=True):
+            line = some.div(z, rounding_mode="floor")
+            rows.copy_(rows_at(self.table.flatten(0, 1), len(self.vertices), line, some - line * z))
+        return found
 
     def expanded(self, values: Tensor) -> Tensor:
         """Values [L,C] as a dense grid [X,Y,Z,C], zero at vertices without a row."""

@@ -7,7 +7,7 @@ from cases import CASES
 from proofs import BOTH
 from torch import Tensor
 
-from nerf.ops import native, reference
+from nerf.ops import native, reference, vertex_rows
 from nerf.ops.vertex_rows import VertexRows, listed_vertices
 from nerf.scene.occupancy import cells_to_vertices
 
@@ -38,7 +38,9 @@ def points(size: tuple[int, int, int], device: str, dtype: torch.dtype, count: i
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_a_table_finds_every_row_and_no_other(size, share, device):
+@pytest.mark.parametrize("at_a_time", [7, 1 << 23])
+def test_a_table_finds_every_row_and_no_other(size, share, at_a_time, device, monkeypatch):
+    monkeypatch.setattr(vertex_rows, "AT_A_TIME", at_a_time)
     rows = rows_of(size, device, share)
     count = size[0] * size[1] * size[2]
     expected = torch.full((count,), -1, device=device)
