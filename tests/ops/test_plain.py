@@ -22,7 +22,7 @@ def plain_operation(name: str) -> torch._ops.OpOverload:
 def called(function: torch._ops.OpOverload, name: str, arguments: tuple) -> list[Tensor]:
     """Outputs, or arguments written in place, of a call with arguments of its own."""
     schema = function._schema
-    named = dict(zip((a.name for a in schema.arguments), arguments, strict=True))
+    named = dict(zip((a.name for a in schema.arguments), arguments, strict=False))  # or defaults
     named |= {key: named[key].clone() for key in written(name)}
     outputs = function(*named.values())
     if written(name):
