@@ -37,8 +37,6 @@ class Recipe:
     field: str
     up_to: float  # training seconds
     settings: Mapping[str, int | float]  # by their names on the command line
-    # Before those, in bounded scenes whose poses are fixed alone.
-    in_box: Mapping[str, int | float] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,6 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             **_FORWARD_FACING,
             **NEARLY_CORRECT_POSES["cpu"],
             "field.num_voxels": 128**3,
-            "field.feature_sines": True,
         },
     },
     "unbounded": {
@@ -131,7 +130,6 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
             **_UNBOUNDED,
             **NEARLY_CORRECT_POSES["cpu"],
             "field.num_voxels": 112**3,
-            "field.feature_sines": True,
         },
     },
 }
@@ -165,10 +163,8 @@ def choose(device: str, field: str, seconds: float | None) -> Recipe:
 def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple[str, Mapping[str, int | float]]]:
     """What gives open settings their values, each with its name; a later layer goes before an earlier one."""
     limit = f" up to {recipe.up_to:g} s" if math.isfinite(recipe.up_to) else ""
-    in_box = recipe.in_box if kind == "bounded" and config.poses.mode == "fixed" else {}
     found = [
         (f"recipe of {recipe.field} on {device}{limit}", recipe.settings),
-        (f"recipe of {recipe.field} on {device}{limit}, in a box", in_box),
         (f"{kind} scenes on {device}", KINDS[kind][device]),
         (f"{recipe.field} in {kind} scenes", known_fields()[recipe.field].of_kind.get(kind, {})),
     ]

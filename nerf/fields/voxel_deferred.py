@@ -42,7 +42,7 @@ _SETTINGS = {
     "field.lr_features": 0.03,
     "field.view_frequencies": 4,
     "field.diffuse": False,
-    "field.feature_sines": False,
+    "field.feature_sines": False,  # sharper, but a browser's small network learns its colors badly (nerf/export/web)
     "field.hidden_layers": 2,
 }
 # lr_mlp: at twice the rate, a wide MLP saturates in the fog of the first steps and does not recover.
@@ -62,13 +62,6 @@ _CPU = {
     "field.hidden_width": 128,
     "field.lr_mlp": 1e-3,
     "field.feature_noise": 0.0,  # a CPU makes few passes
-}
-# With sines of the features, lower rates for these and less noise, which the sines multiply.
-_SINES = {
-    "field.feature_sines": True,
-    "field.lr_features": 0.015,
-    "field.lr_mlp": 7e-4,
-    "field.feature_noise": 0.05,
 }
 # Rare occupancy updates: one costs as much as two dozen steps.
 _UP_TO_8_SECONDS = {**_CUDA, "field.lr_features": 0.05, "occupancy.update_interval": 0.1}
@@ -101,10 +94,9 @@ SETTINGS = FieldSettings(
             "voxel_deferred",
             20.0,
             {**_FROM_8_SECONDS, "field.num_voxels": 288**3, "loss.tv_color": 3e-7},
-            _SINES,
         ),
         Recipe("cuda", "voxel_deferred", math.inf, _FROM_20_SECONDS),
-        Recipe("cpu", "voxel_deferred", math.inf, _CPU, {"field.feature_sines": True}),
+        Recipe("cpu", "voxel_deferred", math.inf, _CPU),
     ),
 )
 

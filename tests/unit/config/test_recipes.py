@@ -223,33 +223,6 @@ def test_which_pixels_are_areas(device: str, kind: str, name: str, seconds: floa
     assert resolve_config(config, device, kind).sampler.rays_per_pixel == 2
 
 
-@pytest.mark.parametrize(
-    ("device", "kind", "seconds", "poses", "sines"),
-    [
-        ("cuda", "bounded", 5.0, "fixed", False),
-        ("cuda", "bounded", 15.0, "fixed", True),
-        ("cuda", "bounded", 15.0, "refine", False),
-        ("cuda", "bounded", 60.0, "fixed", False),
-        ("cuda", "unbounded", 15.0, "fixed", False),
-        ("cpu", "bounded", 60.0, "fixed", True),
-        ("cpu", "bounded", 60.0, "refine", False),
-        ("cpu", "unbounded", 60.0, "fixed", True),
-        ("cpu", "forward_facing", 60.0, "fixed", True),
-    ],
-)
-def test_sines_of_features_where_they_were_measured(
-    device: str, kind: str, seconds: float, poses: str, sines: bool
-) -> None:
-    """What a recipe has for boxes alone goes to no photos and no learned poses, with the rates that belong to it."""
-    config = Config(
-        field=FIELDS["voxel_deferred"](), train=TrainConfig(max_seconds=seconds), poses=PosesConfig(mode=poses)
-    )
-    field = resolve_config(config, device, kind).field
-    assert field.feature_sines == sines
-    if device == "cuda":
-        assert (field.lr_mlp, field.feature_noise) == ((7e-4, 0.05) if sines else (5e-4, 0.1))
-
-
 def test_what_is_given_stays() -> None:
     config = Config(field=VoxelMlpConfig(num_voxels=1000), train=TrainConfig(max_seconds=2, rays_per_step=77))
     config.loss.opacity_entropy = 0.25
