@@ -6,6 +6,7 @@ import pytest
 import torch
 from divided_runs import config_of, double_state, trained
 from ranks import on_ranks
+from tiny_runs import run_to
 
 from nerf.cameras.rays import Rays
 from nerf.distributed.combine import front_to_back
@@ -80,3 +81,24 @@ def met_again(world: World) -> tuple[int, bool, bool]:
 def test_a_bent_ray_may_meet_a_part_twice() -> None:
     for count, rising, complete in on_ranks(2, met_again):
         assert count == 2 and rising and complete
+
+
+def moments_after_a_cut_moved(world: World | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Active rows and a moment of the density after steps and another occupancy, whose division is another one."""
+    config, state = double_state(config_of("native sh"), "native")
+    if world is not None:
+        state.divide(world)
+    run_to(config, state, 4)
+    state.occupancy.occupied[: len(state.occupancy.occupied) // 2] = False
+    if world is None:
+        state.optimizer.set_active(state.occupancy.active_vertices())
+    else:
+        state.parts.redivide(state.occupancy, state.optimizer)
+    return state.optimizer.active_vertices, state.optimizer.moments["density_grid"][0]
+
+
+def test_vertices_take_their_moments_to_another_rank() -> None:
+    rows, whole = moments_after_a_cut_moved(None)
+    for own, moment in on_ranks(2, moments_after_a_cut_moved):
+        assert 0 < len(own) < len(rows) and moment.abs().sum() > 0
+        torch.testing.assert_close(moment, whole[torch.searchsorted(rows, own)], rtol=0, atol=1e-12)
