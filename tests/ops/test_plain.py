@@ -24,7 +24,7 @@ def called(function: torch._ops.OpOverload, name: str, arguments: tuple) -> list
     schema = function._schema
     named = dict(zip((a.name for a in schema.arguments), arguments, strict=False))  # or defaults
     named |= {key: named[key].clone() for key in written(name)}
-    outputs = function(*named.values())
+    outputs = function(**named)
     if written(name):
         return [named[key] for key in written(name)]
     return [outputs] if isinstance(outputs, Tensor) else list(outputs)

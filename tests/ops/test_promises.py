@@ -71,7 +71,7 @@ def test_what_is_infinitely_dense_is_opaque(device):
     offsets = torch.tensor([0, 3], device=device)
     for ops in (native, reference):
         _, opacity, _, weights = ops.composite_rays(density, ones[:, None], 0 * ones, ones, offsets, 0.0)
-        assert opacity[0] == pytest.approx(1) and weights[2] == 0 and weights.isfinite().all()
+        assert opacity[0].item() == pytest.approx(1) and weights[2] == 0 and weights.isfinite().all()
 
 
 # On a GPU, where nothing is read back.

@@ -32,7 +32,8 @@ def test_every_field_shows_its_features(name: str, device: str) -> None:
         pixels = scene.cameras.width * scene.cameras.height
         return draw_pixels(scene, Look(mode), cameras[view], 0, pixels, 1)
 
-    first, solid = picture("features", 0), picture("opacity", 0)[:, 0] > 250
+    first, solid = picture("features", 0), picture("opacity", 0)[:, 0] > 128  # the settings of a GPU leave some fog
+    assert solid.sum() > 50
     assert first[solid].float().std(0).min() > 10  # all three components vary on the sphere
     colors = scene.feature_colors
     picture("features", 3)
