@@ -76,16 +76,18 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages) -> Memo
     rest = FLOAT * sum(group.parameter.numel() for group in groups if not group.on_vertices)
     vertices = math.prod(finest)
     stored, where = 1.0, 0
-    if config.field.sparse and sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest):
+    sparse = config.field.sparse and not config.deterministic  # VoxelField stores dense grids where runs repeat
+    if sparse and sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest):
         stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
         where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
     values = int(stored * vertices) * per_vertex + rest
-    on_device = config.train.images != "host"
+    pixels = images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if config.train.images != "host" else 0
+    depths = images.depths.nbytes if images.depths is not None and config.loss.depth > 0 else 0
     return MemoryPlan(
         values=values + where,
         moments=2 * (int(ACTIVE_FRACTION * vertices) * per_vertex + rest),
         gradients=values,
-        images=images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if on_device else 0,
+        images=pixels + depths,
         samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),
     )
 

@@ -1,5 +1,6 @@
 """The plan of a GPU's memory: refused before training with what would fit, and near to what training takes."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -43,6 +44,20 @@ def test_the_plan_counts_what_is_there() -> None:
     assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
     assert plan.total == plan.values + plan.gradients + plan.moments + plan.images + plan.samples + plan.libraries
     assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(plan)
+
+
+def test_the_plan_of_a_run_that_repeats_has_dense_grids() -> None:
+    config, finest, images = on_a_gpu("voxel_deferred")
+    plan = plan_memory(replace(config, deterministic=True), finest, images)
+    assert plan.values == plan.gradients == pytest.approx(math.prod(finest) * (1 + 16) * 4, rel=2e-3)
+
+
+def test_depth_maps_count_where_they_are_used() -> None:
+    """They are on the device wherever the images are."""
+    config, finest, images = on_a_gpu("voxel_deferred", images="host")
+    images = replace(images, depths=torch.ones(len(images.pixels)))
+    used = replace(config, loss=replace(config.loss, depth=0.1))
+    assert [plan_memory(c, finest, images).images for c in (config, used)] == [0, 4 * len(images.pixels)]
 
 
 @pytest.mark.parametrize("name", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
