@@ -162,7 +162,7 @@ void updates(int64_t rows, int64_t channels) {
       cpu::adam(a, {});
     }
   }
-  const TotalVariationArgs<T> b = {param.data(), {rows, 1, 1}, channels, grad.data(), T(0.1), false, nullptr, 0};
+  const TotalVariationArgs<T> b = {param.data(), {}, {rows, 1, 1}, channels, grad.data(), T(0.1), false, nullptr, 0};
   cpu::total_variation(b, {});
 }
 

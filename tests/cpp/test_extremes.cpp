@@ -98,7 +98,7 @@ void updates_extremes() {
   std::vector<T> grid;
   for (double x : kExtremes) grid.push_back(T(std::isinf(x) ? x : clamp(x, -3e38, 3e38)));
   std::vector<T> grad = grid, first = grid, second = grid, param = grid;
-  const TotalVariationArgs<T> tv = {grid.data(), {7, 1, 2}, 1, grad.data(), T(1e30), true, nullptr, 0};
+  const TotalVariationArgs<T> tv = {grid.data(), {}, {7, 1, 2}, 1, grad.data(), T(1e30), true, nullptr, 0};
   for (const float step : {0.0f, 1.0f, 1e30f, float(NAN)}) {
     const float lr = 1e30f;
     grad = grid;  // Adam clears it

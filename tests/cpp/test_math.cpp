@@ -70,7 +70,7 @@ void trilinear_slope() {
   for (int trial = 0; trial < 100; ++trial) {
     double coord[3], gradient[3];
     for (double& x : coord) x = std::floor(number(-1, 5)) + number(0.1, 0.9);  // away from the bends
-    coordinate_gradient(make_stencil(coord, vertices), grid.data(), grad_out.data(), channels, gradient);
+    coordinate_gradient(make_stencil(coord, vertices), DenseRows{}, grid.data(), grad_out.data(), channels, gradient);
     for (int axis = 0; axis < 3; ++axis) {
       double low[3] = {coord[0], coord[1], coord[2]}, high[3] = {coord[0], coord[1], coord[2]};
       low[axis] -= 1e-5, high[axis] += 1e-5;
@@ -242,7 +242,7 @@ void distortion_of_pairs() {
 void total_variation_sums_to_zero() {
   const auto grid = numbers(4 * 1 * 3 * 2, -2, 2);
   std::vector<double> grad(grid.size(), 0);
-  const TotalVariationArgs<double> args = {grid.data(), {4, 1, 3}, 2, grad.data(), 0.5, false, nullptr, 0};
+  const TotalVariationArgs<double> args = {grid.data(), {}, {4, 1, 3}, 2, grad.data(), 0.5, false, nullptr, 0};
   for (int64_t i = 0; i < int64_t(grid.size()); ++i) total_variation_gradient(args, i);
   double sum = 0, largest = 0;
   for (double g : grad) sum += g, largest = max2(largest, std::abs(g));

@@ -24,6 +24,9 @@ SWITCHED_ON: dict[str, dict[str, object]] = {
     "loss.tv_global": {"loss.tv_global": 1e-3, "loss.tv_until": 0.2},
     "field.diffuse": {"field.diffuse": True},
     "field.feature_noise": {"field.feature_noise": 0.1},
+    "field.feature_sines": {"field.feature_sines": True},
+    "field.sparse": {},  # needs a larger grid; tests/unit/fields/test_sparse_storage.py resumes one
+    "loss.depth": {},  # needs depth files, and nothing that is saved
     "sampler.near": {"sampler.near": 0.2},
     "sampler.far": {"sampler.far": 6.0},
     "sampler.rays_per_pixel": {"sampler.rays_per_pixel": 4, "train.antialias_start": 0.5},
