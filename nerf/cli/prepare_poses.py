@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 import shutil
+import signal
 import sys
 import threading
 from collections import Counter, defaultdict
@@ -97,6 +98,22 @@ def printed_to(path: Path) -> Iterator[None]:
             ctypes.CDLL(None).fflush(None)  # what C has buffered
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, where the system can hold it; a thread started inside never gets it.
+
+    A start that it broke off would leave a thread at work that nobody waits for, and COLMAP would crash at the exit.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Run:
@@ -237,8 +254,9 @@ class Run:
             self.pycolmap.Database.open(str(self.database)) as database,
             tqdm(total=total, desc=name, unit="") as bar,
         ):
-            thread.start()
             try:
+                with interrupts_held():
+                    thread.start()
                 while thread.is_alive():
                     thread.join(POLL)
                     bar.n = max(bar.n, min(total, done(database)))
