@@ -10,9 +10,9 @@ import os
 import shutil
 import signal
 import sys
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -237,38 +237,31 @@ class Run:
         """Runs work in a thread, with a progress bar. Raises UserError with COLMAP's words where it fails.
 
         done tells from the database how far it is. Looking into it by Python's sqlite3 would end in a crash: two copies
-        of SQLite in one process take each other's locks away.
+        of SQLite in one process take each other's locks away. The end of work is waited for by its future: up to
+        Python 3.12 a thread counts as ended once Ctrl-C interrupts Thread.join, and COLMAP at work crashes the exit.
         """
         token = self.pycolmap.CancellationToken()
-        problem: list[Exception] = []
-
-        def run() -> None:
-            try:
-                work(token)
-            except (RuntimeError, ValueError) as error:
-                problem.append(error)
-
-        thread = threading.Thread(target=run)
         with (
             printed_to(self.folder / PRINTED),
             self.pycolmap.Database.open(str(self.database)) as database,
             tqdm(total=total, desc=name, unit="") as bar,
+            ThreadPoolExecutor(1) as pool,
         ):
             try:
                 with interrupts_held():
-                    thread.start()
-                while thread.is_alive():
-                    thread.join(POLL)
+                    stage = pool.submit(work, token)
+                while not wait([stage], POLL).done:
                     bar.n = max(bar.n, min(total, done(database)))
                     bar.refresh()
                 bar.n = max(bar.n, min(total, done(database)))
             except KeyboardInterrupt:
                 token.cancel()
                 bar.set_description_str(f"{name}: stopping")
-                thread.join()
                 raise
-        if problem:
+        try:
+            stage.result()
+        except (RuntimeError, ValueError) as error:
             raise UserError(
-                f"COLMAP stopped while it computed {name} ({str(problem[0]).splitlines()[0]}); its log is in "
+                f"COLMAP stopped while it computed {name} ({str(error).splitlines()[0]}); its log is in "
                 f"{self.folder}. The same command goes on from here; --again starts anew."
-            ) from problem[0]
+            ) from error
