@@ -34,7 +34,7 @@ class PathPanel:
     ) -> None:
         """reach: of the scene, world units. camera: where the client looks from now."""
         self._client, self._camera, gui = client, camera, client.gui
-        self._lock, self._refreshing = threading.RLock(), False
+        self._lock, self._refreshing, self._closed = threading.RLock(), False, False
         self.path, self.chosen = KeyFramePath(), 0
         self._drawing = PathDrawing(client, reach, self._go_to)
         self._preview: Preview | None = None
@@ -87,8 +87,9 @@ class PathPanel:
             self._set(edited.path, 0)
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the preview's thread, waiting at most timeout seconds for it."""
-        preview = self._preview
+        """Ends the preview's thread, waiting at most timeout seconds for it. A click that comes later starts none."""
+        with self._lock:
+            self._closed, preview = True, self._preview
         if preview is not None:
             preview.close(timeout)
 
@@ -163,6 +164,8 @@ class PathPanel:
         with self._lock, errors_told(self._client):
             if self._preview is not None:
                 self._preview.stop()
+                return
+            if self._closed:
                 return
             path = self.edited().path
             self.play.label = STOP

@@ -34,6 +34,7 @@ class VideoPanel:
         self._client, self._source, self._folder, gui = client, source, folder, client.gui
         self._editor, self._files, self._look = editor, files, look
         self._lock, self._rendering, self._order = threading.RLock(), None, None
+        self._closed = False
         with gui.add_folder("Video"):
             self.render = gui.add_button("render MP4", hint="of the path above, as this page shows the scene")
             self.progress = gui.add_progress_bar(0.0)
@@ -53,14 +54,15 @@ class VideoPanel:
                 self.status.content = "" if self._source.still else TRAINING
 
     def close(self, timeout: float | None = None) -> None:
-        """Cancels, waiting at most timeout seconds for the thread."""
-        rendering = self._rendering
+        """Cancels, waiting at most timeout seconds for the thread. A click that comes later starts nothing."""
+        with self._lock:
+            self._closed, rendering = True, self._rendering
         if rendering is not None:
             rendering.close(timeout)
 
     def _start(self) -> None:
         with self._lock, errors_told(self._client):
-            if self._rendering is not None or not self._source.still:
+            if self._closed or self._rendering is not None or not self._source.still:
                 return
             check_encoder()
             edited, file = self._editor.edited(), self._folder.file(self._files.name.value, ".mp4")

@@ -52,6 +52,10 @@ def page(viewer: Any) -> Iterator[Any]:
     wait_for(lambda: not viewer.pages)
 
 
+def threads(*names: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name in names]
+
+
 def rests(page: Any) -> bool:
     """Whether the newest picture is whole and has the size of the window."""
     return "moving" not in page.status.content and " x " in page.status.content
@@ -159,9 +163,11 @@ def test_a_path_is_made_played_saved_and_rendered(viewer: Any) -> None:
         video.unlink()
         client.path.total.value, client.path.size.value = 600.0, (640.0, 480.0)  # longer than a browser takes to leave
         press(driver, "render MP4")
-        wait_for(lambda: client.video.progress.value > 0)
+        wait_for(lambda: "of 6000 frames" in client.video.status.content)
     wait_for(lambda: not viewer.pages)  # the browser has left while a video was rendered
-    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "viewer-video"])
+    wait_for(lambda: not threads("viewer-video"))
+    client.video.render.value = client.path.play.value = True  # clicks that were on their way
+    assert not threads("viewer-video", "viewer-preview")
     assert [file.name for file in viewer.folder.folder.iterdir()] == ["path.json"]
 
 
