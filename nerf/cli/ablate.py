@@ -41,10 +41,11 @@ class AblateScriptConfig(Config):
 def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if given.backend != "auto":
         raise UserError(f"backend={given.backend} has no effect: an ablation measures all backends; leave it out.")
-    if given.poses.mode != "fixed" or given.poses.from_run is not None or given.exposure.learn:
+    exposures = given.exposure.learn or given.exposure.vignetting
+    if given.poses.mode != "fixed" or given.poses.from_run is not None or exposures:
         raise UserError(
-            "poses=refine, poses.from_run and exposure.learn=true cannot be used here: the rows train a field only; "
-            "leave them out."
+            "poses=refine, poses.from_run, exposure.learn=true and exposure.vignetting=true cannot be used here: the "
+            "rows train a field only; leave them out."
         )
     config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
     settings = given.ablation

@@ -145,7 +145,8 @@ class RunReport:
         config, clock = self.config, state.clock
         sampler, learned = make_sampler(config, state), state.cameras.to("cpu")
         split, every = config.evaluation.split, config.evaluation.every
-        views = load_split(config.dataset, split)
+        vignetting = None if state.vignetting is None else state.vignetting.coefficients()
+        views = held_out.with_vignetting(load_split(config.dataset, split), cameras, vignetting)
         views = held_out.align_eval_poses(state.field, sampler, config, views, split, learned, cameras, every)
         scores, sheet = score_views(state.field, sampler, views, config, self.folder)
         device = self.backend.device
@@ -169,6 +170,8 @@ class RunReport:
             "torch": torch.__version__,
         }
         metrics |= held_out.pose_facts(config, learned, cameras)
+        if state.vignetting is not None:
+            metrics["vignetting"] = state.vignetting.facts()
         write_text(self.folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
         print_table(metrics, scores, state.field.voxel_size)
         print(self.folder / "metrics.json", sheet, sep="\n")

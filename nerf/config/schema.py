@@ -228,6 +228,8 @@ class PosesConfig:
 class ExposureConfig:
     learn: bool = setting(False, "learn a gain and a bias per image and color channel")
     lr: float = setting(1e-3, "learning rate of gains, in logarithms, and of biases, in fractions of white", low=0)
+    vignetting: bool = setting(False, "learn how far photos darken towards their corners, one curve per camera")
+    lr_vignetting: float = setting(2e-2, "learning rate of these curves, in fractions of the brightness", low=0)
 
 
 @dataclass

@@ -29,6 +29,7 @@ class PosedImages:
     valid_pixels: PixelRuns | None = None  # pixels that are trained on and scored; None: all
     notes: tuple[str, ...] = ()  # what whoever trains on them should know about how they were read
     scene: SceneDescription | None = None  # what the capture says of where the scene is
+    vignetting: Tensor | None = None  # [I,3] coefficients known from training (calibration/vignetting.py); None: none
 
     def __len__(self) -> int:
         return len(self.names)
@@ -86,6 +87,7 @@ class PosedImages:
             names=[self.names[i] for i in indices],
             depths=None if self.depths is None else torch.cat([self.depths[first:end] for first, end in spans]),
             valid_pixels=valid_pixels,
+            vignetting=None if self.vignetting is None else self.vignetting[list(indices)],
         )
 
     def _of(self, values: Tensor, index: int) -> Tensor:

@@ -94,6 +94,8 @@ def _plan(config: Config, found: DryRun) -> list[tuple[str, str]]:
         rows.append((f"memory on {found.device}", f"{found.memory.total / 2**30:.2f} GiB"))
     learned, kept = "a gain and a bias of each color are learned for each photo", "photos are taken as they are"
     exposure = learned if config.exposure.learn else f"{kept}; where theirs differ, exposure.learn=true"
+    if config.exposure.vignetting:
+        exposure += "; how far they darken towards their corners is learned for each camera"
     training = f"{found.seconds:.0f} s ({found.seconds_from})" if found.seconds is not None else found.seconds_from
     return [*rows, ("exposure", exposure), ("training", training)]
 

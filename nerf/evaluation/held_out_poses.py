@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nerf.calibration.pose_alignment import Similarity, align, align_views, perturbed, pose_errors
 from nerf.calibration.pose_refinement import PoseRefinement, scene_radius
+from nerf.calibration.vignetting import middles, squared_radii, vignetted, vignetting_of
 from nerf.cameras.cameras import Cameras
 from nerf.config.schema import Config, PosesConfig
 from nerf.datasets.posed_images import PosedImages
@@ -64,6 +65,16 @@ def align_eval_poses(
     return replace(views, cameras=cameras)
 
 
+def with_vignetting(views: PosedImages, given: Cameras, known: Tensor | None) -> PosedImages:
+    """Views as in the data, with what training learned of their cameras' vignetting; to be called before they move.
+
+    given: the training cameras of the data; known [I,3]: their coefficients, None: it was not learned.
+    """
+    if known is None:
+        return views
+    return replace(views, vignetting=vignetting_of(views.cameras, given, known))
+
+
 @torch.no_grad()
 def _alignment(field: Field, sampler: RaySampler, config: Config, given: Cameras, learned: Cameras) -> Similarity:
     """The similarity that maps given cameras to learned ones, by their poses and the scene points they see."""
@@ -108,6 +119,8 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
         return views.cameras
     trained = [p for p in field.parameters() if p.requires_grad]
     field.requires_grad_(False)
+    vignetting = None if views.vignetting is None else views.vignetting.to(backend.device)
+    centers = middles(batches.cameras)
     clock = RunClock(config.evaluation.pose_steps, None)
     try:
         while not clock.finished:
@@ -116,8 +129,11 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
             samples = visible_samples(field, sampler, batch.rays, batch.jitter)
             alpha = batch.rgba[:, 3:]
             target = alpha * batch.rgba[:, :3] + (1 - alpha) * color
-            rendering = render_samples(field, sampler, samples, color)
-            photometric(rendering.rgb, target).backward()
+            rgb = render_samples(field, sampler, samples, color).rgb
+            if vignetting is not None:
+                image, squares = squared_radii(batches.cameras, centers, batch.pixels)
+                rgb = vignetted(rgb, alpha, vignetting.index_select(0, image), squares)
+            photometric(rgb, target).backward()
             poses.step()
             clock.tick()
     finally:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nerf.calibration.exposure import fit_left_score_right, fitting_gain
+from nerf.calibration.vignetting import vignetted_image
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.fields.field import Field
@@ -70,9 +71,10 @@ def evaluate(
 ) -> Scores:
     """Renders and scores every k-th view.
 
-    background [3]: behind the scene, for renderings and for ground truth with alpha. on_view: called with index,
-    rendering and ground truth [H,W,3] of each scored view. exposure="fit": the exposure of each rendering is fitted to
-    its photo on the left half, and the right half is scored. Raises UserError if half a view is too small for that.
+    Renderings are darkened by the vignetting of the images, if it is known. background [3]: behind the scene, for
+    renderings and for ground truth with alpha. on_view: called with index, rendering and ground truth [H,W,3] of each
+    scored view. exposure="fit": the exposure of each rendering is fitted to its photo on the left half, and the right
+    half is scored. Raises UserError if half a view is too small for that.
     """
     device = background.device
     narrowest = images.cameras.image_sizes[:, 0].min().item()
@@ -110,6 +112,9 @@ def evaluate(
         alpha = torch.ones_like(target[..., :1])
         if images.has_alpha:
             alpha = images.image(index)[..., 3:].to(device) / 255
+        if images.vignetting is not None:
+            pred = vignetted_image(rendering.rgb, alpha, cameras, index, images.vignetting)
+            rendering = replace(rendering, rgb=pred)
         if exposure == "fit":
             rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, target, alpha, valid))
             half = target.shape[1] // 2

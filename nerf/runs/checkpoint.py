@@ -24,7 +24,6 @@ import torch
 
 from nerf.calibration.pose_alignment import perturbed
 from nerf.cameras.cameras import Cameras
-from nerf.cameras.distortion import COEFFICIENTS, Lenses
 from nerf.config import schema as configuration
 from nerf.config.commands import program
 from nerf.config.schema import Config
@@ -50,6 +49,8 @@ from nerf.runs.archive import (
     read_archive,
 )
 from nerf.runs.contents import check_model, check_resume
+from nerf.runs.packed_cameras import packed_cameras
+from nerf.runs.packed_cameras import restore_cameras as restore_cameras
 from nerf.runs.packed_grids import PackedGrids, deflated, inflated, pack, unpack
 from nerf.scene.box import SceneBox
 from nerf.scene.occupancy import OccupancyGrid
@@ -81,7 +82,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
     resume = state.state_dict() | {
         "field": state.field.state_dict(),
         "occupied": state.occupancy.occupied,
-        "start_cameras": _packed_cameras(state.batches.cameras),
+        "start_cameras": packed_cameras(state.batches.cameras),
         "images": state.batches.checksum(),
     }
     try:
@@ -112,8 +113,9 @@ def _common(config: Config, state: TrainState, cameras: Cameras) -> dict[str, An
         "space": space_state(state.field.box.space),
         "resolution": list(state.field.resolution),
         "finest_voxel": state.finest_voxel,
-        "cameras": _packed_cameras(state.cameras),
-        "given_cameras": _packed_cameras(cameras),
+        "cameras": packed_cameras(state.cameras),
+        "given_cameras": packed_cameras(cameras),
+        "vignetting": None if state.vignetting is None else state.vignetting.coefficients(),
         "view_weight": None if state.field.view_weight is None else state.field.view_weight.clone(),
         "step": state.clock.step,
         "elapsed": state.clock.elapsed,
@@ -273,26 +275,6 @@ def restore_field(
     if content.get("view_weight") is not None:
         field.view_weight = content["view_weight"].to(backend.device)
     return field, occupancy
-
-
-def restore_cameras(content: dict[str, Any], name: str = "cameras") -> Cameras:
-    """The training cameras. name: "cameras" for those with learned poses, "given_cameras" for those of the dataset."""
-    saved = content[name] if name in content else content["cameras"]  # older files have only one set of cameras
-    lenses = None
-    if saved["lenses"] is not None:
-        lenses = Lenses.of(saved["lenses"]["models"], saved["lenses"]["coefficients"])
-    return Cameras.of_sizes(saved["c2w"], saved["intrinsics"], saved["sizes"], lenses)
-
-
-def _packed_cameras(cameras: Cameras) -> dict[str, Any]:
-    """Cameras as plain containers and tensors in host memory."""
-    lenses = None
-    if cameras.lenses is not None:
-        models = cameras.lenses.models
-        rows = zip(models, cameras.lenses.coefficients.tolist())
-        lenses = {"models": models, "coefficients": [row[: len(COEFFICIENTS[model])] for model, row in rows]}
-    tensors = {"c2w": cameras.c2w, "intrinsics": cameras.intrinsics, "sizes": cameras.image_sizes.contiguous()}
-    return {name: tensor.cpu() for name, tensor in tensors.items()} | {"lenses": lenses}
 
 
 def restore_run(content: dict[str, Any], config: Config, images: PosedImages, backend: Backend) -> TrainState:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from nerf.calibration.vignetting import shared_cameras
 from nerf.cameras.cameras import SUBPIXELS
 from nerf.cameras.distortion import Lenses
 from nerf.cameras.limits import FARTHEST, FOCALS, LARGEST_SIDE, is_box
@@ -22,6 +23,7 @@ from nerf.fields.registry import build_field
 from nerf.ops import reference
 from nerf.ops.backend import Backend
 from nerf.runs.entries import Array, Entry, Exactly, Listed, Maybe, Number, Older, Plain, Record, Sizes
+from nerf.runs.packed_cameras import restore_cameras
 from nerf.runs.packed_grids import occupied_cells
 from nerf.scene.box import SceneBox
 from nerf.scene.occupancy import cells_to_vertices, with_neighbors
@@ -73,6 +75,7 @@ COMMON: dict[str, Entry] = {
     "cameras": CAMERAS,
     "given_cameras": Older(CAMERAS),
     "view_weight": Maybe(Array(F32, "1", 0, 1)),
+    "vignetting": Maybe(Array(F32, "I 3")),
     "step": COUNT,
     "elapsed": SECONDS,
 }
@@ -141,6 +144,7 @@ def check_resume(content: dict[str, Any], config: Config) -> None:
     }
     Record(COMMON | RESUME | own).check(content, sizes, "it")
     _check_cameras(content)
+    _check_vignetting(content)
     _check_progress(content, config)
 
 
@@ -190,12 +194,14 @@ def _optimizer(shapes: dict[str, str]) -> Record:
 
 
 def _learners(config: Config) -> dict[str, Entry]:
-    """What is trained beside the field: learned poses and exposures."""
+    """What is trained beside the field: learned poses, exposures and vignetting."""
     found: dict[str, dict[str, str]] = {}
     if config.poses.mode != "fixed":
         found["poses"] = {"increments": "I 6"} | ({"lens": "1 4"} if config.poses.intrinsics else {})
     if config.exposure.learn:
         found["exposure"] = {"values": "I 6"}
+    if config.exposure.vignetting:
+        found["vignetting"] = {"values": "G 3"}
     return {
         name: Record(
             {
@@ -216,6 +222,16 @@ def _check_cameras(content: dict[str, Any]) -> None:
             raise ValueError(f"{name} has {len(saved['c2w'])} cameras, expected some, with focal lengths above 0")
         if saved["lenses"] is not None:  # raises for unknown models and more coefficients than they have
             Lenses.of(saved["lenses"]["models"], saved["lenses"]["coefficients"])
+
+
+def _check_vignetting(content: dict[str, Any]) -> None:
+    learned = content.get("learners", {}).get("vignetting")
+    if learned is None:
+        return
+    found = len(learned["values"]["values"])
+    expected = int(shared_cameras(restore_cameras(content, "start_cameras")).max()) + 1
+    if found != expected:
+        raise ValueError(f"vignetting is of {found} cameras, expected {expected}")
 
 
 def _check_progress(content: dict[str, Any], config: Config) -> None:

@@ -34,6 +34,7 @@ class LoadedRun:
     sampler: RaySampler
     cameras: Cameras  # training cameras on the CPU, with learned poses if poses were learned
     given_cameras: Cameras  # training cameras of the dataset
+    vignetting: Tensor | None = None  # [I,3] coefficients of the training images, on the CPU; None: not learned
 
     def __repr__(self) -> str:
         """One line."""
@@ -66,7 +67,11 @@ class LoadedRun:
         return load_split(found_again(self.config.dataset), split)
 
     def align_views(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
-        """Views in memory with cameras aligned to the learned scene. every: see align_eval_poses."""
+        """Views in memory with cameras aligned to the learned scene, and with the vignetting of the training cameras.
+
+        every: see align_eval_poses.
+        """
+        views = held_out.with_vignetting(views, self.given_cameras, self.vignetting)
         cameras = (self.cameras, self.given_cameras)
         return held_out.align_eval_poses(self.field, self.sampler, self.config, views, split, *cameras, every)
 
@@ -105,7 +110,7 @@ def restored(folder: Path, content: dict[str, Any], config: Config, backend: Bac
     step_size = config.sampler.step_size_voxels * field.voxel_size
     sampler = RaySampler(backend, field.grid_map, occupancy, step_size, config.sampler)
     learned, given = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
-    return LoadedRun(folder, config, field, sampler, learned, given)
+    return LoadedRun(folder, config, field, sampler, learned, given, content.get("vignetting"))
 
 
 def newest_run() -> Path:

@@ -100,7 +100,8 @@ class TrainingRun:
     def open(self) -> LoadedRun:
         """The current state of the run, for rendering. It shares the field's tensors, until the next grid doubling."""
         sampler, learned = make_sampler(self.config, self.state), self.state.cameras.to("cpu")
-        return LoadedRun(None, self.config, self.state.field, sampler, learned, self.images.cameras)
+        vignetting = None if self.state.vignetting is None else self.state.vignetting.coefficients()
+        return LoadedRun(None, self.config, self.state.field, sampler, learned, self.images.cameras, vignetting)
 
 
 Load = Callable[[DatasetConfig, str], PosedImages]

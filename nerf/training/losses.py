@@ -31,7 +31,7 @@ LEAST_OPACITY = 0.01  # of a ray whose expected depth means something
 class LossInputs:
     """The inputs of a loss: P pixels of a batch, rendered and as ground truth."""
 
-    rgb: Tensor  # [P,3] rendered; with the learned exposure, if exposures are learned
+    rgb: Tensor  # [P,3] rendered; with exposure and vignetting, where these are learned
     target: Tensor  # [P,3] ground truth, composited over the batch's background
     alpha: Tensor  # [P] ground truth
     rendering: "Rendering"  # opacity, depth, weights of the samples

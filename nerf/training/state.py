@@ -11,6 +11,7 @@ import torch
 
 from nerf.calibration.exposure import Exposure
 from nerf.calibration.pose_refinement import PoseRefinement, scene_radius
+from nerf.calibration.vignetting import Vignetting
 from nerf.cameras.cameras import Cameras
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
@@ -55,6 +56,7 @@ class TrainState:
     tv_active: bool = True  # progress is below loss.tv_until
     poses: PoseRefinement | None = None  # None: poses are fixed
     exposure: Exposure | None = None  # None: exposures are not learned
+    vignetting: Vignetting | None = None  # None: it is not learned
     parts: Parts | None = None  # None: this process alone trains the scene
 
     def __repr__(self) -> str:
@@ -71,9 +73,9 @@ class TrainState:
         """The training cameras with their current poses, on the device."""
         return self.batches.cameras if self.poses is None else self.poses.refined()
 
-    def auxiliary_modules(self) -> dict[str, PoseRefinement | Exposure]:
+    def auxiliary_modules(self) -> dict[str, PoseRefinement | Exposure | Vignetting]:
         """Modules that are trained beside the field, by name; each has its own optimizer."""
-        modules = {"poses": self.poses, "exposure": self.exposure}
+        modules = {"poses": self.poses, "exposure": self.exposure, "vignetting": self.vignetting}
         return {name: module for name, module in modules.items() if module is not None}
 
     def read_clock(self) -> float:
@@ -188,6 +190,7 @@ def assemble(
         finest_voxel,
         poses=_refine_poses(config, batches, field),
         exposure=Exposure(len(batches.cameras), config.exposure, backend) if config.exposure.learn else None,
+        vignetting=Vignetting(batches.cameras, config.exposure, backend) if config.exposure.vignetting else None,
     )
 
 

@@ -89,6 +89,8 @@ def forward(
     else:
         rendering = state.parts.render(state.field, sampler, samples, background, config.loss.distortion > 0)
     rgb = rendering.rgb
+    if state.vignetting is not None:
+        rgb = state.vignetting(rgb, alpha, batch.pixels)
     if state.exposure is not None:
         rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
     depth = state.batches.depth_of(batch.pixels)
@@ -106,10 +108,12 @@ def backward(state: TrainState, loss: Tensor) -> None:
 
 
 def add_regularization(config: Config, state: TrainState) -> None:
-    """Adds the gradient of the grids' total variation to the gradients of the losses."""
+    """Adds the gradients of the grids' total variation and of priors to the gradients of the losses."""
     schedule = state.clock.progress, config.train.rays_per_step
     vertices = state.optimizer.active_vertices, state.optimizer.step_number
     regularize_grids(state.field, config.loss, *schedule, *vertices, state.parts)
+    if state.vignetting is not None:
+        state.vignetting.add_prior()
 
 
 def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = lambda: None) -> Tensor:

@@ -23,7 +23,7 @@ def config_of(kind: str) -> Config:
     config = tiny_config("voxel_deferred" if "deferred" in kind else "voxel_mlp" if "mlp" in kind else "voxel_sh")
     config = replace(config, loss=replace(config.loss, distortion=0.01, opacity_entropy=1e-3, pair_ssim=0.1))
     if "poses" in kind:
-        config = replace(config, poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True))
+        config = replace(config, poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True, vignetting=True))
     if "global" in kind:
         config = replace(config, loss=replace(config.loss, tv_until=0.3, tv_global=1e-3))
     if "rays" in kind:

@@ -32,7 +32,7 @@ PIXELS = 64  # that are rendered of what could be read
 
 def _learning() -> Config:
     poses = PosesConfig(mode="refine", start=0.0, initial_num_voxels=500, coarse_to_fine_end=0.6, intrinsics=True)
-    return replace(tiny_config(), poses=poses, exposure=ExposureConfig(learn=True))
+    return replace(tiny_config(), poses=poses, exposure=ExposureConfig(learn=True, vignetting=True))
 
 
 RUNS: dict[str, Callable[[], Config]] = {
