@@ -44,7 +44,7 @@ class Vignetting(nn.Module):
     """The vignetting of G cameras, which took I images."""
 
     def __init__(self, cameras: Cameras, config: ExposureConfig, backend: Backend) -> None:
-        """cameras: of the I images, on the backend's device; learned intrinsics do not move the middle of vignetting."""
+        """cameras: of the I images, on the backend's device. Learned intrinsics move no principal point here."""
         super().__init__()
         self.backend = backend
         self.config = config
@@ -99,7 +99,7 @@ def middles(cameras: Cameras) -> Tensor:
 
 
 def squared_radii(cameras: Cameras, middles_of: Tensor, pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """Image [R] int64 and r^2 [R] in [0, 1] of the middle of pixels [R] int64; middles_of [I,3]: as middles has them."""
+    """Image [R] int64 and r^2 [R] in [0, 1] of the middle of pixels [R] int64; middles_of [I,3]: see middles."""
     image, column, row = cameras.locate(pixels)
     cx, cy, scale = middles_of.index_select(0, image).unbind(-1)
     return image, ((column + 0.5 - cx).square() + (row + 0.5 - cy).square()) * scale

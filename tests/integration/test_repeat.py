@@ -33,7 +33,9 @@ def variants() -> dict[str, Config]:
     """The kinds of runs, and of scenes, whose backward passes differ."""
     steps = tiny_config(steps=40, rays_per_step=512)
     plain = {name: replace(tiny_config(name, steps=40, rays_per_step=512), deterministic=True) for name in FIELDS}
-    learned = replace(plain["voxel_mlp"], poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True, vignetting=True))
+    learned = replace(
+        plain["voxel_mlp"], poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True, vignetting=True)
+    )
     unbounded = DatasetConfig(scene="sphere", background="learned", kind="unbounded")
     return plain | {
         "learned cameras": learned,
