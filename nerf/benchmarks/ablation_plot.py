@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from nerf.files import replacing
+
 STAGE_COLORS = {
     "march": "#4c72b0",
     "look": "#64b5cd",
@@ -14,7 +16,7 @@ STAGE_COLORS = {
 
 
 def plot_ablation(result: dict, path: Path) -> bool:
-    """Draws what ablation.json holds. Returns False where matplotlib is missing."""
+    """Draws what ablation.json holds. Returns False where matplotlib is missing. Raises UserError, naming path."""
     try:
         from matplotlib.figure import Figure  # optional
     except ImportError:
@@ -47,5 +49,6 @@ def plot_ablation(result: dict, path: Path) -> bool:
         f"commit {result['commit']}",
         fontsize=10,
     )
-    figure.savefig(path, dpi=120)
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=120, format="png")
     return True

@@ -6,6 +6,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from nerf.benchmarks.baselines import merged, same_test
+from nerf.files import replacing
 
 WIDTH, HEIGHT, SCALE = 1100, 640, 2  # pixels; drawn larger and shrunk, which smooths lines
 LEFT, RIGHT, TOP, BOTTOM = 70, 290, 50, 60  # margins; the legend stands on the right
@@ -76,7 +77,8 @@ def plot_curve(results: list[dict], baselines: dict | None, path: Path) -> None:
     if published:
         legend.append(("published, other GPUs", INK))
     _legend(draw, legend)
-    image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS).save(path, format="PNG")
+    with replacing(path) as partial:
+        image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS).save(partial, format="PNG")
 
 
 def _frame(draw: ImageDraw.ImageDraw, axes: Axes, result: dict) -> None:
