@@ -1,9 +1,9 @@
 """Converts photos and videos to images that the trainer and COLMAP read: upright JPEG and PNG in one folder.
 
-Files that both can read are copied unchanged. A file gets its name only when it is complete.
+Files that both can read are copied unchanged. A file gets its name only when it is complete and on the disk.
 """
 
-import shutil
+import io
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from nerf.datasets.decoding import in_eight_bits, scale_transparency
 from nerf.errors import UserError
+from nerf.files import partial_file
 
 HEIC = (".heic", ".heif")
 PHOTOS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", *HEIC)
@@ -110,10 +111,8 @@ def _store(photo: Path, folder: Path, name: str, size: int | None) -> None:
         if image.format == "PNG":
             with photo.open("rb") as file:
                 scale_transparency(image, file.read(26))
-        part = folder / f".{target.name}.part"
-        if kept:
-            shutil.copyfile(photo, part)
-        else:
+        content = io.BytesIO()
+        if not kept:
             exif = image.getexif()  # keeps the focal length, from which the camera is guessed
             turned = ImageOps.exif_transpose(image)
             if turned.has_transparency_data:
@@ -123,8 +122,18 @@ def _store(photo: Path, folder: Path, name: str, size: int | None) -> None:
             exif.pop(ORIENTATION, None)
             modes = ("RGB", "L") if kind == "JPEG" else ("RGB", "L", "RGBA", "I;16", "I")
             turned = turned if turned.mode in modes else turned.convert("RGB")
-            turned.save(part, kind, exif=exif, **QUALITY[kind])
-        part.replace(target)
+            turned.save(content, kind, exif=exif, **QUALITY[kind])
+        _write(target, photo.read_bytes() if kept else content.getvalue())
+
+
+def _write(target: Path, content: bytes) -> None:
+    """Writes a file whole. Raises OSError, which names it."""
+    try:
+        with partial_file(target) as file:
+            file.write(content)
+    except OSError as error:
+        error.filename = str(target)
+        raise
 
 
 def _shrunk(image: Image.Image, size: int) -> Image.Image:
@@ -194,7 +203,9 @@ def _save_frame(frame: np.ndarray, folder: Path, index: int, size: int | None) -
     image = Image.fromarray(frame)
     if size is not None and max(image.size) > size:
         image = _shrunk(image, size)
-    image.save(folder / f"frame_{index:05d}.jpg", "JPEG", **QUALITY["JPEG"])
+    content = io.BytesIO()
+    image.save(content, "JPEG", **QUALITY["JPEG"])
+    _write(folder / f"frame_{index:05d}.jpg", content.getvalue())
 
 
 def _last_line(error: Exception) -> str:

@@ -116,6 +116,49 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextlib.contextmanager
+def failing_in_words(name: str, folder: Path) -> Iterator[None]:
+    """COLMAP at work on `name`: raises UserError where it gives up, and ends the process in words where it aborts.
+
+    A thread of COLMAP's that cannot write, or has too little memory, aborts the process; no call of its returns then.
+    folder: where its log and its database are.
+    """
+    advice = f"its log is in {folder}. The same command goes on from here; --again starts anew."
+    aborted = (
+        f"\nerror: COLMAP broke off while it computed {name}, as on a full disk or with too little memory (its last "
+        f"words stand above); {advice}\n"
+    )
+
+    def say(_: int) -> None:
+        os.write(2, aborted.encode())
+        os._exit(2)
+
+    try:
+        with _answered_abort(say):
+            yield
+    except UserError:
+        raise
+    except (RuntimeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"COLMAP stopped while it computed {name} ({reason}); {advice}") from error
+
+
+@contextlib.contextmanager
+def _answered_abort(answer: Callable[[int], None]) -> Iterator[None]:
+    """Calls answer at SIGABRT, in the thread that aborts: Python's own handlers run in the main thread, too late."""
+    if os.name != "posix":
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(answer)
+    before = libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p))
+    try:
+        yield
+    finally:
+        libc.signal(signal.SIGABRT, before)
+
+
 class Run:
     """The stages over one folder of images; the database is in folder."""
 
@@ -130,15 +173,9 @@ class Run:
     def extract(self, camera_each: bool) -> None:
         """Finds the features of the images that have none yet."""
         pycolmap = self.pycolmap
-        if self._num_images() != len(self.names):  # broken off before all were in it
-            for path in self.folder.glob(f"{self.database.name}*"):
-                path.unlink()
-            pycolmap.Database.open(str(self.database)).close()
-            groups = [[name] for name in self.names] if camera_each else lenses(self.images, self.names)
-            for group in groups:
-                model = "OPENCV" if len(group) >= FEW_PHOTOS else "SIMPLE_RADIAL"
-                options = pycolmap.ImageReaderOptions(camera_model=model)
-                pycolmap.import_images(str(self.database), str(self.images), pycolmap.CameraMode.SINGLE, group, options)
+        with failing_in_words("the list of photos", self.folder):
+            if self._num_images() != len(self.names):  # broken off before all were in it
+                self._list_images(camera_each)
         options = pycolmap.FeatureExtractionOptions(num_threads=self.threads)
 
         def work(token: Any) -> None:
@@ -150,6 +187,18 @@ class Run:
             return sum(database.exists_descriptors(image.image_id) for image in database.read_all_images())
 
         self._stage("features", len(self.names), done, work)
+
+    def _list_images(self, camera_each: bool) -> None:
+        """Makes the database anew, of the images and their cameras."""
+        pycolmap = self.pycolmap
+        for path in self.folder.glob(f"{self.database.name}*"):
+            path.unlink()
+        pycolmap.Database.open(str(self.database)).close()
+        groups = [[name] for name in self.names] if camera_each else lenses(self.images, self.names)
+        for group in groups:
+            model = "OPENCV" if len(group) >= FEW_PHOTOS else "SIMPLE_RADIAL"
+            options = pycolmap.ImageReaderOptions(camera_model=model)
+            pycolmap.import_images(str(self.database), str(self.images), pycolmap.CameraMode.SINGLE, group, options)
 
     def match(self, how: str) -> None:
         """Matches pairs of images, exhaustive or sequential; pairs in the database are not matched again."""
@@ -203,7 +252,8 @@ class Run:
         used = Counter(image.camera_id for image in images if image.has_pose)
         if min(used.values()) >= CENTRED_PHOTOS:
             self._refine_principal_points(model)
-            model.write(str(part / str(best)))
+            with failing_in_words("the scene", self.folder):
+                model.write(str(part / str(best)))
         shutil.rmtree(sparse, ignore_errors=True)
         sparse.mkdir()
         (part / str(best)).replace(sparse / "0")
@@ -242,6 +292,7 @@ class Run:
         """
         token = self.pycolmap.CancellationToken()
         with (
+            failing_in_words(name, self.folder),
             printed_to(self.folder / PRINTED),
             self.pycolmap.Database.open(str(self.database)) as database,
             tqdm(total=total, desc=name, unit="") as bar,
@@ -258,10 +309,4 @@ class Run:
                 token.cancel()
                 bar.set_description_str(f"{name}: stopping")
                 raise
-        try:
             stage.result()
-        except (RuntimeError, ValueError) as error:
-            raise UserError(
-                f"COLMAP stopped while it computed {name} ({str(error).splitlines()[0]}); its log is in "
-                f"{self.folder}. The same command goes on from here; --again starts anew."
-            ) from error

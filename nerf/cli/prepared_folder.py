@@ -37,6 +37,7 @@ class Prepared:
             lock_file(self._lock, wait=False)
         except BlockingIOError as error:
             raise UserError(f"{self.out} is being made by another process; wait for it.") from error
+        clear_left_overs(self.out)  # photos that were being stored
         content = None if self.again else self._read()
         differing = [name for name, value in self.asked.items() if content and content["asked"].get(name) != value]
         if self.again:

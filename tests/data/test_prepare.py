@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 from script_runs import ROOT, TIMEOUT
 
+from nerf import files
 from nerf.cli import prepare_photos, prepare_poses
 from nerf.cli.prepared_folder import Prepared
 
@@ -187,6 +188,23 @@ def test_photos_that_can_stay_are_copied_byte_by_byte(modules: object, photos: P
     modules.store_photos(found, tmp_path / "images", None, 2, False)
     assert stored(tmp_path / "images") == [path.name for path in found]
     assert all((tmp_path / "images" / path.name).read_bytes() == path.read_bytes() for path in found)
+
+
+def test_photos_are_on_the_disk_before_they_have_their_names(
+    modules: object, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power leaves half photos, which no later call looks at again."""
+    flushed, flush = [], files._flush
+
+    def recorded(path: Path, flags: int) -> None:
+        flushed.append(path.name if path.is_dir() else ("photo", path.stat().st_size, stored(path.parent)))
+        flush(path, flags)
+
+    monkeypatch.setattr(files, "_flush", recorded)
+    modules.store_photos(modules.find_photos(photos)[:2], tmp_path / "images", 32, 1, False)
+    sizes = [(tmp_path / "images" / name).stat().st_size for name in ("Bild 0 ß.jpg", "Bild 1 ß.jpg")]
+    assert [x if isinstance(x, str) else x[1] for x in flushed] == [sizes[0], "images", sizes[1], "images"]
+    assert "Bild 0 ß.jpg" not in flushed[0][2] and "Bild 0 ß.jpg" in flushed[2][2]
 
 
 @pytest.mark.parametrize(("orientation", "turn"), [(3, 2), (6, 3), (8, 1)])

@@ -1,16 +1,20 @@
-"""Stages of structure from motion, with a stand-in for pycolmap: what Ctrl-C leaves behind."""
+"""Stages of structure from motion, with a stand-in for pycolmap: what Ctrl-C leaves, how COLMAP's end is told."""
 
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from script_runs import ROOT, TIMEOUT
 
-from nerf.cli.prepare_poses import Run
+from nerf.cli.prepare_poses import Run, failing_in_words
+from nerf.errors import UserError
 
 
 class Token:
@@ -39,3 +43,41 @@ def test_an_interrupted_stage_has_ended(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run._stage("features", 1, lambda database: 0, work)
     assert ended
+
+
+# A thread of C++ that ends by an exception does the same.
+ABORTING = """
+import ctypes, threading
+from pathlib import Path
+from nerf.cli.prepare_poses import failing_in_words
+abort = threading.Thread(target=ctypes.CDLL(None).abort)
+with failing_in_words("features", Path("out/colmap")):
+    if {inside}:
+        abort.start(), abort.join()
+abort.start(), abort.join()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows tells no process of its abort()")
+def test_colmap_aborts_in_words() -> None:
+    """As it does where it cannot write, in a thread of its own: the process ends, but says why."""
+
+    def run(inside: bool) -> subprocess.CompletedProcess:
+        program = [sys.executable, "-c", ABORTING.format(inside=inside)]
+        return subprocess.run(program, capture_output=True, text=True, timeout=TIMEOUT, cwd=ROOT, check=False)
+
+    told = run(inside=True)
+    assert told.returncode == 2 and told.stderr.count("error: ") == 1
+    assert "COLMAP broke off while it computed features" in told.stderr and "out/colmap" in told.stderr
+    assert run(inside=False).returncode == -signal.SIGABRT
+
+
+def test_colmap_gives_up_in_words(tmp_path: Path) -> None:
+    """Its exceptions, with words and without; those of the trainer stay as they are."""
+    for raised, expected in (
+        (RuntimeError("no factory\nat line 3"), r"stopped while it computed matches \(no factory\); its log is in"),
+        (ValueError(), r"stopped while it computed matches \(ValueError\)"),
+        (UserError("as it was"), "^as it was$"),
+    ):
+        with pytest.raises(UserError, match=expected), failing_in_words("matches", tmp_path):
+            raise raised

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib.util
 import io
 import random
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 from fault_checks import complaints, half_files, left_overs, saved_step
 from faulty_disk import Commands, Fault, read_record
 from power_loss import Disk
+from textured_photos import write_textured_photos
 from tiny_runs import write_tiny_scene
 
 from nerf.runs import checkpoint
@@ -21,7 +23,11 @@ SMOKE = ("experiment=smoke", *SCENE, "device=cpu")
 SHORT = (*SMOKE, "log=none")
 OUT = "hydra.run.dir=out"
 STEPS = 60  # of the run that the commands are given: from there on it has a surface
-# By name: the words of the command. All but train and sweep are given a run of STEPS steps.
+ROWS = (
+    *("field.upsample_at=[]", "train.rays_per_step=64", "ablation.warm_steps=30", "ablation.timed_steps=1"),
+    *("ablation.num_batches=1", "ablation.compile=false", "ablation.equal_steps=2"),
+)
+# By name: the words of the command. All but train, sweep, ablate and prepare are given a run of STEPS steps.
 COMMANDS = {
     "train": ("train", *SHORT, "train.steps=4", "train.save_every=2", OUT),
     "resume": ("train", "resume=run", f"train.steps={STEPS + 4}", "train.save_every=2", "log=none"),
@@ -42,7 +48,10 @@ COMMANDS = {
     "compare": ("evaluate", "runs=run,other", OUT),
     "step": ("benchmark", "mode=step", *SMOKE, "train.steps=30", OUT),
     "splats": ("export", "run", "format=splats", "splats_steps=0", "max_splats=50", OUT),
+    "ablate": ("ablate", *SMOKE, *ROWS, OUT),
 }
+if importlib.util.find_spec("pycolmap"):
+    COMMANDS["prepare"] = ("prepare", "photos", "out", "--size", "310", "--threads", "1")
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT, errno.EROFS)
 
 
@@ -76,6 +85,7 @@ def prepare(folder: Path, commands: Commands) -> Place:
     trained = commands.run(place.folder, ("train", *SHORT, f"train.steps={STEPS}", "hydra.run.dir=run"))
     assert trained.status == 0, trained.said
     shutil.copytree(place.folder / "run", place.folder / "other")
+    write_textured_photos(place.folder / "photos", 5)
     return place
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import importlib
 import io
 import json
 import re
@@ -17,6 +18,7 @@ from PIL import Image
 from nerf.runs import checkpoint
 
 PARTIAL = re.compile(r"\.(.*)\.\d+-[0-9a-f]{8}\.partial(\.\w+)?")
+OF_COLMAP = ("database.db", "log-")  # its files
 # What a person sees of an error that nobody answered.
 CRASHES = ("Traceback", "Exception ignored", "Fatal Python error")
 
@@ -26,9 +28,11 @@ def complaints(outcome: Outcome, folder: Path, lasting: bool = False) -> list[st
     found = [f"it shows '{crash}'" for crash in CRASHES if crash in outcome.said]
     if outcome.status not in (0, 2):
         found.append(f"exit status {outcome.status}")
-    if outcome.failed is not None and (outcome.status or outcome.kind not in ("unlink", "link")):
-        path = Path(outcome.failed)
-        names = [final_name(path), path.parent.name][: 2 if lasting else 1]
+    path = Path(outcome.failed or "")
+    of_colmap = path.name.startswith(OF_COLMAP)
+    needless = of_colmap or outcome.kind in ("unlink", "link") or (path.is_dir() and outcome.kind == "fsync")
+    if outcome.failed is not None and path != folder and (outcome.status or not needless):
+        names = [final_name(path), path.parent.name][: 2 if lasting or of_colmap else 1]
         if not any(name in outcome.said for name in names) and not names[-1].startswith("."):
             found.append(f"{' or '.join(names)} is not named")
     if outcome.kind != "unlink" and not lasting:
@@ -50,7 +54,7 @@ def half_files(folder: Path) -> list[str]:
     """The files under their final names that cannot be read to their ends."""
     found = []
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.name.startswith(".") and "scene" not in path.parts:
+        if path.is_file() and not path.name.startswith(".") and not {"scene", "colmap"}.intersection(path.parts):
             try:
                 _read(path)
             except Exception as error:  # noqa: BLE001 - each reader has its own
@@ -75,6 +79,8 @@ def _read(path: Path) -> None:
         assert zipfile.ZipFile(path).testzip() is None
     elif path.suffix == ".npy":
         np.load(path)
+    elif path.name == "images.bin":
+        importlib.import_module("pycolmap").Reconstruction(str(path.parent))
     elif path.suffix == ".ply":
         _read_ply(content)
     elif path.suffix == ".spz":

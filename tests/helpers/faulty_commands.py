@@ -1,5 +1,6 @@
 """The process that faulty_disk.py starts: for each line on standard input, JSON, it runs a command in a fork."""
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -38,6 +39,8 @@ WARM_UP = (
 
 def main() -> None:
     scored_views.ORBIT_VIEWS = 2
+    with contextlib.suppress(ImportError):
+        import pycolmap  # noqa: F401 - optional; its threads are those of each fork
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with tempfile.TemporaryDirectory() as folder:

@@ -19,10 +19,11 @@
 #include <unistd.h>
 
 enum { OPEN = 1, WRITE = 2, FSYNC = 4, RENAME = 8, MKDIR = 16, LINK = 32, UNLINK = 64, TRUNCATE = 128, MARK = 256 };
+enum { PAGES = 16 };
 
 static char root[4096], failed[4096];
 static uint32_t kinds;
-static long at, count;
+static long at, count, pages;
 static int error_number, lasting, record = -1;
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -31,7 +32,7 @@ static int error_number, lasting, record = -1;
 // A lasting error stays for all later calls of these kinds.
 void faulty_arm(const char *folder, uint32_t of_kinds, long number, int with_error, int stays) {
   snprintf(root, sizeof root, "%s", folder);
-  kinds = of_kinds, at = number, error_number = with_error, lasting = stays, count = 0, failed[0] = 0;
+  kinds = of_kinds, at = number, error_number = with_error, lasting = stays, count = pages = 0, failed[0] = 0;
 }
 long faulty_count(void) { return count; }
 const char *faulty_failed(void) { return failed; }
@@ -116,6 +117,25 @@ static ssize_t written(int file, const void *data, size_t size, ssize_t (*real)(
   return done;
 }
 ssize_t write(int file, const void *data, size_t size) { return written(file, data, size, REAL(write)); }
+
+// SQLite's, which COLMAP keeps its features in: a thousand for five photos, so that one in PAGES counts. A loss of power
+// does not replay them.
+static ssize_t written_at(int file, const void *data, size_t size, off64_t offset) {
+  char full[4096];
+  if (path_of(file, full) && below_root(full) && pages++ % PAGES == 0 && fails(WRITE, full)) return -1;
+  return REAL(pwrite64)(file, data, size, offset);
+}
+ssize_t pwrite(int file, const void *data, size_t size, off_t at_) { return written_at(file, data, size, at_); }
+ssize_t pwrite64(int file, const void *data, size_t size, off64_t at_) { return written_at(file, data, size, at_); }
+
+// What C++ opens its files with.
+static FILE *stream(const char *path, const char *mode, FILE *(*real)(const char *, const char *)) {
+  char full[4096];
+  int changes = strpbrk(mode, "wa+") != NULL && absolute(AT_FDCWD, path, full);
+  return changes && fails(OPEN, full) ? NULL : real(path, mode);
+}
+FILE *fopen(const char *path, const char *mode) { return stream(path, mode, REAL(fopen)); }
+FILE *fopen64(const char *path, const char *mode) { return stream(path, mode, REAL(fopen64)); }
 
 static int flushed(int file, int (*real)(int)) {
   char full[4096];

@@ -16,7 +16,7 @@ from faulty_disk import Fault, commands
 from nerf.runs import checkpoint
 
 FAULTS = ("train", "train", "train", "resume", "resume", "sweep", "render", "colmap")
-KILLS = ("train", "resume", "render", "splats")
+KILLS = ("train", "resume", "render", "splats", "prepare")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_a_call_that_fails_is_answered_and_costs_nothing_saved(place: Place) -> 
 
 def test_a_killed_command_loses_nothing_and_leaves_nothing(place: Place) -> None:
     dice, problems = random.Random(1), []
-    for name in KILLS:
+    for name in filter(COMMANDS.__contains__, KILLS):  # prepare where pycolmap is
         problems += kill_problems(place, name, dice.randint(1, place.calls(name)))
     assert not problems, "\n".join(problems)
 
