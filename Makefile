@@ -17,14 +17,15 @@ ARGS =
 CASES = 10000
 FUZZERS = tests/fuzz/readers.py tests/fuzz/faults.py tests/fuzz/ops.py
 # Processes of one thread each: as most tensors of the tests are tiny, two such processes take half the time of one
-# with two threads. A file's tests stay together and share what they trained.
+# with two threads. A file's tests stay together and share what they trained. Files go in the order of their names, by
+# which tests/unit, the many quick ones, come last: neither process waits long for the other's last file.
 WORKERS = 2
 
 VENV_PYTHON = .venv/bin/python
 WHEEL_ARCHS = 75 80 86 89 90 100 120
 
 PIP_INSTALL = $(VENV_PYTHON) -m pip --disable-pip-version-check install
-PYTEST = OMP_NUM_THREADS=1 $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile
+PYTEST = OMP_NUM_THREADS=1 $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: train test test-all fuzz docs wheel wheel-matrix clean
 
