@@ -7,6 +7,7 @@ the settings of the file itself ask for.
 Sizes: I images, X Y Z grid vertices, CX CY CZ cells, B bytes of a bit for each cell, V vertices of occupied cells.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -153,6 +154,9 @@ def _field_of(content: dict[str, Any], config: Config) -> tuple[Field, Sizes]:
     sizes: Sizes = {}
     for name in ("version", "aabb", "space", "resolution", "finest_voxel"):
         COMMON[name].check(content.get(name), sizes, name)
+    for setting in dataclasses.fields(config.field):
+        if getattr(config.field, setting.name) is None and setting.type != (bool | None):  # switches may be off
+            raise ValueError(f"field.{setting.name} is none, expected the number that the run had")
     kind = renamed.value_of("dataset.kind", content["space"].get("kind"))
     if kind not in SPACES:
         raise ValueError(f"space is of the kind {str(kind)[:40]}, expected one of {', '.join(SPACES)}")

@@ -61,6 +61,10 @@ FORGED: dict[str, tuple[str, str, Callable[[dict[str, Any]], None], str]] = {
     "setting of another type": ("voxel_sh", "model.pt", put("config.seed", []), "seed=[]"),
     "list of other things": ("voxel_sh", "resume.pt", put("config.field.upsample_at", [None]), "upsample_at[0]=None"),
     "field that is none": ("voxel_sh", "model.pt", put("config.field.name", "auto"), "no setting 'field.sh_degree'"),
+    "noise of nothing": (
+        "voxel_deferred", "model.pt", put("config.field.feature_noise", None),
+        "field.feature_noise is none",
+    ),
     "group that is none": ("voxel_sh", "model.pt", put("config.train", 3), "damaged or no checkpoint"),
     "grid of another field": ("voxel_sh", "model.pt", first_grid(deflated(torch.zeros(9, 1).half())), ".shape is"),
     "grid that inflates": (
