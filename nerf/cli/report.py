@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,8 +26,9 @@ from nerf.images.metrics import SSIM_WINDOW
 from nerf.ops.backend import Backend, device_name
 from nerf.optim.clock import RunClock
 from nerf.system import peak_memory
-from nerf.training.loop import TrainMetrics
+from nerf.training.loop import Callback, TrainMetrics
 from nerf.training.state import TrainState, make_sampler
+from nerf.training.voxel_budget import SMALLEST_GAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -119,6 +120,26 @@ class progress_bar:  # noqa: N801 - used like a function
             refresh=False,
         )
         self._bar.refresh()
+
+
+class MoreVoxels(Callback):
+    """Says once, after the last doubling, that a thin scene has more voxels than field.num_voxels."""
+
+    def __init__(self, config: Config, note: Callable[[str], None]) -> None:
+        self._note, self._levels, self._asked = note, len(config.field.upsample_at), config.field.num_voxels
+
+    def on_grid_change(self, state: TrainState) -> None:
+        if not self._levels or state.num_upsamplings < self._levels:
+            return
+        self._levels = 0
+        usual = state.field.box.size.double().prod().item() / state.finest_voxel**3
+        cells = state.occupancy.occupied.numel()
+        if cells >= SMALLEST_GAIN * usual:
+            grid = "x".join(str(n - 1) for n in state.field.resolution)
+            self._note(
+                f"{grid} voxels, {cells / usual:.1f} times as many as field.num_voxels says: the scene occupies only "
+                f"{state.occupancy.occupied_fraction:.1%} of them (field.sparse_gain=1 leaves them as they are)."
+            )
 
 
 class RunReport:

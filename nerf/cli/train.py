@@ -28,7 +28,7 @@ from pathlib import Path
 
 from nerf.cli.compare_runs import compare_sweep
 from nerf.cli.ranks import World, divided, prepare_rank, run
-from nerf.cli.report import RunReport, progress_bar, save_config
+from nerf.cli.report import MoreVoxels, RunReport, progress_bar, save_config
 from nerf.cli.resumed_settings import BUDGET, resumed_config
 from nerf.cli.signals import STOPPING, Stopped, preemption
 from nerf.cli.trackers import CHOICES as TRACKER_CHOICES
@@ -134,9 +134,10 @@ def _train(
     tracking = Tracking(chosen_tracker(given.log), folder, config, report.note)
     saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)
     with watching(given, config, state, photos, folder, interrupt) as live:
+        hooks = [interrupt, saver, tracking, MoreVoxels(config, report.note), *([live] if live else [])]
         with interrupt, progress_bar(state.clock) as bar:
             try:
-                for metrics in train(config, state, [interrupt, saver, tracking, *([live] if live else [])]):
+                for metrics in train(config, state, hooks):
                     bar.show(metrics)
                     log.append(metrics)
             except TrainingStopped as error:

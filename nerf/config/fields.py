@@ -27,6 +27,12 @@ class FieldConfig:
     sparse: bool | None = setting(
         None, "large grids have values only where the scene is: half of the memory, and steps that take longer"
     )
+    sparse_gain: float = setting(
+        8.0,
+        "sparse grids have up to so many times num_voxels where the scene fills little of its box; 1 = never more",
+        low=1,
+        high=1000,
+    )
 
 
 @dataclass(frozen=True)

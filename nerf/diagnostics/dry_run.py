@@ -4,6 +4,7 @@ Each check has a verdict, a finding in words and, unless it is green, a remedy. 
 those of poses in pose_checks.py.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ from nerf.scene import bounds as scene_kinds
 from nerf.scene.box import SceneBox
 from nerf.scene.description import SceneDescription
 from nerf.training.initial_state import find_silhouettes, finest_voxels
-from nerf.training.memory import MemoryPlan, plan_memory
+from nerf.training.memory import MemoryPlan, most_that_fits, plan_memory
+from nerf.training.voxel_budget import most_voxels
 
 MOST_IMAGES = 120  # images that are checked individually
 
@@ -87,8 +89,10 @@ def inspect(
     device = device_name(backend.device)
     memory, seconds, seconds_from = None, None, "nothing can be trained before the box is found"
     if box is not None:
-        memory = plan_memory(config, box.resolution(finest_voxels(config, images, box)), images)
-        found.append(checks.check_memory(memory, free_bytes(backend.device, images), device))
+        finest, free = box.resolution(finest_voxels(config, images, box)), free_bytes(backend.device, images)
+        most = most_voxels(config, images.cameras, box, math.prod(n - 1 for n in finest))
+        memory = plan_memory(config, finest, images, most_that_fits(config, finest, images, most, free))
+        found.append(checks.check_memory(memory, free, device))
         seconds, seconds_from = _time(config, images, backend, described, log)
     scores = {image: score.item() for image, score in agreement.by_image().items()}
     return DryRun(found, conventions, scores, box, shown, colors, memory, device, seconds, seconds_from)

@@ -30,6 +30,7 @@ from nerf.scene.box import SceneBox
 from nerf.scene.occupancy import cells_to_vertices, with_neighbors
 from nerf.scene.registry import restore_space
 from nerf.training.state import COUNTERS, make_clock
+from nerf.training.voxel_budget import MOST_VERTICES as MOST_LISTED
 
 MOST_VERTICES = 2**36
 F32, F16, I64, U8 = torch.float32, torch.float16, torch.int64, torch.uint8
@@ -97,6 +98,7 @@ RESUME: dict[str, Entry] = {
     "images": Older(Number(0, 2**32 - 1, whole=True)),
     **{name: Older(COUNT) for name in COUNTERS},
     "capacity": Older(Number(0, 2**28, whole=True)),
+    "most_voxels": Older(Number(0, MOST_LISTED, whole=True)),
 }
 
 

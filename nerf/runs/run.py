@@ -81,7 +81,7 @@ class TrainingRun:
         """The estimated GPU memory of the run at its finest grids."""
         box = self.state.field.box
         finest = box.resolution(box.size.double().prod().item() / self.state.finest_voxel**3)
-        return plan_memory(self.config, finest, self.images)
+        return plan_memory(self.config, finest, self.images, self.state.most_voxels)
 
     def save(self, folder: str | Path) -> Path:
         """Saves the run for load() and resume(); returns the folder.

@@ -32,11 +32,21 @@ class OccupancyGrid:
         """
         return with_neighbors(cells_to_vertices(self.occupied)).view(-1).nonzero()[:, 0]
 
+    def inner_cells(self) -> int:
+        """How many occupied cells have six occupied neighbors. Reads from the device.
+
+        Pruning keeps the neighbors of what it finds, so these are about the cells that it found.
+        """
+        return int(_without_border(self.occupied).sum())
+
     def resample(self, resolution: Resolution) -> None:
         """Carries the occupancy to a grid of another resolution: a cell is occupied if it touches an occupied one."""
-        cells = [n - 1 for n in resolution]
-        near = with_neighbors(self.occupied).float()
-        self.occupied = functional.interpolate(near[None, None], size=cells, mode="nearest")[0, 0] > 0
+        occupied = with_neighbors(self.occupied)
+        for axis, count in enumerate(resolution):
+            places = torch.arange(occupied.shape[axis], dtype=torch.float32, device=occupied.device)
+            nearest = functional.interpolate(places[None, None], size=count - 1, mode="nearest")[0, 0]
+            occupied = occupied.index_select(axis, nearest.long())
+        self.occupied = occupied
 
 
 def cells_to_vertices(cells: Tensor) -> Tensor:
@@ -65,6 +75,18 @@ def with_neighbors(occupied: Tensor) -> Tensor:
         lower, upper = result.narrow(axis, 0, count), result.narrow(axis, 1, count)
         lower |= occupied.narrow(axis, 1, count)
         upper |= occupied.narrow(axis, 0, count)
+    return result
+
+
+def _without_border(occupied: Tensor) -> Tensor:
+    """Occupied cells [X,Y,Z] whose six neighbors are occupied; none lies at the border of the grid."""
+    result = occupied.clone()
+    for axis in range(3):
+        count = occupied.shape[axis]
+        result.narrow(axis, 0, 1).fill_(False)
+        result.narrow(axis, count - 1, 1).fill_(False)
+        result.narrow(axis, 1, count - 1).logical_and_(occupied.narrow(axis, 0, count - 1))
+        result.narrow(axis, 0, count - 1).logical_and_(occupied.narrow(axis, 1, count - 1))
     return result
 
 

@@ -13,6 +13,7 @@ from nerf.training.cuda_graph import StepRunner
 from nerf.training.initial_state import level_voxels
 from nerf.training.pruning import prune
 from nerf.training.state import TrainState, make_sampler
+from nerf.training.voxel_budget import refined
 
 TOO_EARLY = 0.5  # progress; before it an empty grid is no error, because density may still grow
 TOO_FEW_STEPS = 20  # nor is an empty grid an error in a run of fewer steps
@@ -53,7 +54,11 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         box, step_number = state.field.box, state.optimizer.step_number
         del state.optimizer  # frees the moments before the finer grids are allocated
         finest = box.size.prod().item() / state.finest_voxel**3
-        resolution = box.resolution(level_voxels(config, finest, done + 1))
+        voxels = level_voxels(config, finest, done + 1)
+        if state.most_voxels and state.parts is None:
+            most = state.most_voxels / 2 ** (len(doublings_at) - done - 1)
+            voxels = refined(voxels, state.occupancy, most)
+        resolution = box.resolution(voxels)
         state.occupancy.resample(resolution)
         state.field.upsample(resolution, _stored_vertices(state))
         _release()  # the memory of the coarser grids

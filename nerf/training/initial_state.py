@@ -19,8 +19,9 @@ from nerf.scene.box import SceneBox
 from nerf.scene.description import SceneDescription
 from nerf.scene.silhouettes import Silhouettes
 from nerf.training.capacity import plan_capacity
-from nerf.training.memory import check_memory, free_bytes
+from nerf.training.memory import check_memory, free_bytes, most_that_fits
 from nerf.training.state import TrainState, assemble, make_batches, make_clock, make_sampler
+from nerf.training.voxel_budget import most_voxels, pixel_size
 
 
 def init_state(
@@ -48,14 +49,18 @@ def init_state(
     silhouettes = find_silhouettes(config, images, batches.images, backend.device)
     box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
     finest = box.resolution(finest_voxels(config, images, box))
+    most = most_voxels(config, images.cameras, box, math.prod(n - 1 for n in finest))
     if backend.device.type == "cuda":
-        check_memory(config, finest, images, free_bytes(backend.device))
+        free = free_bytes(backend.device)
+        check_memory(config, finest, images, free)
+        most = most_that_fits(config, finest, images, most, free)
     first = box.resolution(level_voxels(config, math.prod(finest), 0))
     field = build_field(config.field, box, first, box.voxel_size(finest), backend)
     if config.dataset.background == "learned":
         field.learn_background()
     occupancy = visual_hull.carve(silhouettes, box, first)
     state = assemble(config, field, occupancy, batches, clock, box.voxel_size(finest))
+    state.most_voxels = most
     if silhouettes is not None and box.space.kind == "bounded" and described.aabb is None:
         batches.valid_pixels = visual_hull.pixels_of_hull(silhouettes, box, first)
     else:
@@ -88,10 +93,7 @@ def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, device
 
 def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
     """Number of voxels of the finest grid: field.num_voxels, or fewer if voxels would be much smaller than a pixel."""
-    cameras = images.cameras
-    center = box.aabb.mean(0).cpu()
-    pixel = box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0]).median().item()
-    limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel) ** 3
+    limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel_size(images.cameras, box)) ** 3
     return min(limit, config.field.num_voxels)
 
 

@@ -26,6 +26,7 @@ FLOAT = 4  # bytes
 ACTIVE_FRACTION = 0.35  # active vertices of all vertices, at the finest grids
 STORED_PER_ACTIVE = 1.4  # vertices of a sparse grid that have values: the active ones and their neighbors
 BYTES_PER_VERTEX = 0.25  # of the table that finds a sparse grid's rows
+BYTES_PER_CELL = 5  # of the occupancy, and of its copies while cells are pruned
 LISTED = 8  # bytes of a vertex's number: listed where it is stored, and twice where it is active
 # Measured on lego soon after the last doubling: samples per ray (half a voxel apart) divided by the mean edge of the
 # grid in vertices, and the fraction of the samples that are visible.
@@ -66,8 +67,12 @@ class MemoryPlan:
         return f"{parts} = {self.total / GIB:.2f} GiB"
 
 
-def plan_memory(config: Config, finest: Resolution, images: PosedImages) -> MemoryPlan:
-    """The memory plan of a run. config: resolved. finest: vertices of the grids after the last doubling."""
+def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_voxels: int = 0) -> MemoryPlan:
+    """The memory plan of a run. config: resolved. finest: vertices of the grids after the last doubling.
+
+    most_voxels: that sparse grids of a thin scene may have. These store no more values than the plan allows for, but
+    their tables and occupancy are larger.
+    """
     with torch.random.fork_rng(devices=[]):  # building an MLP draws random weights
         unit = SceneBox(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
         field = build_field(config.field, unit, (2, 2, 2), 1.0, select("torch", "cpu"))
@@ -80,11 +85,12 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages) -> Memo
     if sparse and sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest):
         stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
         where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
+    lattice = int(max(0, most_voxels - vertices) * (BYTES_PER_VERTEX + BYTES_PER_CELL))
     values = int(stored * vertices) * per_vertex + rest
     pixels = images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if config.train.images != "host" else 0
     depths = images.depths.nbytes if images.depths is not None and config.loss.depth > 0 else 0
     return MemoryPlan(
-        values=values + where,
+        values=values + where + lattice,
         moments=2 * (int(ACTIVE_FRACTION * vertices) * per_vertex + rest),
         gradients=values,
         images=pixels + depths,
@@ -123,6 +129,14 @@ def check_memory(config: Config, finest: Resolution, images: PosedImages, free: 
         "or close other programs that use it.",
         edge**3 if large_enough else None,
     )
+
+
+def most_that_fits(config: Config, finest: Resolution, images: PosedImages, most_voxels: int, free: int) -> int:
+    """As many of most_voxels as the plan has room for in the free bytes; 0 where no more than those of finest fit."""
+    room = free - plan_memory(config, finest, images).total
+    fitting = math.prod(finest) + int(room / (BYTES_PER_VERTEX + BYTES_PER_CELL))
+    most = min(most_voxels, fitting)
+    return most if most > math.prod(finest) else 0
 
 
 def _fits(config: Config, finest: Resolution, images: PosedImages, free: int, edge: int) -> bool:

@@ -35,6 +35,7 @@ COUNTERS = {
     "num_refreshes": "num_occupancy_updates",
     "capacity": "capacity",
     "rays_per_pixel": "rays_per_pixel",
+    "most_voxels": "most_voxels",
 }
 
 
@@ -53,6 +54,7 @@ class TrainState:
     num_occupancy_updates: int = 0
     capacity: int = 0  # maximum number of visible samples of a step on a GPU; 0: no maximum, sized in every step
     rays_per_pixel: int = 1  # of a training batch
+    most_voxels: int = 0  # of the finest grid, if the scene fills little of its box; 0: as finest_voxel says
     tv_active: bool = True  # progress is below loss.tv_until
     poses: PoseRefinement | None = None  # None: poses are fixed
     exposure: Exposure | None = None  # None: exposures are not learned

@@ -65,6 +65,7 @@ FORGED: dict[str, tuple[str, str, Callable[[dict[str, Any]], None], str]] = {
         "voxel_deferred", "model.pt", put("config.field.feature_noise", None),
         "field.feature_noise is none",
     ),
+    "voxels without end": ("voxel_sh", "resume.pt", put("most_voxels", 2**31), "most_voxels is 2147483648"),
     "group that is none": ("voxel_sh", "model.pt", put("config.train", 3), "damaged or no checkpoint"),
     "grid of another field": ("voxel_sh", "model.pt", first_grid(deflated(torch.zeros(9, 1).half())), ".shape is"),
     "grid that inflates": (
