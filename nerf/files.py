@@ -152,6 +152,14 @@ def make_folder(folder: Path) -> None:
         flush_folder(new.parent)
 
 
+def flush_files(folder: Path) -> None:
+    """Flushes the files of a folder, which another program wrote, and their names to disk. Raises OSError."""
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            _flush(path, os.O_RDONLY)
+    flush_folder(folder)
+
+
 def flush_folder(folder: Path) -> None:
     """Flushes a folder's names to disk, which renames and new files need to outlast a loss of power. Raises OSError."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders

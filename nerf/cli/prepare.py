@@ -21,6 +21,7 @@ from nerf.cli import prepare_photos, prepare_poses, signals
 from nerf.cli.prepared_folder import Prepared
 from nerf.config.commands import program
 from nerf.errors import UserError
+from nerf.files import flush_folder
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FEW = 0.8  # fraction of the photos; with fewer registered, the summary adds advice
@@ -104,6 +105,7 @@ def prepare(arguments: argparse.Namespace) -> None:
             else:
                 prepare_photos.store_photos(photos, part, arguments.size, arguments.threads, arguments.skip_damaged)
             part.replace(images)
+            flush_folder(arguments.out)
         names = sorted(path.name for path in images.iterdir())
         if len(names) < MIN_PHOTOS:
             raise UserError(f"{images} has {len(names)} images, expected at least {MIN_PHOTOS}; add photos or frames.")

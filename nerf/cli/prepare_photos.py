@@ -123,10 +123,10 @@ def _store(photo: Path, folder: Path, name: str, size: int | None) -> None:
             modes = ("RGB", "L") if kind == "JPEG" else ("RGB", "L", "RGBA", "I;16", "I")
             turned = turned if turned.mode in modes else turned.convert("RGB")
             turned.save(content, kind, exif=exif, **QUALITY[kind])
-        _write(target, photo.read_bytes() if kept else content.getvalue())
+        write_file(target, photo.read_bytes() if kept else content.getvalue())
 
 
-def _write(target: Path, content: bytes) -> None:
+def write_file(target: Path, content: bytes) -> None:
     """Writes a file whole. Raises OSError, which names it."""
     try:
         with partial_file(target) as file:
@@ -205,7 +205,7 @@ def _save_frame(frame: np.ndarray, folder: Path, index: int, size: int | None) -
         image = _shrunk(image, size)
     content = io.BytesIO()
     image.save(content, "JPEG", **QUALITY["JPEG"])
-    _write(folder / f"frame_{index:05d}.jpg", content.getvalue())
+    write_file(folder / f"frame_{index:05d}.jpg", content.getvalue())
 
 
 def _last_line(error: Exception) -> str:

@@ -22,6 +22,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from nerf.errors import UserError
+from nerf.files import flush_files, flush_folder
 
 POLL = 0.25  # seconds between updates of the progress bar
 SEQUENTIAL_OVERLAP = 12  # neighbours in time on each side; further ones at distances 2, 4, 8, ... too
@@ -30,6 +31,7 @@ CENTRED_PHOTOS = 20  # with as many for each camera, the principal point is esti
 MAKE, MODEL, FOCAL, FOCAL_35MM = 0x010F, 0x0110, 0x920A, 0xA405  # EXIF tags
 EXIF_IFD = 0x8769
 PRINTED = "printed.txt"  # beside COLMAP's log: what its libraries print
+SCENE = "the scene's files"
 SEED = 0  # of RANSAC: the same photos give the same poses
 
 
@@ -138,7 +140,7 @@ def failing_in_words(name: str, folder: Path) -> Iterator[None]:
             yield
     except UserError:
         raise
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, LookupError, MemoryError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"COLMAP stopped while it computed {name} ({reason}); {advice}") from error
 
@@ -252,17 +254,28 @@ class Run:
         used = Counter(image.camera_id for image in images if image.has_pose)
         if min(used.values()) >= CENTRED_PHOTOS:
             self._refine_principal_points(model)
-            with failing_in_words("the scene", self.folder):
+            with failing_in_words(SCENE, self.folder):
                 model.write(str(part / str(best)))
+        self._check_written(part / str(best), model)
         shutil.rmtree(sparse, ignore_errors=True)
         sparse.mkdir()
         (part / str(best)).replace(sparse / "0")
+        flush_folder(sparse)
         shutil.rmtree(part)
         kinds = Counter(_described(model.cameras[index]) for index in used)
         cameras = f"{len(used)} camera{'s' if len(used) > 1 else ''}: " + ", ".join(
             f"{count} {kind}" if count > 1 else kind for kind, count in sorted(kinds.items())
         )
         return Found(registered, missing, model.compute_mean_reprojection_error(), model.num_points3D(), cameras)
+
+    def _check_written(self, folder: Path, model: Any) -> None:
+        """Reads the model back, as COLMAP does not tell of a write that failed, and flushes it to disk."""
+        with failing_in_words(SCENE, self.folder):
+            found = self.pycolmap.Reconstruction(str(folder))
+            counts = [(x.num_reg_images(), x.num_points3D(), x.num_cameras()) for x in (found, model)]
+            if counts[0] != counts[1]:
+                raise RuntimeError(f"{folder} was not written whole")
+        flush_files(folder)
 
     def _refine_principal_points(self, model: Any) -> None:
         """Adjusts everything once more with the principal points free, which COLMAP leaves at the middle until then."""

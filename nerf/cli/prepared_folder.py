@@ -6,9 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
+from nerf.cli.prepare_photos import write_file
 from nerf.cli.prepare_poses import Found
 from nerf.errors import UserError
-from nerf.files import clear_left_overs, make_folder, write_text
+from nerf.files import clear_left_overs, make_folder
 from nerf.system import lock_file
 
 NOTE = "prepare.json"
@@ -85,4 +86,4 @@ class Prepared:
             raise UserError(f"{self.note} is damaged ({error}); add --again to make {self.out} anew.") from error
 
     def _write(self, content: dict) -> None:
-        write_text(self.note, json.dumps(content, indent=1))
+        write_file(self.note, json.dumps(content, indent=1).encode())

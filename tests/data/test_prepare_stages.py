@@ -77,7 +77,25 @@ def test_colmap_gives_up_in_words(tmp_path: Path) -> None:
     for raised, expected in (
         (RuntimeError("no factory\nat line 3"), r"stopped while it computed matches \(no factory\); its log is in"),
         (ValueError(), r"stopped while it computed matches \(ValueError\)"),
+        (IndexError("Image with ID 1432 does not exist"), r"\(Image with ID 1432 does not exist\)"),
         (UserError("as it was"), "^as it was$"),
     ):
         with pytest.raises(UserError, match=expected), failing_in_words("matches", tmp_path):
             raise raised
+
+
+@pytest.mark.parametrize("counts", [(4, 143, 1), (5, 142, 1), (5, 143, 2)])
+def test_a_scene_that_colmap_wrote_in_part_is_no_scene(tmp_path: Path, counts: tuple[int, int, int]) -> None:
+    """It goes on where the disk is full, without a word."""
+
+    def model(images: int, points: int, cameras: int) -> SimpleNamespace:
+        values = {"num_reg_images": images, "num_points3D": points, "num_cameras": cameras}
+        return SimpleNamespace(**{name: lambda value=value: value for name, value in values.items()})
+
+    run, solved = object.__new__(Run), model(5, 143, 1)
+    run.folder, run.pycolmap = tmp_path, SimpleNamespace(Reconstruction=lambda folder: model(*counts))
+    with pytest.raises(UserError, match="sparse was not written whole"):
+        run._check_written(tmp_path / "sparse", solved)
+    run.pycolmap.Reconstruction = lambda folder: solved
+    (tmp_path / "sparse").mkdir()
+    run._check_written(tmp_path / "sparse", solved)

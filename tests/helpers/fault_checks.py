@@ -18,7 +18,8 @@ from PIL import Image
 from nerf.runs import checkpoint
 
 PARTIAL = re.compile(r"\.(.*)\.\d+-[0-9a-f]{8}\.partial(\.\w+)?")
-OF_COLMAP = ("database.db", "log-")  # its files
+OF_COLMAP = ("database.db", "log-", "rigs.", "cameras.bin", "frames.", "images.bin", "points3D.bin")  # its files
+UNFINISHED = {"scene", "colmap", "sparse.part"}  # folders: what is given, and what no command takes for a result
 # What a person sees of an error that nobody answered.
 CRASHES = ("Traceback", "Exception ignored", "Fatal Python error")
 
@@ -30,9 +31,10 @@ def complaints(outcome: Outcome, folder: Path, lasting: bool = False) -> list[st
         found.append(f"exit status {outcome.status}")
     path = Path(outcome.failed or "")
     of_colmap = path.name.startswith(OF_COLMAP)
-    needless = of_colmap or outcome.kind in ("unlink", "link") or (path.is_dir() and outcome.kind == "fsync")
+    of_folder = outcome.kind in ("fsync", "mkdir") and not path.is_file() and not PARTIAL.fullmatch(path.name)
+    needless = of_colmap or of_folder or outcome.kind in ("unlink", "link")
     if outcome.failed is not None and path != folder and (outcome.status or not needless):
-        names = [final_name(path), path.parent.name][: 2 if lasting or of_colmap else 1]
+        names = [final_name(path), path.parent.name, path.parents[1].name][: 1 + lasting + of_colmap]
         if not any(name in outcome.said for name in names) and not names[-1].startswith("."):
             found.append(f"{' or '.join(names)} is not named")
     if outcome.kind != "unlink" and not lasting:
@@ -54,7 +56,7 @@ def half_files(folder: Path) -> list[str]:
     """The files under their final names that cannot be read to their ends."""
     found = []
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.name.startswith(".") and not {"scene", "colmap"}.intersection(path.parts):
+        if path.is_file() and not path.name.startswith(".") and not UNFINISHED.intersection(path.parts):
             try:
                 _read(path)
             except Exception as error:  # noqa: BLE001 - each reader has its own
