@@ -3,7 +3,6 @@
 Structure from motion needs pycolmap, which is optional; everything before it is tested without.
 """
 
-import ctypes
 import json
 import signal
 import subprocess
@@ -299,21 +298,6 @@ def test_the_sharpest_frame_of_each_piece_is_taken(modules: object, tmp_path: Pa
     modules.extract_frames(tmp_path / "v.mp4", tmp_path / "all", 100, 48)
     assert len(stored(tmp_path / "all")) == 12
     assert Image.open(tmp_path / "all" / "frame_00003.jpg").size == (48, 32)
-
-
-def test_what_libraries_print_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    """C has a buffer of its own, which is written out late."""
-    libc = ctypes.CDLL(None)
-    print("before")
-    with prepare_poses.printed_to(tmp_path / "printed.txt"):
-        libc.printf(b"BLAS : Bad memory unallocation!\n")
-    print("after")
-    libc.fflush(None)
-    assert capfd.readouterr().out == "before\nafter\n"
-    assert (tmp_path / "printed.txt").read_text() == "BLAS : Bad memory unallocation!\n"
-
-
-# The whole
 
 
 @pytest.fixture

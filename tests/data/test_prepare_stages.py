@@ -1,6 +1,7 @@
-"""Stages of structure from motion, with a stand-in for pycolmap: what Ctrl-C leaves, how COLMAP's end is told."""
+"""Stages of structure from motion, with a stand-in for pycolmap: Ctrl-C, how COLMAP ends, what libraries print."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from script_runs import ROOT, TIMEOUT
 
-from nerf.cli.prepare_poses import Run, failing_in_words
+from nerf.cli.prepare_poses import Run, failing_in_words, printed_to
 from nerf.errors import UserError
 
 
@@ -99,3 +100,18 @@ def test_a_scene_that_colmap_wrote_in_part_is_no_scene(tmp_path: Path, counts: t
     run.pycolmap.Reconstruction = lambda folder: solved
     (tmp_path / "sparse").mkdir()
     run._check_written(tmp_path / "sparse", solved)
+
+
+def test_what_libraries_print_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """C has a buffer of its own, which is written out late."""
+    libc = ctypes.CDLL(None)
+    print("before")
+    with printed_to(tmp_path / "printed.txt"):
+        libc.printf(b"BLAS : Bad memory unallocation!\n")
+    print("after")
+    libc.fflush(None)
+    assert capfd.readouterr().out == "before\nafter\n"
+    assert (tmp_path / "printed.txt").read_text() == "BLAS : Bad memory unallocation!\n"
+
+
+# The whole
