@@ -126,7 +126,7 @@ class MoreVoxels(Callback):
     """Says once, after the last doubling, that a thin scene has more voxels than field.num_voxels."""
 
     def __init__(self, config: Config, note: Callable[[str], None]) -> None:
-        self._note, self._levels, self._asked = note, len(config.field.upsample_at), config.field.num_voxels
+        self._note, self._levels = note, len(config.field.upsample_at)
 
     def on_grid_change(self, state: TrainState) -> None:
         if not self._levels or state.num_upsamplings < self._levels:

@@ -66,9 +66,9 @@ def test_an_empty_grid_and_one_that_is_finer_already_are_no_errors() -> None:
     assert refined(32000.0, block(10), 50000.0) == 64000  # not coarser than before
 
 
-def sparse_config(**changes: object) -> Config:
+def sparse_config(sparse_gain: float = 8.0) -> Config:
     config = tiny_config("voxel_deferred")
-    field = replace(config.field, sparse=True, min_voxel_pixels=0.01, **changes)
+    field = replace(config.field, sparse=True, min_voxel_pixels=0.01, sparse_gain=sparse_gain)
     return resolve_config(replace(config, field=field), "cpu", "bounded")
 
 
