@@ -55,6 +55,7 @@ def joined() -> Iterator[World]:
         streams.enter_context(contextlib.redirect_stderr(listener))
         if not world.leads:
             streams.enter_context(contextlib.redirect_stdout(Listener(sys.stdout, False)))
+        streams.callback(world.leave)  # after the others were told
         streams.push(lambda *ended: _say_how_it_ended(world, listener, *ended))
         yield world
 

@@ -41,6 +41,7 @@ class World:
     gpus: "dist.ProcessGroup | None" = None  # NCCL
     watch: Watch | None = None
     bytes: Counter = field(default_factory=Counter)
+    others: "list[dist.ProcessGroup]" = field(default_factory=list)  # groups of some ranks, gloo
 
     @property
     def leads(self) -> bool:
@@ -129,11 +130,23 @@ class World:
         for root in sorted({hosts.index(host) for host in hosts}):
             group = dist.new_group([rank for rank, host in enumerate(hosts) if host == hosts[root]], PATIENCE, "gloo")
             if first == root:
+                self.others.append(group)
                 box = [made]
                 with self.in_words():
                     dist.broadcast_object_list(box, root, group)
                 made = box[0]
         return made
+
+    def leave(self) -> None:
+        """Ends the groups of gloo, whose threads hold tensors for a moment after a collective.
+
+        A thread that lets go of the last reference to a tensor takes the interpreter's lock, and where the interpreter
+        is ending by then, the process aborts. So those threads end before it does.
+        """
+        groups = [group for group in (self.hosts, *self.others) if group is not None]
+        self.hosts, self.others = None, []
+        while groups:
+            dist.destroy_process_group(groups.pop())
 
     def named(self, rank: int, host: str) -> str:
         """A rank in words."""
