@@ -15,7 +15,7 @@ from nerf.benchmarks.ablation_row import Batch, FirstStep, GraphRow, Row, Start,
 from nerf.benchmarks.figures import AblationRow, EqualTraining, Log, Speedup
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS, EAGER, GATHER_ONCE, Variant, compiled
 from nerf.benchmarks.unfused import unfused
-from nerf.config.recipes import DEFAULTS, choose, resolve_config
+from nerf.config.recipes import DEFAULTS, choose, followed, resolve_config
 from nerf.config.schema import Config, ExposureConfig, PosesConfig
 from nerf.config.settings import setting
 from nerf.datasets.posed_images import PosedImages
@@ -113,7 +113,8 @@ def measure_rows(
 ) -> list[AblationRow]:
     """All rows on the device of `native`. rays_per_step: the user's setting, None for that of the recipe."""
     device = native.device
-    recipe = choose(device.type, start.config.field.name, None)
+    of_device, seconds = followed(start.config, device.type, None)
+    recipe = choose(of_device, start.config.field.name, seconds)
     rays = min(rays_per_step or recipe.settings["train.rays_per_step"], start.config.train.rays_per_step)
     expected: FirstStep | None = None
 

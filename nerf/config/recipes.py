@@ -7,6 +7,7 @@ behind a value stand in docs/log.md.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -18,6 +19,7 @@ from nerf.errors import UserError
 DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 38.0
 BUDGET = ("train.steps", "train.max_seconds")  # of which one may be none
+MOST_SECONDS = 1e9  # that a recipe can be asked for
 SECONDS_OF_STEPS = 60.0  # what a run of so many steps, not seconds, is taken to last
 BUDGETS = (2.0, 5.0, 15.0, 60.0, 300.0)  # seconds: those of the curve, and of configs/experiment/seconds_*.yaml
 
@@ -143,6 +145,23 @@ MOST_VOXELS_WITH_POSES = 256**3
 BACKGROUNDS = {"bounded": "white", "forward_facing": "random", "unbounded": "learned"}
 
 
+def followed(config: Config, device: str, seconds: float | None) -> tuple[str, float | None]:
+    """Device and budget whose recipe the config follows: those of the run, or those that train.recipe names.
+
+    device: cuda or cpu. seconds: the run's own, None for a run of so many steps. Raises UserError for a train.recipe
+    of another form.
+    """
+    named = config.train.recipe
+    if named == "auto":
+        return device, seconds
+    match = re.fullmatch(r"(cuda|cpu)_(\d+(?:\.\d+)?)", named)
+    if match is None or not 0 < float(match[2]) <= MOST_SECONDS:
+        raise UserError(
+            f"train.recipe={named}, expected auto, or cuda or cpu and a number of seconds such as cuda_15 or cpu_60."
+        )
+    return match[1], float(match[2])
+
+
 def choose(device: str, field: str, seconds: float | None) -> Recipe:
     """The recipe for cuda or cpu, a field or auto, and a budget; None is a run of so many steps.
 
@@ -179,7 +198,8 @@ def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple
 def sources(given: Config, resolved: Config, device: str) -> dict[str, str]:
     """Where each value of a resolved config comes from, by the setting's name on the command line."""
     kind = resolved.dataset.kind
-    recipe = choose(device, given.field.name, given.train.max_seconds)
+    of_device, seconds = followed(given, device, given.train.max_seconds)
+    recipe = choose(of_device, given.field.name, seconds)
     own, defaults = flat(asdict(given)), flat(asdict(type(given)(field=type(resolved.field)())))
     found = {}
     for name, value in flat(asdict(resolved)).items():
@@ -189,7 +209,7 @@ def sources(given: Config, resolved: Config, device: str) -> dict[str, str]:
         elif value == defaults[name]:
             found[name] = "default"
         else:
-            named = [label for label, settings in layers(given, recipe, device, kind) if name in settings]
+            named = [label for label, settings in layers(given, recipe, of_device, kind) if name in settings]
             found[name] = named[-1] if named else _other_source(name, kind, device)
     return found
 
@@ -251,7 +271,8 @@ def _filled_in(config: Config, device: str, kind: str) -> Config:
     steps, seconds = config.train.steps, config.train.max_seconds
     if steps is None and seconds is None:
         steps, seconds = (DEFAULT_STEPS_CUDA, None) if device == "cuda" else (None, DEFAULT_SECONDS_CPU)
-    recipe = choose(device, config.field.name, seconds)
+    of_device, of_seconds = followed(config, device, seconds)
+    recipe = choose(of_device, config.field.name, of_seconds)
     groups = {name: asdict(getattr(config, name)) for name in CHOSEN_GROUPS}
     groups["train"] |= {"steps": steps, "max_seconds": seconds}
     if config.field.name == "auto":  # which has what all fields share
@@ -261,7 +282,7 @@ def _filled_in(config: Config, device: str, kind: str) -> Config:
     if background == "auto":
         background = BACKGROUNDS[kind]
     chosen = dict(DEFAULTS)
-    for _, settings in layers(config, recipe, device, kind):
+    for _, settings in layers(config, recipe, of_device, kind):
         chosen |= settings
     for name, value in chosen.items():
         group, leaf = name.split(".")
@@ -270,7 +291,7 @@ def _filled_in(config: Config, device: str, kind: str) -> Config:
     missing = [f"{group}.{leaf}" for group, leaf in _left_open(groups)]
     if missing:
         raise UserError(
-            f"{', '.join(missing)} of field={recipe.field} is none, and its recipe for {device} gives no value; "
+            f"{', '.join(missing)} of field={recipe.field} is none, and its recipe for {of_device} gives no value; "
             "expected one there (config.fields.Recipe), or a default."
         )
     return replace(

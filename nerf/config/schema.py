@@ -127,6 +127,11 @@ class TrainConfig:
     max_seconds: float | None = setting(
         None, "training seconds; the schedule is fitted to them, or to train.steps if those end first", low=0.1
     )
+    recipe: str = setting(
+        "auto",
+        "whose settings a run takes that are not given: auto = this device's and budget's; cuda_15 = those of a GPU "
+        "in 15 seconds, cpu_60 those of a CPU in 60, on any device",
+    )
     rays_per_step: int | None = setting(None, "rays per batch", low=1, high=2**28)
     antialias_start: float = setting(
         0.5,

@@ -17,6 +17,7 @@ from nerf.config.recipes import (
     KINDS,
     choose,
     resolve_config,
+    sources,
 )
 from nerf.config.schema import FIELDS, Config, PosesConfig, TrainConfig
 from nerf.config.settings import setting
@@ -49,6 +50,28 @@ def test_every_setting_of_a_recipe_is_none_until_it_is_chosen() -> None:
     for by_device in KINDS.values():
         for settings in by_device.values():
             assert settings.keys() <= RECIPES[0].settings.keys() | DEFAULTS.keys()
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_recipe_named_is_followed_on_any_device(kind: str) -> None:
+    """On a CPU everything is as on a GPU in that time, but for the budget, and what is given is left alone."""
+    own = resolve_config(Config(train=TrainConfig(max_seconds=15.0)), "cuda", kind)
+    named = Config(train=TrainConfig(steps=100, recipe="cuda_15", lr_decay=0.5))
+    found = resolve_config(named, "cpu", kind)
+    train = replace(own.train, steps=100, max_seconds=None, recipe="cuda_15", lr_decay=0.5)
+    assert found == replace(own, train=train)
+    assert found.field != resolve_config(Config(train=TrainConfig(steps=100)), "cpu", kind).field
+    told = sources(named, found, "cpu")["field.num_voxels"]
+    assert told == sources(Config(train=TrainConfig(max_seconds=15.0)), own, "cuda")["field.num_voxels"]
+    assert resolve_config(Config(train=TrainConfig(recipe="cpu_38")), "cuda", kind).train.steps == DEFAULT_STEPS_CUDA
+
+
+@pytest.mark.parametrize(
+    "name", ["seconds_15", "cuda", "cuda_", "cuda_0", "cuda_1e3", "cpu_-1", "gpu_15", "cuda_15 ", ""]
+)
+def test_a_recipe_of_another_form_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"train.recipe=.*, expected auto, or cuda or cpu and a number of seconds"):
+        resolve_config(Config(train=TrainConfig(recipe=name)), "cpu")
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
