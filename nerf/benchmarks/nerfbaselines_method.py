@@ -11,7 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nerf.benchmarks.nerfbaselines_data import CAMERA_MODELS, background_of, cameras_of, posed_images
+from nerf.calibration.vignetting import vignetted_image, vignetting_of
 from nerf.config.overrides import GROUP_NAMES, settings
 from nerf.config.recipes import DEFAULT_STEPS_CUDA, flat
 from nerf.config.schema import Config
@@ -102,10 +105,17 @@ class NerfVoxel:
 
     def render(self, camera: Any, *, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The picture of one camera, NumPy float32: color [H,W,3] over the run's background, depth [H,W] in world
-        units along the ray, accumulation [H,W]. Of the options none applies."""
-        rendering = self._opened.render(cameras_of(camera))
+        units along the ray, accumulation [H,W]. Of the options none applies. Where vignetting was learned, the picture
+        is darkened as the photo of the likest training camera is, since it is scored beside a photo."""
+        run, cameras = self._opened, cameras_of(camera)
+        rendering = run.render(cameras)
+        color = rendering.rgb
+        if run.vignetting is not None:
+            known = vignetting_of(cameras, run.given_cameras, run.vignetting)
+            opaque = rendering.opacity if run.config.dataset.kind == "bounded" else torch.ones_like(rendering.opacity)
+            color = vignetted_image(color, opaque[..., None], cameras, 0, known)
         return {
-            "color": rendering.rgb.clamp(0, 1).numpy(),
+            "color": color.clamp(0, 1).numpy(),
             "depth": rendering.depth.numpy(),
             "accumulation": rendering.opacity.numpy(),
         }

@@ -54,7 +54,7 @@ def scene_of(loaded: LoadedRun) -> Scene:
     except UserError as error:
         print(f"note: without photos: {error}")
         photos = None
-    return Scene(loaded.field, loaded.sampler, loaded.background, loaded.cameras, photos)
+    return Scene(loaded.field, loaded.sampler, loaded.background, loaded.cameras, photos, loaded.vignetting)
 
 
 def viewer_class() -> "type[Viewer]":

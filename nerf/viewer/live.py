@@ -159,7 +159,8 @@ class LiveScene(Callback):
         config, state = self._config, self._state
         color = Background.of(config.dataset, state.field.background).eval(state.device)
         cameras = state.cameras.to("cpu")
-        return Scene(state.field, make_sampler(config, state), color, cameras, self._photos)
+        vignetting = None if state.vignetting is None else state.vignetting.coefficients()
+        return Scene(state.field, make_sampler(config, state), color, cameras, self._photos, vignetting)
 
     def _work_off(self) -> None:
         """Renders what waits, moving cameras first, while the allowance lasts."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from nerf.calibration.vignetting import middles, vignetted
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.rays import Rays
 from nerf.images import visualize
@@ -109,7 +110,7 @@ def _error(scene: Scene, cameras: Cameras, rays: Rays, seen: Rendering) -> Tenso
 
     Each pixel's point, from its depth, is looked up in the photo. What is empty, beyond the photo's edge or behind its
     camera is grey. From a training camera's own place this is the error image of evaluation. What the photo does not
-    see because something stands before it counts as an error.
+    see because something stands before it counts as an error. The picture is darkened by the photo's vignetting.
     """
     if scene.photos is None:
         return torch.full_like(seen.rgb, UNSEEN)
@@ -125,5 +126,10 @@ def _error(scene: Scene, cameras: Cameras, rays: Rays, seen: Rendering) -> Tenso
     truth = functional.grid_sample(
         photo.permute(2, 0, 1)[None], grid[None, None].nan_to_num(), padding_mode="border", align_corners=False
     )[0, :, 0].T
-    error = visualize.color_error(seen.rgb.cpu()[None], truth[None])[0]
+    rgb = seen.rgb.cpu()
+    if scene.vignetting is not None:
+        cx, cy, scale = middles(scene.cameras)[index]
+        squares = (places - torch.stack([cx, cy])).square().sum(-1) * scale
+        rgb = vignetted(rgb, torch.ones_like(rgb[:, :1]), scene.vignetting[index], squares)
+    error = visualize.color_error(rgb[None], truth[None])[0]
     return torch.where(inside[:, None], error, UNSEEN)

@@ -26,6 +26,7 @@ class Scene:
     background: Tensor  # [3] on the device
     cameras: Cameras  # training cameras on the CPU
     photos: PosedImages | None = None  # of these cameras; None: not found
+    vignetting: Tensor | None = None  # [I,3] coefficients of these cameras, on the CPU; None: not learned
 
     @cached_property
     def feature_colors(self) -> FeatureColors:

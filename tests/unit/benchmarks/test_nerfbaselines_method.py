@@ -71,6 +71,22 @@ def test_cameras_and_pixels_come_through_unchanged() -> None:
     assert [f"{name}.png" for name in images.names] == found.names
 
 
+def test_a_picture_is_darkened_as_the_photos_of_its_camera_are() -> None:
+    data = as_theirs(tiny_images())
+    method = NerfVoxel(train_dataset=data, config_overrides={**TINY, "exposure.vignetting": "true"})
+    plain = method.render(data["cameras"][0])
+    with torch.no_grad():
+        method._run.state.vignetting.values[:, 0] = -0.2
+    height, width = plain["color"].shape[:2]
+    cx, cy = data["cameras"].intrinsics[0, 2:]
+    row, column = np.mgrid[:height, :width] + 0.5
+    squares = ((column - cx) ** 2 + (row - cy) ** 2) / (max(cx, width - cx) ** 2 + max(cy, height - cy) ** 2)
+    factor = 1 - plain["accumulation"] * 0.2 * 3**0.5 * squares  # only what is opaque is darkened
+    found = method.render(data["cameras"][0])["color"]
+    np.testing.assert_allclose(found, plain["color"] * factor[..., None], rtol=0, atol=1e-5)
+    assert np.abs(found - plain["color"]).max() > 0.001
+
+
 def test_a_lens_bends_as_theirs_does() -> None:
     """A point through OpenCV's model, written out, and our ray through the pixel it falls on."""
     images = tiny_images().chosen([0])

@@ -8,17 +8,19 @@ import torch
 from torch import Tensor
 from viewed import tiny_scene
 
+from nerf.calibration.vignetting import vignetted_image
 from nerf.cameras.cameras import Cameras
 from nerf.images.srgb import to_linear
 from nerf.images.visualize import color_error
 from nerf.rendering.render import Rendering, render_image
 from nerf.viewer.look import Look, ViewCamera, page_pose, vertical_fov
 from nerf.viewer.modes import MODES, UNSEEN, draw_pixels, nearest_camera
+from nerf.viewer.scene import Scene
 
 
-def drawn(look: Look, cameras: Cameras | None = None) -> Tensor:
+def drawn(look: Look, cameras: Cameras | None = None, scene: Scene | None = None) -> Tensor:
     """The picture [H,W,3] in [0,1], in three parts."""
-    scene = tiny_scene()
+    scene = tiny_scene() if scene is None else scene
     cameras = scene.cameras[0] if cameras is None else cameras
     pixels = cameras.width * cameras.height
     cuts = [0, pixels // 3, pixels // 2, pixels]
@@ -77,6 +79,19 @@ def test_the_error_at_a_training_camera_is_that_of_evaluation() -> None:
     found = drawn(Look("error"))
     assert (found[~inside] - UNSEEN).abs().max() < 0.01
     assert (found[inside] - expected[inside]).abs().mean() < 0.02
+
+
+def test_the_error_is_of_the_picture_with_the_photos_vignetting() -> None:
+    scene, seen = tiny_scene(), rendered()
+    known = torch.zeros(len(scene.cameras), 3)
+    known[0, 0] = -0.6
+    opaque = torch.ones_like(seen.rgb[..., :1])
+    darkened = vignetted_image(seen.rgb, opaque, scene.cameras, 0, known)
+    expected = color_error(darkened, scene.photos.image_over(0, scene.background))
+    inside = seen.opacity > 0.5
+    found = drawn(Look("error"), scene=replace(scene, vignetting=known))
+    assert (found[inside] - expected[inside]).abs().mean() < 0.02
+    assert (drawn(Look("error"))[inside] - expected[inside]).abs().mean() > 0.04
 
 
 def test_the_nearest_camera_of_a_training_pose_is_itself() -> None:
