@@ -43,6 +43,8 @@ class Cameras:
     _first_pixels: Tensor | None = field(init=False, repr=False, compare=False)  # [I+1] int64 where sizes differ
 
     def __post_init__(self) -> None:
+        if min(self.width, self.height) < 1:
+            raise ValueError(f"width, height: found {self.width}, {self.height}, expected at least 1")
         first = None if self.sizes is None else torch.nn.functional.pad(self.sizes.prod(1).cumsum(0), (1, 0))
         object.__setattr__(self, "_first_pixels", first)
 
@@ -50,8 +52,10 @@ class Cameras:
     def of_sizes(
         c2w: Tensor, intrinsics: Tensor, sizes: Sequence[tuple[int, int]] | Tensor, lenses: Lenses | None = None
     ) -> "Cameras":
-        """Cameras by the width and height of each of their I images, at least one."""
+        """Cameras by the width and height of each of their I images. Raises ValueError where there are none."""
         sizes = torch.as_tensor(sizes, dtype=torch.int64).view(-1, 2)
+        if not len(sizes):
+            raise ValueError("sizes: found none, expected those of at least one image")
         width, height = sizes.amax(0).tolist()
         different = None if (sizes == sizes[0]).all() else sizes.to(c2w.device)
         return Cameras(c2w, intrinsics, width, height, different, lenses)
@@ -178,12 +182,14 @@ class Cameras:
     ) -> Rays:
         """Rays of one image through its pixels first to end - 1, counted row by row; end may exceed the image.
 
-        per_pixel, ops: see rays_through.
+        per_pixel, ops: see rays_through. Raises ValueError for other pixels.
         """
         index = range(len(self))[index]  # counted from the end where it is negative
         one, (width, height) = slice(index, index + 1), self.size(index)
         lens = None if self.lenses is None else self.lenses[one]
         camera = Cameras(self.c2w[one], self.intrinsics[one], width, height, None, lens)
+        if not 0 <= first <= min(end, width * height):
+            raise ValueError(f"first, end: found {first}, {end}, expected pixels of {width}x{height} in their order")
         pixels = torch.arange(first, min(end, width * height), device=self.c2w.device)
         return camera.rays_through(pixels, per_pixel, ops)
 
@@ -192,16 +198,19 @@ class Cameras:
 
         width, height: in pixels; one of them keeps the aspect ratio of each image, none keeps the size. scale: a factor
         on both instead. The vertical field of view and the shape of pixels are kept; a new aspect ratio crops or
-        extends the sides. Raises ValueError for sizes below 1, and for scale together with a size.
+        extends the sides. Raises ValueError for sizes below 1, a scale that is not above 0, scale together with a size,
+        and where there are no cameras.
         """
         if scale is not None and (width is not None or height is not None):
             raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone")
+        if scale is not None and not 0 < scale < math.inf:
+            raise ValueError(f"scale: found {scale}, expected a finite number above 0")
         before = self.image_sizes
         sizes = [_resized(*size, width, height, scale) for size in before.tolist()]
-        for name, size in zip(("width", "height"), sizes[0]):
+        for name, size in zip(("width", "height"), sizes[0] if sizes else ()):
             if size < 1:
                 raise ValueError(f"{name}: found {size}, expected at least 1")
-        after = torch.tensor(sizes, device=before.device)
+        after = torch.tensor(sizes, device=before.device).view(-1, 2)
         factor = after[:, 1].to(self.intrinsics) / before[:, 1]
         fx, fy, cx, cy = self.intrinsics.unbind(-1)
         center = 0.5 * after[:, 0] + factor * (cx - 0.5 * before[:, 0])
@@ -209,12 +218,18 @@ class Cameras:
         return Cameras.of_sizes(self.c2w, intrinsics, after, self.lenses)
 
     def within(self, side: int) -> "Cameras":
-        """The same cameras with images reduced so that no side is longer than `side` pixels."""
-        longest = self.image_sizes.max().item()
+        """The same cameras with images reduced so that no side is longer than `side` pixels.
+
+        Raises ValueError for a side below 1, and as resized.
+        """
+        if side < 1:
+            raise ValueError(f"side: found {side}, expected at least 1")
+        longest = max(self.width, self.height)
         return self if longest <= side else self.resized(scale=side / longest)
 
     def project(self, image: int, points: Tensor) -> tuple[Tensor, Tensor]:
         """World points [N,3] to pixel coordinates [N,2] (u, v) and camera z [N], positive in front."""
+        image = range(len(self))[image]  # counted from the end where it is negative
         pixels, z = self.project_into(range(image, image + 1), points)
         return pixels[0], z[0]
 
@@ -230,6 +245,7 @@ class Cameras:
 
         Each ray is rotated once instead of each of its points.
         """
+        image = range(len(self))[image]
         rotation, center = self.c2w[image, :, :3], self.c2w[image, :, 3]
         start, step = (rays.origins - center) @ rotation, rays.directions @ rotation
         axes = (torch.addcmul(start[:, i, None], step[:, i, None], t).view(1, -1) for i in range(3))
@@ -271,7 +287,12 @@ def corner_radii(intrinsics: Tensor, sizes: Tensor) -> list[float]:
 
 @functools.cache
 def subpixels(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """SUBPIXELS as a tensor [per_pixel,2], cached per device, because a captured step cannot copy from the host."""
+    """SUBPIXELS as a tensor [per_pixel,2], cached per device, because a captured step cannot copy from the host.
+
+    Raises ValueError for other numbers of rays per pixel.
+    """
+    if per_pixel not in SUBPIXELS:
+        raise ValueError(f"per_pixel: found {per_pixel}, expected one of {', '.join(map(str, SUBPIXELS))}")
     return torch.tensor(SUBPIXELS[per_pixel], device=device, dtype=dtype)
 
 
@@ -282,5 +303,12 @@ def posed_rays(in_camera: Tensor, c2w: Tensor, per_pixel: int = 1) -> Rays:
 
 
 def focal_from_fov(size: int, fov: float) -> float:
-    """Focal length in pixels of a camera that sees the angle fov (radians) across size pixels."""
+    """Focal length in pixels of a camera that sees the angle fov across size pixels.
+
+    fov: radians. Raises ValueError unless it is above 0 and below pi, and if size is below 1.
+    """
+    if not (0 < fov < math.pi and size >= 1):
+        raise ValueError(
+            f"fov, size: found {fov}, {size}, expected an angle above 0 and below pi, and at least a pixel"
+        )
     return 0.5 * size / math.tan(0.5 * fov)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nerf.cameras.key_frames import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS, KeyFrame, KeyFramePath
+from nerf.cameras.limits import SMALLEST_ANGLE
 from nerf.cameras.path_file import (
     matrix_entry,
     path_content,
@@ -79,7 +80,7 @@ def read_key_frames(file: Path) -> EditedPath:
 def _key_frame(where: str, entry: Any, content: dict[str, Any]) -> KeyFrame:
     if not isinstance(entry, dict):
         raise UserError(f"{where} is {shown(entry)}, expected an object with matrix and fov; correct it.")
-    fov = read_number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
+    fov = read_number(where, entry, "fov", math.degrees(SMALLEST_ANGLE), 180, "the vertical angle in degrees")
     name, holder = "override_transition_sec", entry
     if entry.get("override_transition_enabled") is not True:
         name, holder = "default_transition_sec", {"default_transition_sec": DEFAULT_SECONDS} | content

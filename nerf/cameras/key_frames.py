@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.limits import FASTEST, SLOWEST, SMALLEST_ANGLE
 from nerf.cameras.splines import PIECES, distances, interpolate_poses, parameters_at
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 600.0  # from one key frame to the next
@@ -25,9 +26,13 @@ class KeyFrame:
     fov: float  # vertical angle of view, radians
     seconds: float = DEFAULT_SECONDS  # from the key frame before it; of the first one: from the last, in a loop
 
+    def __post_init__(self) -> None:
+        if not SMALLEST_ANGLE <= self.fov < math.pi:
+            raise ValueError(f"fov: found {self.fov}, expected an angle of at least {SMALLEST_ANGLE:g} and below pi")
+
     def timed(self, seconds: float) -> "KeyFrame":
         """The same after other seconds, within what a path may have."""
-        return replace(self, seconds=min(max(seconds, LEAST_SECONDS), MOST_SECONDS))
+        return replace(self, seconds=min(max(LEAST_SECONDS, seconds), MOST_SECONDS))  # NaN is the least
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,12 @@ class KeyFramePath:
         return replace(self, keys=tuple(key.timed(key.seconds * seconds / self.seconds) for key in self.keys))
 
     def frames(self, fps: float) -> Tensor:
-        """Times of the frames of a video, at least two; the last one is the end, or in a loop the one before it."""
+        """Times of the frames of a video, at least two; the last one is the end, or in a loop the one before it.
+
+        fps: frames per second. Raises ValueError where they are not from SLOWEST to FASTEST.
+        """
+        if not SLOWEST <= fps <= FASTEST:
+            raise ValueError(f"fps: found {fps}, expected {SLOWEST:g} to {FASTEST:g} frames per second")
         number = max(2, round(self.seconds * fps))
         times = torch.arange(number, dtype=torch.float64) / (number if self.loop else number - 1)
         return self.seconds * times

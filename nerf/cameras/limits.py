@@ -12,6 +12,7 @@ FOCALS = (1e-3, 1e12)  # pixels
 FARTHEST_CENTER = 1e9  # pixels: principal points
 LARGEST_COEFFICIENT = 1e6  # of a lens; strong ones have some tens
 SMALLEST_ANGLE = 1e-9  # radians, of view
+SLOWEST, FASTEST = 1e-3, 1e3  # frames per second of a path
 LARGEST_SIDE = 1 << 20  # pixels of an image
 
 

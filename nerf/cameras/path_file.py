@@ -17,14 +17,13 @@ from typing import Any
 import torch
 
 from nerf.cameras.cameras import Cameras, focal_from_fov
-from nerf.cameras.limits import FARTHEST, is_coordinate, unusable_intrinsics
+from nerf.cameras.limits import FARTHEST, FASTEST, SLOWEST, is_coordinate, unusable_intrinsics
 from nerf.cameras.se3 import RIGID_TOLERANCE
 from nerf.errors import UserError
 from nerf.files import write_text
 from nerf.reading import is_there, read_json, shown
 
 MAX_SIZE = 16384  # pixels along an edge; what H.264 can store
-SLOWEST, FASTEST = 1e-3, 1e3  # frames per second
 ASPECT_TOLERANCE = 0.02  # rounding to whole pixels and to a few digits
 
 
@@ -41,13 +40,21 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
 
     The only intrinsic in the format is the vertical angle of view: fx, cx and cy are lost if pixels are not square or
     the principal point is not the image centre. fps: frames per second. Raises UserError if path cannot be
-    written.
+    written, and ValueError for numbers that read_camera_path does not take.
     """
     write_text(path, json.dumps(path_content(cameras, fps), indent=1) + "\n")
 
 
 def path_content(cameras: Cameras, fps: float) -> dict[str, Any]:
     """What a path file holds; see write_camera_path."""
+    if not SLOWEST <= fps <= FASTEST:
+        raise ValueError(f"fps: found {fps}, expected {SLOWEST:g} to {FASTEST:g} frames per second")
+    for index, (pose, intrinsics) in enumerate(zip(cameras.c2w, cameras.intrinsics.tolist())):
+        problem = unusable_intrinsics(*intrinsics)
+        if problem is None and not (pose.abs() <= FARTHEST).all():
+            problem = f"its pose holds {pose.flatten().tolist()}, expected finite numbers up to {FARTHEST:g}"
+        if problem is not None:
+            raise ValueError(f"cameras[{index}]: {problem}")
     entries = [
         {
             "camera_to_world": matrix_entry(pose),

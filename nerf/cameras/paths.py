@@ -121,8 +121,11 @@ def tour(cameras: Cameras, count: int) -> list[int]:
     """Indices of up to count cameras for a path around the scene without long moves across it. count: at least 1.
 
     They are evenly spaced among all cameras sorted by azimuth around the target, starting after the widest gap. Cameras
-    without a common target, as in a walk-through, keep their order.
+    without a common target, as in a walk-through, keep their order. Raises ValueError for a count below 1 and where
+    there are no cameras.
     """
+    if count < 1 or not len(cameras):
+        raise ValueError(f"count, cameras: found {count}, {len(cameras)}, expected at least 1")
     order = torch.arange(len(cameras))
     if looks_at_something(cameras):
         ring = _viewpoints(cameras, views=1)

@@ -21,6 +21,10 @@ class Rays:
     directions: Tensor  # [R,3] world, unit
     per_pixel: int = 1  # R = P * per_pixel
 
+    def __post_init__(self) -> None:
+        if self.per_pixel < 1:
+            raise ValueError(f"per_pixel: found {self.per_pixel}, expected at least 1")
+
     def __len__(self) -> int:
         return self.origins.shape[0]
 

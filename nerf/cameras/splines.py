@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.limits import FARTHEST
 
 # Speed is measured on this many pieces of the way between two key cameras.
 PIECES = 256
@@ -21,11 +22,11 @@ def interpolate(cameras: Cameras, views: int) -> Cameras:
     """A path of views cameras through all given ones, in their order, at an even speed; it ends on the first and last.
 
     Intrinsics change in proportion between the key cameras. Returns views pinholes of the dtype and device of cameras,
-    of the size of the first, without lenses. Raises ValueError for views below 2 and fewer than 2 cameras.
+    of the size of the first, without lenses. Raises ValueError for views below 2, fewer than 2 cameras, and poses that
+    are not finite.
     """
-    for name, count in (("views", views), ("cameras", len(cameras))):
-        if count < 2:
-            raise ValueError(f"{name}: found {count}, expected at least 2")
+    if len(cameras) < 2:
+        raise ValueError(f"cameras: found {len(cameras)}, expected at least 2")
     cameras = cameras.resized(*cameras.size(0))
     c2w = cameras.c2w.double().cpu()
     u = even_speed(c2w, views)
@@ -38,7 +39,12 @@ def interpolate(cameras: Cameras, views: int) -> Cameras:
 
 
 def even_speed(c2w: Tensor, views: int) -> Tensor:
-    """Parameters [views] of points at equal distances along the path through c2w [K,3,4], from 0 to K - 1."""
+    """Parameters [views] of points at equal distances along the path through c2w [K,3,4], from 0 to K - 1.
+
+    Raises ValueError for views below 2, and as distances.
+    """
+    if views < 2:
+        raise ValueError(f"views: found {views}, expected at least 2")
     u, travelled = distances(c2w, 0, len(c2w) - 1)
     targets = torch.linspace(0, 1, views, dtype=torch.float64) * travelled[-1]
     return parameters_at(u, travelled, targets)
@@ -48,8 +54,12 @@ def distances(c2w: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
     """Parameters of the path from one key camera to another, and the distance travelled from the first to each.
 
     Both are [PIECES * (last - first) + 1], strictly rising, and have every key camera at a multiple of PIECES. Turning
-    on the spot counts as a distance, too (TURNING_FRACTION).
+    on the spot counts as a distance, too (TURNING_FRACTION). Raises ValueError unless 0 <= first < last < K, and as
+    interpolate_poses.
     """
+    if not 0 <= first < last < len(c2w):
+        raise ValueError(f"first, last: found {first}, {last}, expected two of {len(c2w)} poses in their order")
+    c2w = c2w.double()
     u = torch.linspace(first, last, PIECES * (last - first) + 1, dtype=torch.float64)
     poses = interpolate_poses(c2w, u)
     moved = poses[:, :, 3].diff(dim=0).norm(dim=1)
@@ -61,14 +71,21 @@ def distances(c2w: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
 
 
 def parameters_at(u: Tensor, travelled: Tensor, targets: Tensor) -> Tensor:
-    """Parameters [N] at distances targets [N], by what distances() returned."""
+    """Parameters [N] at distances targets [N], by what distances() returned, of at least 2 places."""
+    if len(u) < 2:
+        raise ValueError(f"u: found {len(u)} places, expected at least 2")
     piece = torch.searchsorted(travelled, targets, right=True).clamp(1, len(u) - 1) - 1
     fraction = (targets - travelled[piece]) / (travelled[piece + 1] - travelled[piece])
     return torch.lerp(u[piece], u[piece + 1], fraction.clamp(0, 1))
 
 
 def interpolate_poses(c2w: Tensor, u: Tensor) -> Tensor:
-    """Poses [N,3,4] float64 at parameters u [N] of the path through c2w [K,3,4]; K >= 2."""
+    """Poses [N,3,4] float64 at parameters u [N] of the path through c2w [K,3,4].
+
+    Raises ValueError for K below 2, and for poses that are not finite.
+    """
+    if len(c2w) < 2:
+        raise ValueError(f"c2w: found {len(c2w)} poses, expected at least 2")
     positions = _catmull_rom(c2w[:, :, 3], u)
     rotations = rotation_from_quaternion(_squad(quaternion_from_rotation(c2w[:, :, :3]), u))
     return torch.cat([rotations, positions[:, :, None]], dim=-1)
@@ -125,8 +142,11 @@ def quaternion_from_rotation(rotations: Tensor) -> Tensor:
     """Quaternions [N,4] of rotation matrices [N,3,3].
 
     The quaternion is the eigenvector of the largest eigenvalue of a symmetric matrix (Bar-Itzhack 2000): matrices that
-    are rotations only up to rounding give the nearest one, with no special case for half turns.
+    are rotations only up to rounding give the nearest one, with no special case for half turns. Raises ValueError for
+    matrices with entries that are not finite, or beyond FARTHEST: no eigenvector is found of them.
     """
+    if not (rotations.abs() <= FARTHEST).all():
+        raise ValueError(f"rotations: found entries that are not finite or beyond {FARTHEST:g}, expected rotations")
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in rotations.unbind(-2))
     rows = [
         [xx + yy + zz, zy - yz, xz - zx, yx - xy],

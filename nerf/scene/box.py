@@ -7,6 +7,7 @@ is the box's Space (nerf/scene/space.py).
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 import torch
@@ -59,8 +60,14 @@ class SceneBox:
         return SceneBox(self.aabb.to(device), self.space.to(device))
 
     def resolution(self, num_voxels: float) -> Resolution:
-        """Vertex counts X, Y, Z of a grid with about num_voxels cubic cells, at least 2 vertices per axis."""
-        voxel_size = (self.size.double().prod().item() / num_voxels) ** (1 / 3)
+        """Vertex counts X, Y, Z of a grid with about num_voxels cubic cells, at least 2 vertices per axis.
+
+        Raises ValueError where num_voxels is not finite and above 0, and for a box without a volume.
+        """
+        volume = self.size.double().prod().item()
+        if not (0 < num_voxels < math.inf and 0 < volume < math.inf):
+            raise ValueError(f"num_voxels, volume: found {num_voxels}, {volume}, expected finite numbers above 0")
+        voxel_size = (volume / num_voxels) ** (1 / 3)
         x, y, z = (max(2, round(edge / voxel_size) + 1) for edge in self.size.tolist())
         return x, y, z
 

@@ -3,6 +3,7 @@
 Legend: V views that are looked at together, P pixels of all images, H W height and width of one.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.limits import LARGEST_SIDE
 from nerf.images.pixel_runs import PixelRuns
 
 MAX_VIEWS, MAX_PIXELS = 8, 1 << 23  # looked at together
@@ -29,10 +31,11 @@ class Silhouettes:
         """alpha: of the images that the cameras took, [P] uint8 on whatever device it is kept.
 
         valid_pixels: the pixels that are trained on; None: all. dilation: an angle in radians by which poses may be
-        wrong; whatever is dilated is dilated by it too.
+        wrong; whatever is dilated is dilated by it too. Raises ValueError where it is no angle.
         """
-        # In pixels of each view.
-        self.dilation = (dilation * cameras.intrinsics[:, :2].amax(-1)).ceil().long().tolist()
+        if not 0 <= dilation <= math.pi:
+            raise ValueError(f"dilation: found {dilation}, expected an angle from 0 to pi")
+        self.dilation = whole_pixels((dilation * cameras.intrinsics[:, :2].amax(-1)).ceil())  # of each view
         self.cameras: Cameras = cameras.to(device)
         self.opaque = (alpha > 0).to(device)  # [P]
         self.valid_pixels = None if valid_pixels is None else valid_pixels.to(device).mask(0, len(alpha))
@@ -90,6 +93,11 @@ class Silhouettes:
     def _reach(self, views: range, radii: Sequence[int]) -> Tensor:
         """Radius and dilation of each view, [V] pixels."""
         return torch.tensor([radii[view] + self.dilation[view] for view in views], device=self.opaque.device)
+
+
+def whole_pixels(radii: Tensor) -> list[int]:
+    """Radii [V] in pixels, rounded down; one that is not finite is as wide as an image: then nothing is empty."""
+    return radii.nan_to_num(nan=LARGEST_SIDE).clamp(0, LARGEST_SIDE).long().tolist()
 
 
 def _in_window(counts: Tensor, reach: Tensor, axis: int) -> Tensor:

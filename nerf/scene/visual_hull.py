@@ -13,7 +13,7 @@ from nerf.errors import UserError
 from nerf.images.pixel_runs import PixelRuns
 from nerf.scene.box import Resolution, SceneBox
 from nerf.scene.occupancy import OccupancyGrid, uniform
-from nerf.scene.silhouettes import Silhouettes
+from nerf.scene.silhouettes import Silhouettes, whole_pixels
 
 SEARCH_CELLS = 64**3
 SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
@@ -92,7 +92,7 @@ def cell_radii(cameras: Cameras, box: SceneBox, resolution: Resolution) -> list[
     offsets = corners[None] - cameras.centers[:, None]
     nearest = -(offsets * cameras.c2w[:, None, :, 2]).sum(-1).amin(-1)  # depth is smallest at a corner
     spread = cameras.intrinsics[:, :2].amax(-1) * radius / nearest.clamp(min=radius)
-    return (spread.long() + 1).tolist()
+    return [pixels + 1 for pixels in whole_pixels(spread)]
 
 
 def _image_radius(cameras: Cameras, view: int, points: Tensor, radius: float) -> int:
@@ -108,7 +108,7 @@ def _image_radius(cameras: Cameras, view: int, points: Tensor, radius: float) ->
         return 1
     step, points, middle = SMALL_STEP * radius, points[seen], middle[seen]
     moved = [cameras.project(view, points + step * axis)[0] - middle for axis in cameras.c2w[view, :, :2].T]
-    return int(torch.stack(moved).norm(dim=0).max().item() / SMALL_STEP) + 1
+    return whole_pixels(torch.stack(moved).norm(dim=0).max()[None] / SMALL_STEP)[0] + 1
 
 
 def _viewed_cube(cameras: Cameras) -> SceneBox:

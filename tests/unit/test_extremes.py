@@ -1,7 +1,7 @@
 """Cameras, lenses, spaces, boxes, losses and scores at the ends of their ranges: finite numbers or a sentence.
 
 The ranges are those of nerf/cameras/limits.py, to which files and settings are held. What comes from a network or an
-image may be any float32.
+image may be any float32. tests/unit/test_extreme_calls.py calls every function with any float32.
 """
 
 import itertools
