@@ -14,6 +14,7 @@ from nerf.distributed.world import World
 from nerf.runs.run import TrainingRun
 from nerf.system import peak_memory
 from nerf.training.loop import StopWhen, step_runner, train
+from nerf.training.state import TrainState
 from nerf.training.step import TrainStep
 
 LEAVE_AT = 0.9  # progress at which steps are measured: the schedule has made all its changes
@@ -27,7 +28,7 @@ class RankFigures:
     seconds_per_step: float
     samples_per_step: float  # of this rank's part
     vertices: int  # that it trains
-    moments_bytes: int
+    scene_bytes: dict[str, int]  # held between two steps, by kind
     peak_memory_bytes: int
     bytes_per_step: dict[str, float]  # given to collectives, by purpose
     steps: int  # trained before the measurement
@@ -64,10 +65,26 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
     seconds = (clock() - began) / STEPS
     samples = step._sums[-1].item() / STEPS
     vertices = state.optimizer.active_vertices
-    moments = sum(x.nbytes for pair in state.optimizer.moments.values() for x in pair)
     memory = peak_memory() if on_cpu else torch.cuda.max_memory_reserved(state.device)
-    figures = RankFigures(seconds, samples, len(vertices), moments, memory, exchanged, state.clock.step)
+    figures = RankFigures(seconds, samples, len(vertices), scene_bytes(state), memory, exchanged, state.clock.step)
     return vars(figures)
+
+
+def scene_bytes(state: TrainState) -> dict[str, int]:
+    """The memory of the scene between two steps on this rank: parameters, gradients, moments, and where they are."""
+    parameters = [group.parameter for group in state.optimizer.groups]
+    rows, lists = state.field.rows, [state.occupancy.occupied]
+    lists += [] if state.optimizer.active_vertices is None else [state.optimizer.active_vertices]
+    lists += [] if state.optimizer.active_rows is None else [state.optimizer.active_rows]
+    lists += [] if rows is None else [rows.vertices, rows.table]
+    if state.parts is not None:
+        lists += state.parts.lists()
+    return {
+        "values": sum(x.nbytes for x in parameters),
+        "gradients": sum(x.grad.nbytes for x in parameters if x.grad is not None),
+        "moments": sum(x.nbytes for pair in state.optimizer.moments.values() for x in pair),
+        "lists": sum({x.data_ptr(): x.nbytes for x in lists}.values()),
+    }
 
 
 def _wait(device: torch.device) -> None:

@@ -15,6 +15,7 @@ from nerf.errors import TrainingStopped, UserError
 from nerf.files import write_text
 from nerf.ops.backend import device_name
 from nerf.runs.run import start
+from nerf.system import usable_cores
 
 
 def run_ranks(config: Config, folder: Path, log: Callable[[str], None], world: World | None) -> None:
@@ -37,6 +38,8 @@ def run_ranks(config: Config, folder: Path, log: Callable[[str], None], world: W
         "scene": config.dataset.scene,
         "device": device_name(run.state.device),
         "field": run.config.field.name,
+        "cores": usable_cores(),
+        "sparse": run.config.field.sparse,
         "resolution": list(run.state.field.resolution),
         "rays_per_step": run.config.train.rays_per_step * run.state.rays_per_pixel,
         "ranks": ranks,
@@ -50,6 +53,7 @@ def run_ranks(config: Config, folder: Path, log: Callable[[str], None], world: W
         exchanged = ", ".join(f"{name} {count / 1e3:.1f} kB" for name, count in row["bytes_per_step"].items())
         print(
             f"rank {rank}: {1e3 * row['seconds_per_step']:.2f} ms, {row['samples_per_step']:.0f} samples, "
-            f"{row['vertices']} vertices, {row['peak_memory_bytes'] / 2**30:.2f} GiB; {exchanged or 'nothing sent'}"
+            f"{row['vertices']} vertices, {sum(row['scene_bytes'].values()) / 1e6:.1f} MB of the scene, "
+            f"{row['peak_memory_bytes'] / 2**30:.2f} GiB in all; {exchanged or 'nothing sent'}"
         )
     print(f"fullest part {result['imbalance']:.2f} x the mean\n{path}")

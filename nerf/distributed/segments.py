@@ -88,15 +88,14 @@ def marched(
     world: World, division: Division, sampler: RaySampler, rays: Rays, jitter: Tensor | None
 ) -> tuple[RaySamples, Tensor, int]:
     """All samples of this rank's part, the segment of each [M] int64, and the number S of segments of a ray."""
-    own = division.own_cells(world.rank, sampler.occupancy.occupied)
     if not sampler.grid_map.space.contraction:
-        samples = replace(sampler, occupancy=OccupancyGrid(own)).sample(rays, jitter)
+        own = OccupancyGrid(division.own_cells(world.rank))
+        samples = replace(sampler, occupancy=own).sample(rays, jitter)
         return samples, torch.zeros_like(samples.ray_indices), 1
     samples = sampler.sample(rays, jitter)
     cells = samples.coords(sampler.grid_map).detach().floor().long()
-    sizes = torch.tensor(own.shape, device=own.device)
-    cells = torch.minimum(cells.clamp(min=0), sizes - 1)
-    mine = division.owner[cells.unbind(-1)] == world.rank
+    sizes = torch.tensor(division.occupied.shape, device=cells.device)
+    mine = division.in_box(world.rank, torch.minimum(cells.clamp(min=0), sizes - 1))
     ray = samples.ray_indices
     again = torch.zeros_like(mine)  # goes on from the sample before
     again[1:] = mine[:-1] & (ray[1:] == ray[:-1])

@@ -130,6 +130,10 @@ class Field(nn.Module, ABC):
         Parameters may be new tensors afterwards.
         """
 
+    def sparse_at(self, count: int, resolution: Resolution) -> bool:
+        """Whether the grids are sparse where so many vertices' values matter."""
+        return False
+
     @property
     def rows(self) -> VertexRows | None:
         """Where the values of the grids are, if they are sparse; None: every vertex has some."""

@@ -122,9 +122,35 @@ class VoxelField(Field):
             return
         self._replace_grids(rows, lambda grid: self._stored(grid, rows))
 
+    @torch.no_grad()
+    def hold(self, vertices: Tensor, made: Callable[[Tensor], Tensor]) -> None:
+        """As store_at, with the values [L,C] that made gives for each grid.
+
+        vertices [L] int64, rising. Where grids are dense and stay so, the values of other vertices stay too.
+        """
+        rows = self._rows_for(vertices, self.resolution)
+        if rows is None and self._rows is None:
+            for grid in self.grids:
+                grid.detach().flatten(0, 2).index_copy_(0, vertices, made(grid.detach()))
+            return
+
+        def replaced(grid: Tensor) -> Tensor:
+            values = made(grid)
+            if rows is not None:
+                return values
+            dense = values.new_zeros(*self.resolution, values.shape[1])
+            dense.flatten(0, 2).index_copy_(0, vertices, values)
+            return dense
+
+        self._replace_grids(rows, replaced)
+
+    def sparse_at(self, count: int, resolution: Resolution) -> bool:
+        asked = self.config.sparse and not self.backend.deterministic
+        return bool(asked) and sparse_saves(count, resolution)
+
     def _rows_for(self, vertices: Tensor | None, resolution: Resolution) -> VertexRows | None:
         """sparse_rows, where the settings ask for them; gradients are added in one order to dense grids alone."""
-        asked = self.config.sparse and not self.backend.deterministic
+        asked = vertices is not None and self.sparse_at(len(vertices), resolution)
         return sparse_rows(vertices if asked else None, resolution)
 
     def _stored(self, grid: Tensor, rows: VertexRows | None) -> Tensor:
@@ -139,6 +165,24 @@ class VoxelField(Field):
         rows = self._rows_for(vertices, resolution)
         self._replace_grids(rows, lambda grid: self._resampled(grid, resolution, rows))
         super().upsample(resolution, vertices)
+
+    def read_by_upsample(self, resolution: Resolution, vertices: Tensor) -> Tensor:
+        """The vertices [K] int64 whose values upsample reads for these vertices [L] of the finer lattice, at least."""
+        read = torch.zeros(self.resolution, dtype=torch.bool, device=vertices.device)
+        axes = self._coarse(resolution, vertices.device)
+        for some in vertices.split(POINTS_AT_A_TIME):
+            read[tuple(axis[place].long() for axis, place in zip(axes, _places(some, resolution), strict=True))] = True
+        for axis, count in enumerate(self.resolution):  # the corners of these cells, and of those beside: of roundings
+            lower, upper = read.narrow(axis, 0, count - 1), read.narrow(axis, 1, count - 1)
+            before, after = lower.clone(), upper.clone()
+            upper |= before
+            lower |= after
+        return read.view(-1).nonzero()[:, 0]
+
+    def _coarse(self, resolution: Resolution, device: torch.device) -> list[Tensor]:
+        """Where the vertices of another resolution are in this lattice, along each axis."""
+        last = torch.tensor(self.resolution, device=device) - 1
+        return [torch.linspace(0, 1, n, device=device) * end for n, end in zip(resolution, last, strict=True)]
 
     def _replace_grids(self, rows: VertexRows | None, make: Callable[[Tensor], Tensor]) -> None:
         """Replaces each grid by what is made of it; rows: where its values are then."""
@@ -167,16 +211,13 @@ class VoxelField(Field):
     def _resampled(self, grid: Tensor, resolution: Resolution, rows: VertexRows | None) -> Tensor:
         """A grid resampled to another resolution, in slabs, so that memory is needed for the two grids only."""
         device, (x, y, z) = grid.device, resolution
-        last = torch.tensor(self.resolution, device=device) - 1
-        axes = [torch.linspace(0, 1, n, device=device) * end for n, end in zip(resolution, last, strict=True)]
+        axes = self._coarse(resolution, device)
         if rows is not None:
             finer = grid.new_empty(len(rows.vertices), grid.shape[-1])
             for first in range(0, len(finer), POINTS_AT_A_TIME):
                 some = rows.vertices[first : first + POINTS_AT_A_TIME]
-                line = some.div(z, rounding_mode="floor")
-                x_of = line.div(y, rounding_mode="floor")
-                places = (x_of, line - x_of * y, some - line * z)
-                coords = torch.stack([axis[place] for axis, place in zip(axes, places, strict=True)], -1)
+                places = zip(axes, _places(some, resolution), strict=True)
+                coords = torch.stack([axis[place] for axis, place in places], -1)
                 finer[first : first + POINTS_AT_A_TIME] = self.interpolate(grid, coords)
             return finer
         finer = grid.new_empty(*resolution, grid.shape[-1])
@@ -185,3 +226,11 @@ class VoxelField(Field):
             coords = torch.cartesian_prod(axes[0][first : first + slab], *axes[1:])
             finer[first : first + slab] = self.interpolate(grid, coords).view(-1, y, z, grid.shape[-1])
         return finer
+
+
+def _places(vertices: Tensor, resolution: Resolution) -> tuple[Tensor, Tensor, Tensor]:
+    """The place of vertices [L] int64 along each axis."""
+    _, y, z = resolution
+    line = vertices.div(z, rounding_mode="floor")
+    x_of = line.div(y, rounding_mode="floor")
+    return x_of, line - x_of * y, vertices - line * z

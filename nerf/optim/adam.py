@@ -3,6 +3,8 @@
 Step number and learning rates are tensors, so that a replayed CUDA graph uses their current values.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,19 +70,24 @@ class MaskedAdam:
         sparse = next((group.rows for group in self.groups if group.rows is not None), None)
         return active_vertices if active_vertices is None or sparse is None else sparse.rows(active_vertices)
 
-    def set_active(self, active_vertices: Tensor | None) -> None:
+    def set_active(self, active_vertices: Tensor | None, moved: Callable[[Tensor], Tensor] | None = None) -> None:
         """Sets the active vertices, takes over parameters that are new tensors, and clears the gradients.
 
         active_vertices [L] int64: rising (OccupancyGrid.active_vertices); None: all. Vertices that
-        were active before keep their moments; the moments of the others start at zero.
+        were active before keep their moments; the moments of the others start at zero. moved: makes the moments [L,C]
+        of the new active vertices from those [K,C] of the old ones in another way.
         """
         before, self.active_vertices = self.active_vertices, active_vertices
         self.groups = self.trained.parameter_groups()
         self.active_rows = self._rows_of(active_vertices)
         for group in self.groups:
             if group.on_vertices and before is not active_vertices:
-                vertices = group.parameter.shape[:-1].numel()
-                places = _places(_rows(before, vertices, active_vertices), _rows(active_vertices, vertices, before))
+                if moved is None:
+                    vertices = group.parameter.shape[:-1].numel()
+                    places = _places(_rows(before, vertices, active_vertices), _rows(active_vertices, vertices, before))
+                    move = functools.partial(_moved, place=places[0], there=places[1])
+                else:
+                    move = moved
                 shape = (
                     group.parameter.shape
                     if active_vertices is None
@@ -88,7 +95,7 @@ class MaskedAdam:
                 )
                 moments = list(self.moments.pop(group.name))
                 for i in range(2):  # one at a time: four moments at once may not fit into memory
-                    moments[i] = _moved(moments[i], *places).view(shape)
+                    moments[i] = move(moments[i]).view(shape)
                 self.moments[group.name] = moments[0], moments[1]
         self._clear_gradients()
 

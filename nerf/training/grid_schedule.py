@@ -5,7 +5,6 @@ import math
 import torch
 
 from nerf.config.schema import Config
-from nerf.distributed.grids import Parts
 from nerf.errors import TrainingStopped
 from nerf.optim.adam import MaskedAdam
 from nerf.training.capacity import plan_capacity
@@ -46,8 +45,6 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     occupancy, empty = config.occupancy, False
     started = progress >= occupancy.start and state.clock.step >= occupancy.min_steps
     updates = occupancy_updates(config, progress) if started else 0
-    if doubling or updates > state.num_occupancy_updates:
-        state.collect(with_moments=False)
     if doubling:
         state.num_upsamplings = done + 1
         runner.reset()
@@ -55,18 +52,19 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         del state.optimizer  # frees the moments before the finer grids are allocated
         finest = box.size.prod().item() / state.finest_voxel**3
         voxels = level_voxels(config, finest, done + 1)
-        if state.most_voxels and state.parts is None:
+        if state.most_voxels:
             most = state.most_voxels / 2 ** (len(doublings_at) - done - 1)
             voxels = refined(voxels, state.occupancy, most)
         resolution = box.resolution(voxels)
         state.occupancy.resample(resolution)
-        state.field.upsample(resolution, _stored_vertices(state))
+        if state.parts is None:
+            state.field.upsample(resolution, state.occupancy.stored_vertices())
+        else:
+            state.parts.upsample(state.field, state.occupancy)
         _release()  # the memory of the coarser grids
         if state.poses is not None:  # poses have moved, so other rays hit the scene
             state.batches.find_valid_pixels(make_sampler(config, state))
         changed = True
-        if state.parts is not None:
-            state.parts = Parts.of(state.parts.world, state.occupancy)
     if updates > state.num_occupancy_updates or (changed and updates):
         state.num_occupancy_updates = updates
         sampler = make_sampler(config, state)
@@ -77,13 +75,12 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         else:
             empty = progress >= TOO_EARLY and state.clock.step >= TOO_FEW_STEPS
         changed = True
-    if changed:
-        state.field.store_at(_stored_vertices(state))
     rows = None
     if changed and state.parts is None:
+        state.field.store_at(state.occupancy.stored_vertices())
         rows = state.occupancy.active_vertices()
-    elif step_number is not None:
-        state.parts = Parts.of(state.parts.world, state.occupancy)
+    elif changed:
+        state.parts.redivide(state.field, state.occupancy, state.optimizer if step_number is None else None)
         rows = state.parts.rows
     if step_number is not None:  # doubled: gradients and moments are allocated after pruning, for active vertices only
         _release()
@@ -91,8 +88,6 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         state.optimizer.step_number.copy_(step_number)
     elif changed and state.parts is None:
         state.optimizer.set_active(rows)
-    elif changed:
-        state.parts.redivide(state.occupancy, state.optimizer)
     if empty:
         raise EmptyGrid(
             f"after step {state.clock.step} the grid is empty: no training ray meets a cell with the alpha "
@@ -110,11 +105,6 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     if changed or new_kernels:
         runner.invalidate(rewarm=new_kernels)
     return changed
-
-
-def _stored_vertices(state: TrainState) -> torch.Tensor | None:
-    """The vertices whose values matter; None where ranks exchange rows of dense grids."""
-    return state.occupancy.stored_vertices() if state.parts is None else None
 
 
 def _release() -> None:

@@ -34,7 +34,7 @@ def prune(
 
     alpha_threshold: alpha of one voxel length, at the densest vertex of a cell. Interpolation and activation are
     monotone, so no point in the cell is denser. min_weight: weight from which a sample makes its cell visible. parts:
-    of a scene on several ranks, whose values are on each of them.
+    of a scene on several ranks, each of which judges the cells of its own part.
     """
     dense = vertices_to_cells(field.vertices_above_alpha(alpha_threshold))
     visible = torch.zeros_like(sampler.occupancy.occupied)
@@ -50,6 +50,5 @@ def prune(
         cells = samples.coords(sampler.grid_map).long()
         visible[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
         rays_left -= chunk
-    if parts is not None:
-        visible = parts.any_rank(visible)
-    return with_neighbors(dense & visible)
+    kept = dense & visible
+    return with_neighbors(kept if parts is None else parts.any_rank(kept))

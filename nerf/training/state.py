@@ -131,18 +131,19 @@ class TrainState:
 
         Raises UserError where there are fewer cells than ranks.
         """
-        self.field.store_at(None)  # ranks exchange rows of dense grids
-        self.parts = Parts.of(world, self.occupancy)
+        self.parts = Parts.of(world, self.occupancy, self.field)
+        self.field.store_at(self.parts.division.stored(world.rank))
         self.optimizer.set_active(self.parts.rows)
+        self.most_voxels = -int(world.agreed(-self.most_voxels)[0])  # what fits on all
         self.capacity = 0  # parts differ in their samples
         self.clock.shared = world.of_leader
         self.read_clock()
 
     def collect(self, with_moments: bool = True) -> None:
-        """Brings all parts to each rank, for rendering and saving; to be called on every rank."""
+        """Brings all parts to rank 0, for rendering and saving; to be called on every rank."""
         if self.parts is not None:
             self.parts.collect_values(self.field)
-            if with_moments:
+            if with_moments and self.parts.whole_optimizer is None:
                 self.parts.collect_moments(self.optimizer)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:

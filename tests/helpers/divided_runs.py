@@ -11,6 +11,7 @@ from tiny_runs import run_to, supersampled, tiny_config, tiny_images
 from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, DatasetConfig, ExposureConfig, PosesConfig
 from nerf.distributed.world import World
+from nerf.fields import voxel_field
 from nerf.ops.backend import select
 from nerf.scene import bounds
 from nerf.scene.box import SceneBox
@@ -26,6 +27,10 @@ def config_of(kind: str) -> Config:
         config = replace(config, poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True, vignetting=True))
     if "global" in kind:
         config = replace(config, loss=replace(config.loss, tv_until=0.3, tv_global=1e-3))
+    if "sparse" in kind:
+        field = replace(config.field, sparse=True, num_voxels=24**3)
+        occupancy = replace(config.occupancy, alpha_threshold=0.02)
+        config = replace(config, field=field, occupancy=occupancy)
     if "rays" in kind:
         config = supersampled(config, 0.5)
     if "unbounded" in kind:
@@ -66,18 +71,24 @@ def _doubled(thing: Any) -> dict[str, torch.Tensor]:
 
 
 def trained(world: World | None, kind: str, step: int, backend: str = "torch") -> dict[str, torch.Tensor]:
-    """All parameters after some steps."""
-    config, state = double_state(config_of(kind), backend)
-    if world is not None:
-        state.divide(world)
-    run_to(config, state, step)
-    return parameters(state)
+    """All parameters after some steps, of ranks but the first those of their own vertices ("stored")."""
+    with mock.patch.object(voxel_field, "SPARSE_FROM", 0):
+        config, state = double_state(config_of(kind), backend)
+        if world is not None:
+            state.divide(world)
+        run_to(config, state, step - 2)  # rank 0 has the whole scene there, and goes on with its part
+        run_to(config, state, step)
+        return parameters(state)
 
 
 def parameters(state: TrainState) -> dict[str, torch.Tensor]:
     state.collect()
-    found = dict(state.field.named_parameters())
+    field, own = state.field, {id(grid) for grid in state.field.grids}
+    found = {name: field.dense(x) if id(x) in own else x for name, x in field.named_parameters()}
     for name, module in state.auxiliary_modules().items():
         found |= {f"{name}.{key}": value for key, value in module.named_parameters()}
     found = {name: value.detach().clone() for name, value in found.items()}
+    if state.parts is not None and not state.parts.world.leads:
+        found["stored"] = state.parts.division.stored(state.parts.world.rank)
+    found["sparse"] = torch.tensor(float(field.rows is not None))
     return found | {"occupied": state.occupancy.occupied.double(), "step": torch.tensor(float(state.clock.step))}

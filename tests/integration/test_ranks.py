@@ -26,6 +26,15 @@ SETTINGS = (
     "train.log_every=5",
     "evaluation.every=4",
 )
+# After the doubling one process has sparse grids.
+SPARSE = (
+    "field.sparse=true",
+    "field.num_voxels=80000",
+    "field.min_voxel_pixels=0.05",
+    "field.upsample_at=[0.3]",
+    "field.min_level_steps=2",
+    "occupancy.start=0.5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +68,12 @@ def ended(ranks: list[subprocess.Popen], seconds: float = 120) -> list[tuple[int
 
 def test_a_run_goes_on_with_another_number_of_ranks(scene: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    first = ended(launch(2, *SETTINGS, scene, "train.steps=20", f"hydra.run.dir={folder}"))
+    first = ended(launch(2, *SETTINGS, *SPARSE, scene, "train.steps=20", f"hydra.run.dir={folder}"))
     assert [status for status, *_ in first] == [0, 0], first
     assert "PSNR" in first[0][1] and first[1][1:] == ("", "")  # rank 0 alone prints
     assert checkpoint.load(folder)["step"] == checkpoint.load_resume(folder)["step"] == 20
     content = checkpoint.load_resume(folder)
+    assert content["field"]["density_grid"].dim() == 2
     assert len(content["optimizer"]["density_grid.exp_avg"]) == _active(content)
     for count, steps in ((1, 24), (3, 28)):
         again = ended(launch(count, f"resume={folder}", f"train.steps={steps}", "log=none", "evaluation.every=4"))

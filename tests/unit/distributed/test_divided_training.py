@@ -1,6 +1,7 @@
 """Several ranks train as one process does: the same parameters in float64, up to 1e-12 after some steps of Adam."""
 
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 import torch
@@ -13,10 +14,13 @@ from nerf.distributed.combine import front_to_back
 from nerf.distributed.parts import divide
 from nerf.distributed.segments import marched
 from nerf.distributed.world import World
+from nerf.fields import voxel_field
 from nerf.training.state import make_sampler
 
 # Doublings after steps 8 and 24, prunings from step 10 on, several rays of a pixel from step 20 on.
-ON_TWO = {"native deferred global rays poses": 26, "native unbounded": 12, "mlp": 3}
+ON_TWO = {"native deferred global rays poses": 26, "native unbounded": 12, "mlp": 3, "native sh sparse": 11}
+# One process has dense grids up to the second doubling of the second one; ranks have sparse ones all the time.
+ON_THREE = {"native sh": 11, "native sh global sparse": 26, "native deferred poses sparse": 26}
 
 
 @pytest.fixture(autouse=True)
@@ -34,10 +38,15 @@ def all_trained(world: World | None, runs: dict[str, int]) -> dict[str, dict[str
 def check_equal(ranks: int, runs: dict[str, int]) -> None:
     found = on_ranks(ranks, all_trained, runs)
     for kind, whole in all_trained(None, runs).items():
+        assert whole.pop("sparse") == ("sparse" in kind)
         for rank in range(ranks):
+            assert found[rank][kind].pop("sparse") == ("sparse" in kind)
+            stored = found[rank][kind].pop("stored", None)
             for name, value in found[rank][kind].items():
-                where = f"{kind}: {name} on rank {rank} of {ranks}"
-                torch.testing.assert_close(value, whole[name], rtol=0, atol=1e-12, msg=lambda m, w=where: f"{w}: {m}")
+                expected, where = whole[name], f"{kind}: {name} on rank {rank} of {ranks}"
+                if stored is not None and name.endswith("_grid"):  # rank 0 has all
+                    value, expected = (x.flatten(0, -2)[stored] for x in (value, expected))
+                torch.testing.assert_close(value, expected, rtol=0, atol=1e-12, msg=lambda m, w=where: f"{w}: {m}")
 
 
 def test_two_ranks_train_as_one() -> None:
@@ -45,7 +54,7 @@ def test_two_ranks_train_as_one() -> None:
 
 
 def test_three_ranks_train_as_one() -> None:
-    check_equal(3, {"native sh": 11})
+    check_equal(3, ON_THREE)
 
 
 def met_again(world: World) -> tuple[int, bool, bool]:
@@ -83,22 +92,32 @@ def test_a_bent_ray_may_meet_a_part_twice() -> None:
         assert count == 2 and rising and complete
 
 
-def moments_after_a_cut_moved(world: World | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Active rows and a moment of the density after steps and another occupancy, whose division is another one."""
-    config, state = double_state(config_of("native sh"), "native")
+@mock.patch.object(voxel_field, "SPARSE_FROM", 0)
+def moments_after_a_cut_moved(world: World | None) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """Active rows and a moment of the density after steps and another occupancy, whose division is another one.
+
+    Also how many vertices the grids store when they are collected, in the next step, and how many they are to store.
+    """
+    config, state = double_state(config_of("native sh sparse"), "native")
     if world is not None:
         state.divide(world)
     run_to(config, state, 4)
+    stored = [len(state.field.density_grid)]
+    if world is not None:
+        state.parts.begin_step(state.field, state.optimizer)
+        stored += [len(state.field.density_grid), len(state.parts.division.stored(world.rank))]
+    state.occupancy.occupied = state.occupancy.occupied.clone()
     state.occupancy.occupied[: len(state.occupancy.occupied) // 2] = False
     if world is None:
         state.optimizer.set_active(state.occupancy.active_vertices())
     else:
-        state.parts.redivide(state.occupancy, state.optimizer)
-    return state.optimizer.active_vertices, state.optimizer.moments["density_grid"][0]
+        state.parts.redivide(state.field, state.occupancy, state.optimizer)
+    return state.optimizer.active_vertices, state.optimizer.moments["density_grid"][0], stored
 
 
 def test_vertices_take_their_moments_to_another_rank() -> None:
-    rows, whole = moments_after_a_cut_moved(None)
-    for own, moment in on_ranks(2, moments_after_a_cut_moved):
+    rows, whole, (stored,) = moments_after_a_cut_moved(None)
+    for rank, (own, moment, (collected, needed, listed)) in enumerate(on_ranks(2, moments_after_a_cut_moved)):
+        assert needed == listed < 0.75 * stored and collected == (needed if rank else stored)
         assert 0 < len(own) < len(rows) and moment.abs().sum() > 0
         torch.testing.assert_close(moment, whole[torch.searchsorted(rows, own)], rtol=0, atol=1e-12)

@@ -5,7 +5,9 @@ import torch
 
 from nerf.distributed.parts import divide
 from nerf.errors import UserError
-from nerf.scene.occupancy import cells_to_vertices
+from nerf.scene.occupancy import OccupancyGrid, cells_to_vertices, with_neighbors
+
+ONE = torch.ones(1, dtype=torch.int64)
 
 
 def ball(size: int) -> torch.Tensor:
@@ -19,13 +21,13 @@ def ball(size: int) -> torch.Tensor:
 def test_each_cell_has_one_owner_and_loads_are_even(ranks: int) -> None:
     occupied = ball(30)
     division = divide(occupied, ranks)
-    covered = torch.zeros_like(division.owner)
+    covered = torch.zeros_like(occupied, dtype=torch.uint8)
     for rank, box in enumerate(division.boxes):
         inside = tuple(slice(*side) for side in box)
         covered[inside] += 1
-        assert (division.owner[inside] == rank).all()
+        assert division.in_box(rank, covered.nonzero()).sum() == covered[inside].numel()
     assert (covered == 1).all()
-    loads = torch.stack([division.own_cells(rank, occupied).sum() for rank in range(ranks)])
+    loads = torch.stack([division.own_cells(rank).sum() for rank in range(ranks)])
     assert loads.sum() == occupied.sum()
     assert loads.max() <= 1.25 * occupied.sum() / ranks
 
@@ -37,7 +39,7 @@ def test_shared_rows_and_halo_are_the_border() -> None:
     assert division.boxes == (((0, 3), (0, 4), (0, 4)), ((3, 6), (0, 4), (0, 4)))
     assert x == {"shared": [3], "halo": [2, 4]}  # the plane of the cut, and the layers beside it
     assert len(division.shared) == 25 and len(division.halo) == 50
-    assert torch.equal(division.all_rows, cells_to_vertices(occupied).view(-1).nonzero()[:, 0])
+    assert torch.equal(division.all_rows(), cells_to_vertices(occupied).view(-1).nonzero()[:, 0])
 
 
 def test_a_part_may_be_empty_but_not_its_box() -> None:
@@ -46,3 +48,28 @@ def test_a_part_may_be_empty_but_not_its_box() -> None:
     assert len(divide(occupied, 4).boxes) == 4
     with pytest.raises(UserError, match="5 ranks are more than the 4 parts"):
         divide(occupied, 5)
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("ranks", [2, 3, 7])
+def test_each_value_is_kept_and_each_rank_stores_what_it_needs(ranks: int, everywhere: bool) -> None:
+    occupied = ball(30)
+    division = divide(occupied, ranks, everywhere)
+    shape = [n + 1 for n in occupied.shape]
+    kept = torch.cat([division.kept(rank) for rank in range(ranks)])
+    values = torch.arange(torch.Size(shape).numel()) if everywhere else OccupancyGrid(occupied).stored_vertices()
+    assert torch.equal(kept.unique(), values)
+    assert torch.equal(kept[torch.isin(kept, division.shared, invert=True)].unique(return_counts=True)[1].unique(), ONE)
+    for rank in range(ranks):
+        own = cells_to_vertices(division.own_cells(rank))
+        assert torch.equal(division.rows(rank), own.view(-1).nonzero()[:, 0])
+        needed = with_neighbors(own).view(-1)
+        needed[division.kept(rank)] = True
+        assert torch.equal(division.stored(rank), needed.nonzero()[:, 0])
+
+
+def test_a_rank_of_two_stores_little_more_than_half() -> None:
+    occupied = ball(80)
+    division = divide(occupied, 2, everywhere=False)
+    whole = len(OccupancyGrid(occupied).stored_vertices())
+    assert max(len(division.stored(rank)) for rank in range(2)) < 0.55 * whole
