@@ -19,6 +19,8 @@ MEMORY_REMEDIES = {
     "field.num_voxels": "lower field.num_voxels",
     "dataset.downscale": "raise dataset.downscale",
     "width": "lower width",
+    "max_splats": "of splats lower max_splats",
+    "texture_size": "lower texture_size",
     "device": "use device=cpu",
 }
 
@@ -28,7 +30,7 @@ def explain(error: Exception, folder: Path | str, settings: list[str]) -> str | 
 
     folder: of the run. settings: names of the script's settings.
     """
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not is_out_of_memory(error):
         return _disk(error, folder)
     needed = _memory(error)
     if needed is None:
@@ -36,7 +38,7 @@ def explain(error: Exception, folder: Path | str, settings: list[str]) -> str | 
     remedies = [remedy for name, remedy in MEMORY_REMEDIES.items() if name in settings]
     if not needed.startswith("the GPU"):
         remedies = [remedy for remedy in remedies if "device" not in remedy]
-    return f"{needed}; {', '.join(remedies)}, or close other programs that use it.{_kept(folder)}"
+    return f"{needed}; {', '.join([*remedies, 'or close other programs that use it'])}.{_kept(folder)}"
 
 
 def _memory(error: Exception) -> str | None:
@@ -89,5 +91,8 @@ def forbidden(error: OSError, folder: Path | str) -> str:
 
 
 def _kept(folder: Path | str) -> str:
-    found = Path(folder).is_dir() and any(Path(folder).iterdir())
+    try:
+        found = Path(folder).is_dir() and any(Path(folder).iterdir())
+    except OSError:  # a look takes memory, too
+        found = True
     return f" What was written before is kept in {folder}." if found else ""

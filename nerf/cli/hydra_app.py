@@ -46,7 +46,7 @@ from nerf.config import renamed
 from nerf.config import schema as settings
 from nerf.config.commands import CHECKOUT, as_typed
 from nerf.config.settings import unknown_setting
-from nerf.errors import UserError
+from nerf.errors import OUT_OF_MEMORY, UserError, is_of_memory
 from nerf.files import CONFIGS, clear_left_overs
 from nerf.runs.run_folder import new_folder
 
@@ -220,6 +220,8 @@ def _importable_elsewhere() -> Iterator[None]:
 
 def _before_any_run(error: Exception, cls: type, arguments: list[str]) -> object:
     """The words for an error of Hydra before a run began."""
+    if is_of_memory(error):
+        return OUT_OF_MEMORY
     if isinstance(error, HydraException):
         return _of_hydra(error)
     place = next(a for a in arguments if a.startswith(("hydra.run.dir=", "hydra.sweep.dir="))).partition("=")[2]
@@ -255,6 +257,8 @@ def _composed(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, s
         try:
             composed = hydra.compose(config_name, overrides, return_hydra_config=True)
         except HydraException as error:
+            if is_of_memory(error):
+                raise
             raise UserError(_of_hydra(error)) from error
     folder = composed.hydra.run.dir
     with open_dict(composed):

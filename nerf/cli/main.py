@@ -9,6 +9,7 @@ import sys
 
 from nerf.cli import signals
 from nerf.cli.output import outlasting
+from nerf.errors import OUT_OF_MEMORY, is_of_memory
 
 # Each is nerf/cli/NAME.py and imported only when it is used. Its command() reads sys.argv and returns the exit status,
 # or None for 0.
@@ -76,4 +77,10 @@ def _command(name: str) -> int:
             remedy = "get it with: pip install 'torch>=2.10'"
             print(f"error: PyTorch is not installed in {sys.prefix}; {remedy}", file=sys.stderr)
             return 1
-        return module.command() or 0
+        try:
+            return module.command() or 0
+        except Exception as error:
+            if not is_of_memory(error):
+                raise
+            print(f"error: {OUT_OF_MEMORY}", file=sys.stderr)  # in Hydra, or while another failure was answered
+            return 2

@@ -22,7 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
-from nerf.errors import UserError
+from nerf.errors import UserError, is_out_of_memory
 from nerf.reading import is_file, opened, read_bytes, reason
 from nerf.system import usable_cores
 
@@ -229,9 +229,10 @@ def _answering(path: Path) -> Iterator[None]:
             "again."
         ) from error
     except UNREADABLE as error:
+        short = " Or memory is short: close other programs that use it." if is_out_of_memory(error) else ""
         raise UserError(
             f"{path}: cannot be read as an image{_size_of(path)} ({reason(error)}). Expected an undamaged PNG, JPEG or "
-            "WebP file; copy or render it again."
+            f"WebP file; copy or render it again.{short}"
         ) from error
 
 

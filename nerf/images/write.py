@@ -31,8 +31,13 @@ def save_png(path: str | Path, image: Tensor) -> None:
     where path cannot be written.
     """
     check_float("image", image, (None, None) if image.dim() == 2 else IMAGE)
+    content = io.BytesIO()
+    try:
+        Image.fromarray(_to_bytes(image)).save(content, format="PNG")
+    except OSError as error:  # the encoder got no memory, and has no better word for it
+        raise MemoryError(f"out of memory while {path} was encoded: {error}") from error
     with replacing(Path(path)) as partial:
-        Image.fromarray(_to_bytes(image)).save(partial, format="PNG")
+        partial.write_bytes(content.getbuffer())
 
 
 def save_floats(path: str | Path, values: Tensor) -> None:

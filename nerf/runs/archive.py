@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from nerf.config.commands import program
-from nerf.errors import UserError
+from nerf.errors import UserError, is_out_of_memory
 
 MODEL_FILE = "model.pt"
 RESUME_FILE = "resume.pt"
@@ -95,6 +95,9 @@ def missing(path: Path, name: str) -> str:
 
 
 def damaged(path: Path, error: Exception) -> UserError:
+    """The message for a file that cannot be read. Raises MemoryError where memory was short: then it may be whole."""
+    if is_out_of_memory(error):
+        raise MemoryError(f"out of memory while {path} was read: {first_line(error)}") from error
     return UserError(f"{path} is damaged or no checkpoint of this program ({first_line(error)}). {REMEDY}")
 
 

@@ -6,12 +6,12 @@ import importlib.util
 import io
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fault_checks import complaints, half_files, left_overs, saved_step
-from faulty_disk import Commands, Fault, read_record
+from fault_checks import complaints, half_files, left_overs, memory_complaints, saved_step
+from faulty_disk import EVERY_KIND, Commands, Fault, read_record
 from power_loss import Disk
 from textured_photos import write_textured_photos
 from tiny_runs import write_tiny_scene
@@ -71,10 +71,10 @@ class Place:
         finally:
             shutil.rmtree(case)
 
-    def calls(self, name: str) -> int:
+    def calls(self, name: str, kinds: tuple[str, ...] = EVERY_KIND) -> int:
         """How many calls a command makes that can fail."""
         with self.copy() as case:
-            outcome = self.commands.run(case, COMMANDS[name])
+            outcome = self.commands.run(case, COMMANDS[name], Fault(kinds=kinds))
             assert outcome.status == 0, outcome.said
         return outcome.calls
 
@@ -97,6 +97,17 @@ def fault_problems(place: Place, name: str, fault: Fault) -> list[str]:
         found = complaints(outcome, case, fault.lasting)
         found += _lost(case, before)
         return [f"{name}, {fault}: {problem}\n{outcome.err[-600:]}" for problem in found]
+
+
+def room_problems(place: Place, words: Sequence[str], room: int) -> list[str]:
+    """What goes wrong where a command has so many MiB of memory, which are too few for it."""
+    with place.copy() as case:
+        before = saved_step(case / "run")
+        outcome = place.commands.run(case, words, room=room)
+        found = memory_complaints(outcome, case) + _lost(case, before)
+        if outcome.status != 2:
+            found.append(f"it ends with {outcome.status}")
+        return [f"{' '.join(words)} in {room} MiB: {problem}\n{outcome.err[-600:]}" for problem in found]
 
 
 def kill_problems(place: Place, name: str, at: int) -> list[str]:

@@ -21,14 +21,15 @@ PARTIAL = re.compile(r"\.(.*)\.\d+-[0-9a-f]{8}\.partial(\.\w+)?")
 OF_COLMAP = ("database.db", "log-", "rigs.", "cameras.bin", "frames.", "images.bin", "points3D.bin")  # its files
 UNFINISHED = {"scene", "colmap", "sparse.part"}  # folders: what is given, and what no command takes for a result
 # What a person sees of an error that nobody answered.
+SHORT_OF_MEMORY = re.compile(r"memory[\s\S]*(lower |close other programs)")
 CRASHES = ("Traceback", "Exception ignored", "Fatal Python error")
 
 
 def complaints(outcome: Outcome, folder: Path, lasting: bool = False) -> list[str]:
     """What is wrong with how a command ended in whose folder one call failed, or all from one on (lasting)."""
-    found = [f"it shows '{crash}'" for crash in CRASHES if crash in outcome.said]
-    if outcome.status not in (0, 2):
-        found.append(f"exit status {outcome.status}")
+    if outcome.kind == "memory":
+        return memory_complaints(outcome, folder)
+    found = _crashes(outcome)
     path = Path(outcome.failed or "")
     of_colmap = path.name.startswith(OF_COLMAP)
     of_folder = outcome.kind in ("fsync", "mkdir") and not path.is_file() and not PARTIAL.fullmatch(path.name)
@@ -40,6 +41,19 @@ def complaints(outcome: Outcome, folder: Path, lasting: bool = False) -> list[st
     if outcome.kind != "unlink" and not lasting:
         found += [f"{path} is left" for path in left_overs(folder)]
     return found + half_files(folder)
+
+
+def memory_complaints(outcome: Outcome, folder: Path) -> list[str]:
+    """What is wrong with how a command ended in that memory was short."""
+    found = _crashes(outcome)
+    if outcome.status and not SHORT_OF_MEMORY.search(outcome.said):
+        found.append("it does not say that memory is short, and what to do")
+    return found + [f"{path} is left" for path in left_overs(folder)] + half_files(folder)
+
+
+def _crashes(outcome: Outcome) -> list[str]:
+    status = [] if outcome.status in (0, 2) else [f"exit status {outcome.status}"]
+    return [f"it shows '{crash}'" for crash in CRASHES if crash in outcome.said] + status
 
 
 def final_name(path: Path) -> str:

@@ -5,6 +5,7 @@ import ctypes
 import functools
 import json
 import os
+import resource
 import sys
 import tempfile
 import traceback
@@ -89,6 +90,10 @@ def _child(job: dict) -> int:
 
         checkpoint.save = marked
     _print_to(job["output"])
+    if job["room"] is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + (job["room"] << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     fault = job["fault"]
     kinds = sum(KINDS[kind] for kind in fault["kinds"])
     DISK.faulty_arm(job["folder"].encode(), kinds, ctypes.c_long(fault["at"]), fault["error"], fault["lasting"])

@@ -1,5 +1,6 @@
 // A disk that fails on demand, in the process that this library is preloaded into (LD_PRELOAD): calls of libc that change
 // files below one folder are counted; the chosen one fails with an error or ends the process, and all can be recorded.
+// Allocations fail in the same way.
 //
 //   cc -shared -fPIC -O1 -o faulty_disk.so faulty_disk.c -ldl
 //
@@ -12,6 +13,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 enum { OPEN = 1, WRITE = 2, FSYNC = 4, RENAME = 8, MKDIR = 16, LINK = 32, UNLINK = 64, TRUNCATE = 128, MARK = 256 };
+enum { MEMORY = 512, LARGE = 1 << 15 };  // of a tensor, any number of bytes; of other memory, so many and more
 enum { PAGES = 16 };
 
 static char root[4096], failed[4096];
@@ -78,7 +81,7 @@ void faulty_mark(int64_t number) { note(MARK, "", "", number, "", 0); }
 
 // Whether this call is to fail; errno is set then.
 static int fails(uint32_t kind, const char *full) {
-  if (!below_root(full) || !(kinds & kind)) return 0;
+  if (!(kinds & kind) || (kind != MEMORY && !below_root(full))) return 0;
   ++count;
   if (!at || (lasting ? count < at : count != at)) return 0;
   if (!error_number) kill(getpid(), SIGKILL);
@@ -176,3 +179,16 @@ int ftruncate64(int file, off_t size) {
   if (known) note(TRUNCATE, full, "", size, "", 0);
   return REAL(ftruncate64)(file, size);
 }
+
+// PyTorch takes the memory of tensors by posix_memalign; NumPy, Python and C++ what is large by the others.
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+static int none_left(size_t size) { return size >= LARGE && fails(MEMORY, "memory"); }
+int posix_memalign(void **place, size_t alignment, size_t size) {
+  if (fails(MEMORY, "memory")) return ENOMEM;
+  *place = __libc_memalign(alignment, size);
+  return *place ? 0 : ENOMEM;
+}
+void *malloc(size_t size) { return none_left(size) ? NULL : __libc_malloc(size); }
+void *calloc(size_t number, size_t size) { return none_left(number * size) ? NULL : __libc_calloc(number, size); }
+void *realloc(void *old, size_t size) { return none_left(size) ? NULL : __libc_realloc(old, size); }

@@ -18,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 KINDS = {"open": 1, "write": 2, "fsync": 4, "rename": 8, "mkdir": 16, "link": 32, "unlink": 64, "truncate": 128}
 EVERY_KIND = tuple(KINDS)
+KINDS["memory"] = 512  # allocations, which every kind of a disk's calls does not include
 MARK = 256  # of a record: something was promised
 
 
@@ -72,13 +73,15 @@ class Commands:
         fault: Fault = NO_FAULT,
         record: Path | None = None,
         output: str = "",
+        room: int | None = None,
     ) -> Outcome:
         """Runs `nerf WORDS` in folder, the one that the fault is about. record: a file for what was done to the disk.
 
-        output: where it prints, if not into the outcome: a file, "closed", or "pipe", which has no reader.
+        output: where it prints, if not into the outcome: a file, "closed", or "pipe", which has no reader. room: MiB
+        of address space that it may take (RLIMIT_AS) beyond what a process has that has imported all; None: any.
         """
         job = {"folder": str(folder), "words": list(words), "fault": asdict(fault), "record": str(record or "")}
-        self._process.stdin.write(json.dumps(job | {"output": output}) + "\n")
+        self._process.stdin.write(json.dumps(job | {"output": output, "room": room}) + "\n")
         answer = self._process.stdout.readline()
         if not answer:
             raise RuntimeError("the process of the commands ended")

@@ -3,19 +3,38 @@
 A drawn part of what tests/fuzz/faults.py tries; each case is a fork of one warm process.
 """
 
+import errno
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fault_cases import COMMANDS, OUT, SHORT, Place, drawn, fault_problems, kill_problems, power_losses, prepare
+from fault_cases import (
+    COMMANDS,
+    OUT,
+    SHORT,
+    Place,
+    drawn,
+    fault_problems,
+    kill_problems,
+    power_losses,
+    prepare,
+    room_problems,
+)
 from fault_checks import half_files, left_overs, saved_step
 from faulty_disk import Fault, commands
 
 from nerf.runs import checkpoint
 
 FAULTS = ("train", "train", "train", "resume", "resume", "sweep", "render", "colmap")
+LARGE_GRID = ("field.num_voxels=1000000", "field.min_voxel_pixels=0.01", "field.upsample_at=[]")
+TOO_LARGE = {  # for 8 MiB
+    "train": ("train", *SHORT, "train.steps=4", *LARGE_GRID, OUT),
+    "render": ("render", "run", "frames=2", "width=1200", OUT),
+    "mesh": ("mesh", "run", "file=mesh.obj", "triangles=80", "texture=true", "texture_size=2048", OUT),
+    "splats": ("export", "run", "format=splats", "file=a.spz", "splats_steps=1", "max_splats=1000000", OUT),
+}
 KILLS = ("train", "resume", "render", "splats", "prepare")
 
 
@@ -30,6 +49,22 @@ def test_a_call_that_fails_is_answered_and_costs_nothing_saved(place: Place) -> 
     calls = {name: place.calls(name) for name in dict.fromkeys(FAULTS)}
     problems = [problem for name in FAULTS for problem in fault_problems(place, name, drawn(dice, calls[name]))]
     assert not problems, "\n".join(problems)
+
+
+def test_an_allocation_that_fails_is_answered_and_costs_nothing_saved(place: Place) -> None:
+    """Once while Hydra reads the settings, and from a place near the end on: there a run has been saved."""
+    dice, problems = random.Random(3), []
+    for name in ("train", "render", "points"):
+        calls = place.calls(name, ("memory",))
+        for at, lasting in ((dice.randint(1, 100), False), (calls * 9 // 10, True)):
+            problems += fault_problems(place, name, Fault(at, errno.ENOMEM, lasting, ("memory",)))
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_command_with_too_little_memory_says_what_to_lower(place: Place, name: str) -> None:
+    """RLIMIT_AS, as batch systems set it: nothing is half, and the run that was there loads."""
+    assert not room_problems(place, TOO_LARGE[name], room=8)
 
 
 def test_a_killed_command_loses_nothing_and_leaves_nothing(place: Place) -> None:

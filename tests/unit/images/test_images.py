@@ -44,15 +44,26 @@ def test_a_failed_png_leaves_the_older_file(tmp_path, monkeypatch):
     path = tmp_path / "image.png"
     save_png(path, torch.ones(2, 2))
 
-    def fail(self, target, format):
-        target.write_bytes(b"half a file")
+    def fail(self, content):
+        with self.open("wb") as file:
+            file.write(content[:10])
         raise OSError("disk full")
 
-    monkeypatch.setattr("PIL.Image.Image.save", fail)
+    monkeypatch.setattr("pathlib.Path.write_bytes", fail)
     with pytest.raises(UserError, match=r"image.png cannot be written \(disk full\); free some space"):
         save_png(path, torch.zeros(2, 2))
     assert list(tmp_path.iterdir()) == [path]
     assert imageio.imread(path).min() == 255
+
+
+def test_an_encoder_without_memory_is_no_full_disk(tmp_path, monkeypatch):
+    def fail(self, target, format):
+        raise OSError("codec configuration error when writing image file")  # Pillow's words for it
+
+    monkeypatch.setattr("PIL.Image.Image.save", fail)
+    with pytest.raises(MemoryError, match="out of memory while .*image.png was encoded"):
+        save_png(tmp_path / "image.png", torch.ones(2, 2))
+    assert not list(tmp_path.iterdir())
 
 
 def test_save_png_refuses_other_shapes_and_dtypes(tmp_path):
