@@ -63,6 +63,11 @@ def measure_exports(run: LoadedRun, settings: ExportsConfig, folder: Path, log: 
     """Writes the exports of a run into a folder and scores them; without a browser the page's pictures are left out."""
     views = run.views("test", max(1, len(run.given_views("test")) // settings.views))
     background = run.background
+    if views.cameras.has_panoramas:
+        raise UserError(
+            "mode=exports draws the exports as pinholes see them, but some test views of this run are panoramas; give "
+            "exports.run= one whose cameras are perspective."
+        )
     chosen = views.chosen(range(0, len(views), max(1, len(views) // settings.views))[: settings.views])
     ours = [run.render(chosen.cameras, i).rgb.clamp(0, 1).cpu() for i in range(len(chosen))]
     scored = Scored(chosen, [chosen.image_over(i, background.cpu()) for i in range(len(chosen))], ours)

@@ -26,10 +26,11 @@ import torch
 from torch import Tensor, nn
 
 from nerf.cameras.cameras import Cameras, posed_rays
-from nerf.cameras.poses import estimate_target
+from nerf.cameras.panoramas import common_target
 from nerf.cameras.rays import Rays
 from nerf.cameras.se3 import exponential
 from nerf.config.schema import PosesConfig
+from nerf.errors import UserError
 from nerf.ops.backend import Backend
 from nerf.optim.adam import MaskedAdam, ParameterGroup
 from nerf.optim.clock import RunClock
@@ -49,9 +50,15 @@ class PoseRefinement(nn.Module):
         """cameras: the given ones, on the backend's device. radius: of the scene, world units (scene_radius).
 
         keep_scale: fixes the cameras' mean distance to the scene. If the scene is learned too, its scale is
-        undetermined and would drift, because a larger scene has finer voxels.
+        undetermined and would drift, because a larger scene has finer voxels. Raises UserError where intrinsics are
+        to be learned of panoramas.
         """
         super().__init__()
+        if config.intrinsics and cameras.has_panoramas:
+            raise UserError(
+                "poses.intrinsics=true learns focal length and principal point, which panoramas (EQUIRECTANGULAR) do "
+                "not have; set poses.intrinsics=false."
+            )
         self.given, self.config, self.backend, self.keep_scale = cameras, config, backend, keep_scale
         self.distances = scene_distances(cameras)
         angle = (self.distances / radius).clamp(min=1)
@@ -172,13 +179,13 @@ def scene_radius(box: SceneBox) -> float:
 def scene_distances(cameras: Cameras) -> Tensor:
     """The distance of each camera to the common point of their optical axes, [I] in world units.
 
-    If the axes have no common point (parallel, or pointing outwards), it is the cameras' largest distance from their
-    mean.
+    If the axes have no common point (parallel, pointing outwards, or those of panoramas), it is the cameras' largest
+    distance from their mean.
     """
     c2w = cameras.c2w.double().cpu()
     centers = c2w[:, :, 3]
     try:
-        distances = (centers - estimate_target(c2w)).norm(dim=-1)
+        distances = (centers - common_target(cameras)).norm(dim=-1)
     except ValueError:
         spread = (centers - centers.mean(0)).norm(dim=-1).max().item()
         distances = torch.full((len(cameras),), spread if spread > 0 else 1.0, dtype=torch.float64)

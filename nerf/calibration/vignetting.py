@@ -22,6 +22,7 @@ from nerf.calibration.pose_refinement import take_rows
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.distortion import COEFFICIENTS
 from nerf.config.schema import ExposureConfig
+from nerf.errors import UserError
 from nerf.ops.backend import Backend
 from nerf.optim.adam import MaskedAdam, ParameterGroup
 from nerf.optim.clock import RunClock
@@ -44,7 +45,15 @@ class Vignetting(nn.Module):
     """The vignetting of G cameras, which took I images."""
 
     def __init__(self, cameras: Cameras, config: ExposureConfig, backend: Backend) -> None:
-        """cameras: of the I images, on the backend's device. Learned intrinsics move no principal point here."""
+        """cameras: of the I images, on the backend's device. Learned intrinsics move no principal point here.
+
+        Raises UserError for panoramas.
+        """
+        if cameras.has_panoramas:
+            raise UserError(
+                "exposure.vignetting=true, but some photos are panoramas (EQUIRECTANGULAR), stitched of several: "
+                "they do not darken towards their corners; set exposure.vignetting=false."
+            )
         super().__init__()
         self.backend = backend
         self.config = config

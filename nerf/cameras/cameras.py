@@ -1,4 +1,4 @@
-"""Cameras: from a pixel to a ray, through a lens that may distort.
+"""Cameras: from a pixel to a ray, through a lens that may distort, or all around.
 
 Axes are OpenGL's: x right, y up, the camera looks along -z. Pixel (column u, row v) has its centre at
 (u + 0.5, v + 0.5), rows run downwards. Loaders of data with other axes convert before they come here.
@@ -15,7 +15,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from nerf.cameras.distortion import Lenses
+from nerf.cameras.distortion import NUMBER_OF, Lenses
 from nerf.cameras.rays import Rays
 from nerf.ops import reference
 
@@ -25,6 +25,7 @@ SUBPIXELS = {
     2: ((-0.25, -0.25), (0.25, 0.25)),
     4: ((-0.125, -0.375), (0.375, -0.125), (0.125, 0.375), (-0.375, 0.125)),
 }
+PANORAMA = "equirectangular"
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,18 @@ class Cameras:
         if self._first_pixels is None:
             return index * self.width * self.height
         return int(self._first_pixels[index])
+
+    @property
+    def panoramas(self) -> Tensor:
+        """Which of them see all around, [I] bool: their depth is the distance, and no direction is ahead of them."""
+        if self.lenses is None or PANORAMA not in self.lenses.kinds:
+            return torch.zeros(len(self), dtype=torch.bool, device=self.c2w.device)
+        return self.lenses.numbers == NUMBER_OF[PANORAMA]
+
+    @property
+    def has_panoramas(self) -> bool:
+        """Whether any sees all around. Reads from the device where lenses are of several kinds."""
+        return self.lenses is not None and PANORAMA in self.lenses.kinds and bool(self.panoramas.any())
 
     @property
     def described_size(self) -> str:
@@ -198,8 +211,8 @@ class Cameras:
 
         width, height: in pixels; one of them keeps the aspect ratio of each image, none keeps the size. scale: a factor
         on both instead. The vertical field of view and the shape of pixels are kept; a new aspect ratio crops or
-        extends the sides. Raises ValueError for sizes below 1, a scale that is not above 0, scale together with a size,
-        and where there are no cameras.
+        extends the sides. A panorama has no sides and is stretched. Raises ValueError for sizes below 1, a scale that
+        is not above 0, scale together with a size, and where there are no cameras.
         """
         if scale is not None and (width is not None or height is not None):
             raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone")
@@ -214,7 +227,11 @@ class Cameras:
         factor = after[:, 1].to(self.intrinsics) / before[:, 1]
         fx, fy, cx, cy = self.intrinsics.unbind(-1)
         center = 0.5 * after[:, 0] + factor * (cx - 0.5 * before[:, 0])
-        intrinsics = torch.stack([factor * fx, factor * fy, center, factor * cy], dim=-1)
+        across = factor
+        if self.lenses is not None:
+            across = torch.where(self.panoramas, after[:, 0].to(self.intrinsics) / before[:, 0], factor)
+            center = torch.where(self.panoramas, across * cx, center)
+        intrinsics = torch.stack([across * fx, factor * fy, center, factor * cy], dim=-1)
         return Cameras.of_sizes(self.c2w, intrinsics, after, self.lenses)
 
     def within(self, side: int) -> "Cameras":
@@ -228,17 +245,26 @@ class Cameras:
         return self if longest <= side else self.resized(scale=side / longest)
 
     def project(self, image: int, points: Tensor) -> tuple[Tensor, Tensor]:
-        """World points [N,3] to pixel coordinates [N,2] (u, v) and camera z [N], positive in front."""
+        """World points [N,3] to pixel coordinates [N,2] (u, v) and camera z [N], positive in front.
+
+        A panorama sees in all directions: its z is the distance.
+        """
         image = range(len(self))[image]  # counted from the end where it is negative
         pixels, z = self.project_into(range(image, image + 1), points)
         return pixels[0], z[0]
 
     def project_into(self, images: range, points: Tensor) -> tuple[Tensor, Tensor]:
-        """World points [N,3] into V images: pixel coordinates [V,N,2] (u, v) and camera z [V,N], positive in front."""
+        """World points [N,3] into V images: pixel coordinates [V,N,2] (u, v) and z [V,N]; see project."""
         rows = slice(images.start, images.stop)
         rotation, center = self.c2w[rows, :, :3], self.c2w[rows, :, 3]
         u, v, z = self._in_pixels(images, *((points - center[:, None]) @ rotation).unbind(-1))
         return torch.stack([u, v], dim=-1), z
+
+    def z_along(self, image: int, directions: Tensor) -> Tensor:
+        """How much z, as project has it, grows along unit directions [R,3] per distance, [R]."""
+        if self.has_panoramas and self.panoramas[image]:
+            return torch.ones_like(directions[:, 0])
+        return -directions @ self.c2w[image, :, 2]
 
     def project_along(self, image: int, rays: Rays, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """project for the points at distances t [N,T] along rays [N]: u, v and camera z, each [N,T].
@@ -253,13 +279,16 @@ class Cameras:
         return u.view(t.shape), v.view(t.shape), z.view(t.shape)
 
     def _in_pixels(self, images: range, right: Tensor, up: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Camera coordinates of V images: pixel coordinates u, v and z, positive in front; each [V,N]."""
+        """Camera coordinates of V images: pixel coordinates u, v and z as project has it; each [V,N]."""
         fx, fy, cx, cy = self.intrinsics[images.start : images.stop, :, None].unbind(1)
         z = -backward
         if self.lenses is not None:
             owner = torch.arange(images.start, images.stop, device=z.device).repeat_interleave(z.shape[1])
             directions = torch.stack([right, -up, z], dim=-1)
             x, y = self.lenses.distort(owner, directions.flatten(0, 1)).view(*z.shape, 2).unbind(-1)
+            if PANORAMA in self.lenses.kinds:
+                all_around = self.panoramas[images.start : images.stop, None]
+                z = torch.where(all_around, torch.linalg.vector_norm(directions, dim=-1), z)
             return cx + fx * x, cy + fy * y, z
         inverse = torch.where(z > 0, z, torch.ones_like(z)).reciprocal_()
         return cx + fx * right * inverse, cy - fy * up * inverse, z

@@ -1,4 +1,4 @@
-"""Lens distortion and its inverse: OpenCV's perspective and fisheye models.
+"""Lens distortion and its inverse: OpenCV's perspective and fisheye models, and panoramas.
 
 Points are on the plane one unit in front of the camera: x right, y down, z forward (OpenCV's axes, the only place that
 uses them); a distorted point times the focal length, plus the principal point, is a pixel.
@@ -8,6 +8,11 @@ perspective: k1, k2, p1, p2, k3, k4. (x, y) is distorted to radial (x, y) + (2 p
     denominator; k4 as nerfstudio has it.
 fisheye: k1 to k4. A ray at the angle theta to the axis has the image radius theta (1 + k1 theta^2 + k2 theta^4 + ...)
     (Kannala and Brandt 2006).
+equirectangular: none. The point (x, y) of the plane is the direction at the longitude x, rightwards from the axis, and
+    the latitude y, downwards from the horizon, in radians: (sin x cos y, sin y, cos x cos y). With fx = width / 2 pi,
+    fy = height / pi and the principal point in the middle, a picture is the whole sphere, the axis in its middle and
+    the direction behind on its left and right edge: nerfstudio's CameraType.EQUIRECTANGULAR (nerfstudio/cameras/
+    cameras.py), which counts both angles in units of pi.
 
 A polynomial that was fitted to a lens is not monotone outside of the images it was fitted to. So it is continued
 linearly from the radius where its slope falls below MIN_SLOPE. This undistorted radius (or angle) is the lens's reach,
@@ -27,7 +32,8 @@ from nerf.cameras.limits import LARGEST_COEFFICIENT
 
 PERSPECTIVE = ("k1", "k2", "p1", "p2", "k3", "k4")
 FISHEYE = ("k1", "k2", "k3", "k4")
-COEFFICIENTS = {"perspective": PERSPECTIVE, "fisheye": FISHEYE}
+COEFFICIENTS = {"perspective": PERSPECTIVE, "fisheye": FISHEYE, "equirectangular": ()}
+NUMBER_OF = {model: number for number, model in enumerate(COEFFICIENTS)}
 MIN_SLOPE = 0.1
 FARTHEST = 1e4  # reach of a perspective polynomial that is monotone, as the tangent of the angle to the axis
 # Newton's method doubles the digits with each iteration: two to four are enough for most lenses, this many where the
@@ -42,11 +48,11 @@ SMALLEST = 1e-12  # keeps quotients and their derivatives finite at the image ce
 class Lenses:
     """The lenses of I images; at least one of them distorts."""
 
-    coefficients: Tensor  # [I,6] as PERSPECTIVE lists them; fisheye: k1 to k4, 0, 0
+    coefficients: Tensor  # [I,6] as PERSPECTIVE lists them; fisheye: k1 to k4, 0, 0; equirectangular: 0
     reach: Tensor  # [I] end of the polynomial: undistorted radius (perspective) or angle in radians (fisheye)
     rim: Tensor  # [I] distorted radius at the reach
-    fisheye: Tensor  # [I] bool
-    kinds: tuple[str, ...]  # the models that occur; on the host, like iterations, so no step reads from the device
+    numbers: Tensor  # [I] int64: the model of each, as NUMBER_OF has it
+    kinds: tuple[str, ...]  # the models that occur, in NUMBER_OF's order; on the host, so no step reads from the device
     iterations: int = MAX_ITERATIONS
 
     @staticmethod
@@ -64,40 +70,44 @@ class Lenses:
             if model not in COEFFICIENTS:
                 raise ValueError(f"models: found {model!r}, expected one of {', '.join(COEFFICIENTS)}")
             if len(values) > len(COEFFICIENTS[model]) or not (np.abs(values) <= LARGEST_COEFFICIENT).all():
-                expected = f"at most {len(COEFFICIENTS[model])} finite numbers: {', '.join(COEFFICIENTS[model])}"
+                most = len(COEFFICIENTS[model])
+                expected = f"at most {most} finite numbers: {', '.join(COEFFICIENTS[model])}" if most else "none"
                 raise ValueError(f"coefficients: found {list(values)} of a {model} lens, expected {expected}")
             row[: len(values)] = values
         rows = rows.astype(np.float32).astype(np.float64)  # as they are kept: coefficients below 1e-45 are 0
-        fisheye = np.array([model == "fisheye" for model in models], dtype=bool)
-        if not rows.any() and not fisheye.any():
+        numbers = np.array([NUMBER_OF[model] for model in models], dtype=np.int64)
+        if not rows.any() and not numbers.any():
             return None
+        fisheye = numbers == NUMBER_OF["fisheye"]
         radial = np.where(fisheye[:, None], rows[:, :4], rows[:, [0, 1, 4, 5]])
         tangential = np.where(fisheye, 0, np.hypot(rows[:, 2], rows[:, 3]))
         farthest = np.where(fisheye, math.pi, FARTHEST)
         different, where = np.unique(np.column_stack([radial, tangential, farthest]), axis=0, return_inverse=True)
         ends = np.array([_end(row[:4], *row[4:]) for row in different])[where.reshape(-1)]
         tensors = (torch.from_numpy(x) for x in (rows, ends[:, 0], ends[:, 1]))
-        lenses = Lenses(*(x.float() for x in tensors), torch.from_numpy(fisheye), tuple(sorted(set(models))))
+        kinds = tuple(sorted(set(models), key=NUMBER_OF.__getitem__))
+        lenses = Lenses(*(x.float() for x in tensors), torch.from_numpy(numbers), kinds)
         return lenses if radii is None else replace(lenses, iterations=_enough_iterations(lenses, radii))
 
     def __getitem__(self, rows: slice | Sequence[int] | Tensor) -> "Lenses":
-        tensors = (x[rows] for x in (self.coefficients, self.reach, self.rim, self.fisheye))
+        tensors = (x[rows] for x in (self.coefficients, self.reach, self.rim, self.numbers))
         return Lenses(*tensors, self.kinds, self.iterations)
 
     @property
     def models(self) -> list[str]:
         """The model of each lens, as of() takes them."""
-        return ["fisheye" if fisheye else "perspective" for fisheye in self.fisheye.tolist()]
+        names = list(COEFFICIENTS)
+        return [names[number] for number in self.numbers.tolist()]
 
     def to(self, device: torch.device | str) -> "Lenses":
-        tensors = (x.to(device) for x in (self.coefficients, self.reach, self.rim, self.fisheye))
+        tensors = (x.to(device) for x in (self.coefficients, self.reach, self.rim, self.numbers))
         return Lenses(*tensors, self.kinds, self.iterations)
 
     def distort(self, image: Tensor, points: Tensor) -> Tensor:
         """Points [N,3] in camera space to distorted points [N,2]. image [N] int64: whose lens.
 
-        Differentiable in points and coefficients. A fisheye may see what is beside or behind it; of a perspective lens,
-        points with z <= 0 come out finite and mean nothing.
+        Differentiable in points and coefficients. A fisheye may see what is beside or behind it, a panorama sees all;
+        of a perspective lens, points with z <= 0 come out finite and mean nothing.
         """
         x, y, z = points.unbind(-1)
         k, reach = self._coefficients(image, points), self.reach.index_select(0, image).to(points)
@@ -112,6 +122,8 @@ class Lenses:
             theta = torch.atan2(radius, z)
             used = torch.minimum(theta, reach)
             found.append(points[:, :2] * (_fisheye(k, used)[0] * theta / used / radius)[:, None])
+        if "equirectangular" in self.kinds:
+            found.append(_angles(points))
         return self._choose(image, found)
 
     def undistort(self, image: Tensor, points: Tensor) -> Tensor:
@@ -132,6 +144,10 @@ class Lenses:
             reach = self.reach.index_select(0, image).to(points)
             theta = _solve_fisheye(k, radius / beyond, reach, self.iterations) * beyond
             found.append(torch.cat([points * (theta.sin() / radius)[:, None], theta.cos()[:, None]], dim=-1))
+        if "equirectangular" in self.kinds:
+            longitude, latitude = points.unbind(-1)
+            level = latitude.cos()
+            found.append(torch.stack([longitude.sin() * level, latitude.sin(), longitude.cos() * level], dim=-1))
         return self._choose(image, found)
 
     def _coefficients(self, image: Tensor, points: Tensor) -> tuple[Tensor, ...]:
@@ -139,9 +155,22 @@ class Lenses:
         return self.coefficients.index_select(0, image).to(points).T.contiguous().unbind(0)
 
     def _choose(self, image: Tensor, found: list[Tensor]) -> Tensor:
-        if len(found) == 1:
-            return found[0]
-        return torch.where(self.fisheye.index_select(0, image)[:, None], found[1], found[0])
+        """Of what each of the kinds would give, [N,C], that of each point's own lens."""
+        chosen = found[0]
+        if len(found) > 1:
+            numbers = self.numbers.index_select(0, image)[:, None]
+            for kind, values in zip(self.kinds[1:], found[1:], strict=True):
+                chosen = torch.where(numbers == NUMBER_OF[kind], values, chosen)
+        return chosen
+
+
+def _angles(points: Tensor) -> Tensor:
+    """Longitude in [-pi, pi) and latitude in [-pi/2, pi/2] [N,2] of points [N,3] in camera space; 0 where it is any."""
+    x, y, z = points.unbind(-1)
+    longitude = torch.atan2(x, z)
+    # What is straight behind is on the left edge, not one pixel to the right of the picture.
+    longitude = torch.where(longitude >= math.pi, -longitude, longitude)
+    return torch.stack([longitude, torch.atan2(y, (x * x + z * z).clamp(min=SMALLEST**2).sqrt())], dim=-1)
 
 
 def _end(radial: np.ndarray, tangential: float, farthest: float) -> tuple[float, float]:

@@ -5,7 +5,8 @@
 
 camera_to_world has OpenGL axes (x right, y up, looking along -z), like ours, in the world of the dataset. nerfstudio
 moves and scales a scene before training, so a path from its viewer fits only if that was switched off. fov is the
-vertical angle of view in degrees; pixels are square and the principal point is the image centre.
+vertical angle of view in degrees; pixels are square and the principal point is the image centre. With camera_type
+"equirectangular" the pictures are panoramas, and fov means nothing.
 """
 
 import json
@@ -16,8 +17,10 @@ from typing import Any
 
 import torch
 
-from nerf.cameras.cameras import Cameras, focal_from_fov
+from nerf.cameras.cameras import PANORAMA, Cameras, focal_from_fov
+from nerf.cameras.distortion import Lenses
 from nerf.cameras.limits import FARTHEST, FASTEST, SLOWEST, is_coordinate, unusable_intrinsics
+from nerf.cameras.panoramas import full_turn, views_ahead
 from nerf.cameras.se3 import RIGID_TOLERANCE
 from nerf.errors import UserError
 from nerf.files import write_text
@@ -39,8 +42,9 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
     """Writes cameras as a path file; missing folders are created.
 
     The only intrinsic in the format is the vertical angle of view: fx, cx and cy are lost if pixels are not square or
-    the principal point is not the image centre. fps: frames per second. Raises UserError if path cannot be
-    written, and ValueError for numbers that read_camera_path does not take.
+    the principal point is not the image centre. Panoramas stay such where all cameras are, else they become pinholes
+    that look ahead. fps: frames per second. Raises UserError if path cannot be written, and ValueError for numbers that
+    read_camera_path does not take.
     """
     write_text(path, json.dumps(path_content(cameras, fps), indent=1) + "\n")
 
@@ -55,16 +59,20 @@ def path_content(cameras: Cameras, fps: float) -> dict[str, Any]:
             problem = f"its pose holds {pose.flatten().tolist()}, expected finite numbers up to {FARTHEST:g}"
         if problem is not None:
             raise ValueError(f"cameras[{index}]: {problem}")
+    around = cameras.has_panoramas and bool(cameras.panoramas.all())
+    cameras = cameras if around else views_ahead(cameras)
     entries = [
         {
             "camera_to_world": matrix_entry(pose),
-            "fov": math.degrees(2 * math.atan(0.5 * cameras.height / fy)),
+            "fov": math.degrees(2 * math.atan(0.5 * height / fy)),
             "aspect": cameras.width / cameras.height,
         }
-        for pose, fy in zip(cameras.c2w.cpu(), cameras.intrinsics[:, 1].tolist())
+        for pose, fy, (_, height) in zip(
+            cameras.c2w.cpu(), cameras.intrinsics[:, 1].tolist(), cameras.image_sizes.tolist(), strict=True
+        )
     ]
     return {
-        "camera_type": "perspective",
+        "camera_type": PANORAMA if around else "perspective",
         "render_width": cameras.width,
         "render_height": cameras.height,
         "fps": fps,
@@ -83,16 +91,23 @@ def read_camera_path(path: Path) -> CameraPath:
 
     The frame rate is fps, or else the number of frames divided by seconds. A scale in camera_to_world is removed.
     Raises UserError, naming file and entry, for a file that is missing or not JSON, for missing keys, wrong counts,
-    numbers that are not finite, matrices that are not poses, angles out of range, and non-perspective cameras.
+    numbers that are not finite, matrices that are not poses, angles out of range, and cameras other than perspective
+    ones and panoramas.
     """
     content = read_path_object(path)
     kind = content.get("camera_type", "perspective")
-    if not isinstance(kind, str) or kind.lower() != "perspective":
+    if not isinstance(kind, str) or kind.lower() not in ("perspective", PANORAMA):
         raise UserError(
-            f"{path}: camera_type is {shown(kind)}, but only pinhole cameras can be rendered; "
-            "export the path again with camera_type 'perspective'."
+            f"{path}: camera_type is {shown(kind)}, but only pinhole cameras and panoramas can be rendered; "
+            f"export the path again with camera_type 'perspective' or '{PANORAMA}'."
         )
     width, height = (_size(path, content, key) for key in ("render_width", "render_height"))
+    around = kind.lower() == PANORAMA
+    if around and width != 2 * height:
+        raise UserError(
+            f"{path}: camera_type is {shown(kind)}, but render_width x render_height is {width}x{height}, expected "
+            "twice as wide as high, for a panorama is 360 by 180 degrees; correct one of them."
+        )
     entries = content.get("camera_path")
     if not isinstance(entries, list) or not entries:
         raise UserError(
@@ -105,6 +120,9 @@ def read_camera_path(path: Path) -> CameraPath:
         if not isinstance(entry, dict):
             raise UserError(f"{where} is {shown(entry)}, expected an object with camera_to_world and fov; correct it.")
         poses.append(read_pose(where, entry))
+        if around:  # fov and aspect mean nothing
+            intrinsics.append(full_turn(width, height))
+            continue
         fov = read_number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
         focal = focal_from_fov(height, math.radians(fov))
         problem = unusable_intrinsics(focal, focal, 0, 0)
@@ -112,7 +130,8 @@ def read_camera_path(path: Path) -> CameraPath:
             raise UserError(f"{where}: fov is {fov:g} degrees, so {problem}; correct it.")
         _check_aspect(where, entry, width, height)
         intrinsics.append([focal, focal, width / 2, height / 2])
-    cameras = Cameras(torch.stack(poses).float(), torch.tensor(intrinsics), width, height)
+    lenses = Lenses.of([PANORAMA] * len(poses), [()] * len(poses)) if around else None
+    cameras = Cameras(torch.stack(poses).float(), torch.tensor(intrinsics), width, height, lenses=lenses)
     return CameraPath(cameras, _frame_rate(path, content, len(poses)))
 
 

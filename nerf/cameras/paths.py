@@ -1,4 +1,4 @@
-"""Camera paths for videos: an orbit and a spiral, derived from the training cameras.
+"""Camera paths for videos: an orbit, a spiral and a turn on the spot, derived from the training cameras.
 
 Centre and up direction of the scene are estimated from the poses (nerf/cameras/poses.py), in float64 on the CPU.
 """
@@ -12,7 +12,8 @@ from torch.linalg import cross
 from torch.nn.functional import normalize
 
 from nerf.cameras.cameras import Cameras
-from nerf.cameras.poses import estimate_target, estimate_up, look_at
+from nerf.cameras.panoramas import common_target, views_ahead
+from nerf.cameras.poses import estimate_up, look_at
 
 MIN_ELEVATION = math.radians(10)
 MAX_ELEVATION = math.radians(60)
@@ -39,7 +40,7 @@ def orbit(cameras: Cameras, views: int) -> Cameras:
 
     views: number of views. Returns views cameras of the dtype and device of cameras with the size and the
     intrinsics of camera 0, without its lens. Raises ValueError for views below 1, and if the cameras do not surround a
-    target: only one camera, parallel optical axes, or cameras that look outwards.
+    target: only one camera, parallel optical axes, cameras that look outwards, or panoramas.
     """
     ring = _viewpoints(cameras, views)
     elevation = ring.elevations.quantile(0.5).clamp(MIN_ELEVATION, MAX_ELEVATION)
@@ -90,7 +91,7 @@ def _viewpoints(cameras: Cameras, views: int) -> _Viewpoints:
     if views < 1:
         raise ValueError(f"views: found {views}, expected at least 1")
     c2w = cameras.c2w.double().cpu()
-    target, up = estimate_target(c2w), estimate_up(c2w)
+    target, up = common_target(cameras), estimate_up(c2w)
     offsets = c2w[:, :, 3] - target
     altitude = offsets @ up
     horizontal = offsets - altitude[:, None] * up
@@ -117,6 +118,29 @@ def _looking_inwards(cameras: Cameras, ring: _Viewpoints, offsets: Tensor) -> Ca
     return Cameras(poses.to(cameras.c2w), intrinsics, *cameras.size(0))
 
 
+def turn(cameras: Cameras, views: int) -> Cameras:
+    """A full turn on the spot of the camera nearest to the middle of all, from where it looks to the right.
+
+    The views are level, evenly spaced and as large as the first camera's; in place of a panorama a pinhole of 90
+    degrees. So panoramas are shown, which have no target to circle. views, result: see orbit. Raises ValueError for
+    views below 1.
+    """
+    if views < 1:
+        raise ValueError(f"views: found {views}, expected at least 1")
+    c2w, up = cameras.c2w.double().cpu(), estimate_up(cameras.c2w.double().cpu())
+    centers = c2w[:, :, 3]
+    middle = int((centers - centers.mean(0)).norm(dim=1).argmin())
+    level = c2w[middle, :, :3] - up[:, None] * (up @ c2w[middle, :, :3])
+    ahead = -level[:, 2] if level[:, 2].norm() > MIN_AGREEMENT else level[:, 1]  # it looks up or down
+    ahead = normalize(ahead, dim=0)
+    angle = torch.arange(views, dtype=torch.float64)[:, None] * (2 * math.pi / views)
+    looks = torch.cos(angle) * ahead + torch.sin(angle) * cross(ahead, up)
+    place = centers[middle]
+    poses = torch.stack([look_at(place, place + look, up) for look in looks])
+    one = views_ahead(cameras[:1])
+    return Cameras(poses.to(cameras.c2w), one.intrinsics.repeat(views, 1), *one.size(0))
+
+
 def tour(cameras: Cameras, count: int) -> list[int]:
     """Indices of up to count cameras for a path around the scene without long moves across it. count: at least 1.
 
@@ -141,7 +165,7 @@ def tour(cameras: Cameras, count: int) -> list[int]:
 def looks_at_something(cameras: Cameras) -> bool:
     """Whether the cameras surround a target that they look at, as orbit and spiral need it."""
     try:
-        estimate_target(cameras.c2w.double().cpu())
+        common_target(cameras)
     except ValueError:
         return False
     return True

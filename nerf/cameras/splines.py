@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.limits import FARTHEST
+from nerf.cameras.panoramas import views_ahead
 
 # Speed is measured on this many pieces of the way between two key cameras.
 PIECES = 256
@@ -22,11 +23,12 @@ def interpolate(cameras: Cameras, views: int) -> Cameras:
     """A path of views cameras through all given ones, in their order, at an even speed; it ends on the first and last.
 
     Intrinsics change in proportion between the key cameras. Returns views pinholes of the dtype and device of cameras,
-    of the size of the first, without lenses. Raises ValueError for views below 2, fewer than 2 cameras, and poses that
-    are not finite.
+    of the size of the first, without lenses; in place of panoramas those that look ahead. Raises ValueError for views
+    below 2, fewer than 2 cameras, and poses that are not finite.
     """
     if len(cameras) < 2:
         raise ValueError(f"cameras: found {len(cameras)}, expected at least 2")
+    cameras = views_ahead(cameras)
     cameras = cameras.resized(*cameras.size(0))
     c2w = cameras.c2w.double().cpu()
     u = even_speed(c2w, views)

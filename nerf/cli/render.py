@@ -34,7 +34,7 @@ from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.path_file import MAX_SIZE, CameraPath, read_camera_path, write_camera_path
-from nerf.cameras.paths import orbit, spiral, tour
+from nerf.cameras.paths import orbit, spiral, tour, turn
 from nerf.cameras.splines import interpolate
 from nerf.cli.hydra_app import run
 from nerf.cli.open_run import LoadedRun, PicturesConfig, open_run
@@ -45,7 +45,7 @@ from nerf.images import write as pictures
 from nerf.rendering.render import render_image
 from nerf.rendering.sampler import depth_range
 
-PATHS = ("orbit", "spiral", "interpolate", "test")
+PATHS = ("orbit", "spiral", "turn", "interpolate", "test")
 SHOWN = ("rgb", "depth", "opacity", "normals")
 KEY_CAMERAS = 8  # of path=interpolate, where none are chosen
 DEFAULT_FPS = 30.0
@@ -56,13 +56,13 @@ class RenderConfig(PicturesConfig):
     path: str = setting(
         "auto",
         f"which cameras: {', '.join(PATHS)}, or FILE.json with a camera path; auto = spiral before a forward-facing "
-        "scene, else orbit",
+        "scene, turn (on the spot) where there are panoramas, else orbit",
         path=True,
     )
     cameras: list[int] | None = setting(
         None, f"path=interpolate: numbers of training cameras to pass through; none = {KEY_CAMERAS} around the scene"
     )
-    frames: int = setting(60, "views of path=orbit, spiral and interpolate; others have their own number", low=1)
+    frames: int = setting(60, "views of path=orbit, spiral, turn and interpolate; others have their own number", low=1)
     fps: float | None = setting(
         None, "frames per second of the video; none = 30, or what FILE.json says", low=0.1, high=1000
     )
@@ -81,6 +81,7 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     loaded = open_run(config)
     if config.path == "auto":
         config.path = "spiral" if loaded.config.dataset.kind == "forward_facing" else "orbit"
+        config.path = "turn" if loaded.cameras.has_panoramas else config.path
     device = loaded.sampler.backend.device
     path = _camera_path(config, loaded)
     cameras = path.cameras.resized(config.width, config.height, config.scale).to(device)
@@ -143,9 +144,11 @@ def _camera_path(config: RenderConfig, loaded: LoadedRun) -> CameraPath:
     if config.path == "interpolate":
         return CameraPath(interpolate(_key_cameras(config, loaded.cameras), config.frames), None)
     try:
-        return CameraPath({"orbit": orbit, "spiral": spiral}[config.path](loaded.cameras, config.frames), None)
+        return CameraPath(
+            {"orbit": orbit, "spiral": spiral, "turn": turn}[config.path](loaded.cameras, config.frames), None
+        )
     except ValueError as error:
-        remedy = "path=interpolate needs no common target"
+        remedy = "path=interpolate and path=turn need no common target"
         raise UserError(f"path={config.path} cannot be read off the training {error}; {remedy}.") from error
 
 

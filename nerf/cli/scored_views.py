@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
-from nerf.cameras.paths import orbit, spiral
+from nerf.cameras.paths import orbit, spiral, turn
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.evaluation.scores import Scores, evaluate
@@ -57,9 +57,13 @@ def score_views(
 
 
 def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Config, path: Path) -> Path:
-    """Renders a video along an orbit around the scene, or along a spiral for a forward-facing scene."""
+    """Renders a video along an orbit around the scene, or along a spiral for a forward-facing scene.
+
+    Among panoramas, which have no center to circle, it turns on the spot.
+    """
     device = sampler.backend.device
     way = spiral if config.dataset.kind == "forward_facing" else orbit
+    way = turn if cameras.has_panoramas else way
     path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).within(ORBIT_SIDE[device.type]).to(device)
     color = Background.of(config.dataset, field.background).eval(sampler.backend.device)
     frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))

@@ -67,6 +67,7 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
     key or image, a damaged file, images of different sizes, a pose that is not rigid, unusable intrinsics.
     """
     transforms = _read_transforms(folder, split)
+    transforms.check_model()
     poses = transforms.poses()
     paths = transforms.files("file_path")
     twice = [path for path, count in Counter(os.path.normpath(path) for path in paths).items() if count > 1]
@@ -137,6 +138,15 @@ class _Transforms:
         if problem is not None:
             raise UserError(f"{self.path}: {problem}; correct it.")
         return found
+
+    def check_model(self) -> None:
+        """Raises UserError for a fisheye or a panorama."""
+        model = self.header.get("camera_model", "OPENCV")
+        if isinstance(model, str) and ("FISHEYE" in model or model == "EQUIRECTANGULAR"):
+            raise UserError(
+                f"{self.path}: camera_model is {shown(model)}, but dataset=blender has perspective cameras alone; "
+                "dataset=capture reads the others."
+            )
 
     def distortion(self) -> list[float]:
         """The coefficients of the lens, as cameras.distortion.PERSPECTIVE lists them, 0 where the file is silent."""

@@ -1,5 +1,6 @@
 """How the cameras of a capture stand: where they look, how far from it, how much they see. Geometry alone."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from nerf.cameras.cameras import PANORAMA
 from nerf.cameras.poses import estimate_target
 from nerf.datasets.capture import Frame
 
@@ -22,6 +24,7 @@ class CameraRig:
     rotations: np.ndarray  # [I,3,3] camera to world, OpenGL axes
     slopes: np.ndarray  # [I,2] tangents from the middle of the image to its sides and to its top, the wider ones
     target: np.ndarray | None  # [3] what they look at: the point nearest to all axes; None where there is none
+    panoramas: np.ndarray  # [I] bool: these see in all directions, and look in none
 
     @property
     def forward(self) -> np.ndarray:
@@ -56,9 +59,12 @@ class CameraRig:
         return float(np.linalg.norm(np.ptp(self.centers, axis=0)))
 
     def depths(self, points: np.ndarray) -> np.ndarray:
-        """Camera z of those of the points [P,3] that fall into an image, of all images, [M]."""
+        """Camera z of those of the points [P,3] that fall into an image, of all images, [M]; of panoramas distances."""
         found = []
-        for center, rotation, slope in zip(self.centers, self.rotations, self.slopes):
+        for center, rotation, slope, around in zip(self.centers, self.rotations, self.slopes, self.panoramas):
+            if around:
+                found.append(np.linalg.norm(points - center, axis=1))
+                continue
             right, up, backward = ((points - center) @ rotation).T
             inside = (np.abs(right) < -slope[0] * backward) & (np.abs(up) < -slope[1] * backward)
             found.append(-backward[inside])
@@ -76,16 +82,18 @@ class CameraRig:
 def camera_rig(frames: Sequence[Frame]) -> CameraRig:
     """The cameras of at least one frame."""
     poses = np.stack([frame.c2w for frame in frames]).astype(np.float64)
-    try:
-        target = estimate_target(torch.from_numpy(poses)).numpy()
-    except ValueError:  # parallel axes, or cameras that look outwards
-        target = None
-    return CameraRig(poses[:, :, 3], poses[:, :, :3], np.array([_slopes(frame) for frame in frames]), target)
+    panoramas = np.array([frame.lens == PANORAMA for frame in frames])
+    target = None
+    if not panoramas.any():
+        with contextlib.suppress(ValueError):  # parallel axes, or cameras that look outwards
+            target = estimate_target(torch.from_numpy(poses)).numpy()
+    slopes = np.array([_slopes(frame) for frame in frames])
+    return CameraRig(poses[:, :, 3], poses[:, :, :3], slopes, target, panoramas)
 
 
 def _slopes(frame: Frame) -> tuple[float, float]:
     fx, fy, cx, cy = frame.intrinsics
     across, down = max(cx, frame.width - cx) / fx, max(cy, frame.height - cy) / fy
-    if frame.lens == "fisheye":  # an image radius is about the angle, not its tangent
+    if frame.lens != "perspective":  # an image radius is about the angle, not its tangent
         return math.tan(min(across, STEEPEST)), math.tan(min(down, STEEPEST))
     return across, down

@@ -23,13 +23,13 @@ class Frame:
     width: int  # pixels, of the size for which the intrinsics hold: the file's, or with width and height swapped where
     height: int  # the poses were made from the photo as its EXIF orientation shows it
     intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy
-    lens: str = "perspective"  # or "fisheye": OpenCV's two models
+    lens: str = "perspective"  # or "fisheye", OpenCV's two models; or "equirectangular", a panorama
     distortion: tuple[float, ...] = ()  # perspective: k1, k2, p1, p2, k3, k4; fisheye: k1 to k4; empty: none
     mask: Path | None = None  # image whose black pixels do not count
     split: str | None = None  # train, val or test where the format says so
     mask_inverted: bool = False  # its other pixels do not count
     depth: Path | None = None  # depth map: 16-bit grey, or .npy; 0 = not known
-    depth_unit: float = 1.0  # world units (camera z) of a stored 1
+    depth_unit: float = 1.0  # world units (camera z; of a panorama the distance) of a stored 1
     name: str | None = None  # of the photo in the format's own list, where its file may be called otherwise
 
 

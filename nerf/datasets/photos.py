@@ -269,6 +269,7 @@ def _depths(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> torch
     """World distance along each pixel's ray, [P] float32, 0 where no depth map has a value; None without depth maps.
 
     Depth maps hold camera z, as nerfstudio's do; its ratio to the distance follows from the ray, with its lens.
+    Those of panoramas hold the distance.
     """
     if all(photo.frame.depth is None for photo in photos):
         return None
@@ -280,7 +281,7 @@ def _depths(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> torch
             return torch.zeros(end - first)
         z = read_z(frame.depth, frame.depth_unit, photos[index].size)
         z = torch.from_numpy(mean_of_known(z, downscale)).reshape(-1)
-        along = -cameras.rays_through(torch.arange(first, end)).directions @ cameras.c2w[index, :3, 2]
+        along = cameras.z_along(index, cameras.rays_through(torch.arange(first, end)).directions)
         return torch.where(along > SMALLEST_COSINE, z / along.clamp(min=SMALLEST_COSINE), 0.0)
 
     return torch.cat(read_all(read, len(photos), "depth maps"))

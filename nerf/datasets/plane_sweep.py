@@ -178,11 +178,11 @@ class PlaneSweep:
         width, height = cameras.size(index)
         u, v = (columns * stride + middle).clamp(max=width - 1), (rows * stride + middle).clamp(max=height - 1)
         rays = cameras.rays_through((cameras.first_pixel(index) + v * width + u).flatten())
-        cosine = (rays.directions @ -cameras.c2w[index, :, 2]).clamp(min=0.1)
+        cosine = cameras.z_along(index, rays.directions).clamp(min=0.1)
         return rays, 1 / (self._inverse_depths(cameras, index, beside, rays) * cosine[:, None])
 
     def _inverse_depths(self, cameras: Cameras, index: int, beside: Tensor, rays: Rays) -> Tensor:
-        """Inverse camera z [D] at which patches are looked for: evenly from infinity to MAX_DISPARITY.
+        """Inverse z [D] (see Cameras.project) at which patches are looked for: evenly from infinity to MAX_DISPARITY.
 
         Views around an object through a long lens see each other's rays near the object alone: evenly over that.
         """
@@ -191,7 +191,7 @@ class PlaneSweep:
         lower, upper = torch.zeros(()), 1 / nearest
         middles = rays[PATCH * PATCH // 2 :: PATCH * PATCH]
         inverse = upper * torch.logspace(*SCANNED, SCANS)
-        cosine = (middles.directions @ -cameras.c2w[index, :, 2]).clamp(min=0.1)
+        cosine = cameras.z_along(index, middles.directions).clamp(min=0.1)
         seen = torch.zeros(len(middles), SCANS)
         for other in beside.tolist():
             x, y, z = cameras.project_along(other, middles, 1 / (inverse * cosine[:, None]))
@@ -210,7 +210,10 @@ class PlaneSweep:
         x, y = (2 / size * places - 1 for size, places in zip(cameras.size(view), pixels, strict=True))  # -1 to 1
         inside = (x.abs() <= 1) & (y.abs() <= 1) & (z > 0)
         where = torch.stack([x, y], dim=-1)[None]
-        colors = functional.grid_sample(self.picture(shown)[None, :3], where, align_corners=False)[0]
+        picture = self.picture(shown)[None, :3]
+        # A panorama goes on beyond its edges: half a pixel there is not half black.
+        padding = "border" if cameras.has_panoramas and cameras.panoramas[view] else "zeros"
+        colors = functional.grid_sample(picture, where, padding_mode=padding, align_corners=False)[0]
         of_patches = *patches.shape[:2], t.shape[1]
         return _correlation(patches, colors.view(3, *of_patches)), inside.view(of_patches).all(1)
 
@@ -234,11 +237,13 @@ class _Compared:
 def neighbors(cameras: Cameras, index: int) -> Tensor:
     """The views [K] beside one: they look the same way, and stand apart from it and not too near each other in time.
 
-    Of many views, the nearest ones are passed over: between frames of a video nothing moves, under any poses.
+    A panorama looks every way. Of many views, the nearest ones are passed over: between frames of a video nothing
+    moves, under any poses.
     """
     distance = (cameras.centers - cameras.centers[index]).norm(dim=-1)
     forward = -functional.normalize(cameras.c2w[:, :, 2], dim=-1)
     aligned = (forward @ forward[index]) > torch.cos(torch.deg2rad(torch.tensor(MAX_ANGLE)))
+    aligned |= cameras.panoramas | cameras.panoramas[index]
     apart = distance > 1e-3 * distance.median()
     candidates = (aligned & apart).nonzero()[:, 0]
     candidates = candidates[distance[candidates].argsort()]

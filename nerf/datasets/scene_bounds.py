@@ -30,6 +30,7 @@ EXACT_AXES = 5e-3
 OBJECT_FRACTION = 0.6
 DEPTH_QUANTILES = (0.001, 0.999)
 SWEPT_QUANTILES = (0.01, 0.99)  # of a few hundred points
+FEW = 0.1  # of what panoramas see is nearer to them than the sides of their inner box
 BOX_MARGIN = 0.05  # of the edge, on each side: sparse points stop short of the surfaces' ends
 THINNEST = 0.02  # of the box's longest edge: points on one plane make no grid
 NEAR_MARGIN = 0.75  # of the nearest depth that is known: sparse points miss what lies nearer; as NeRF has it for LLFF
@@ -86,21 +87,22 @@ def _telling(capture: Capture, bounds: np.ndarray | None) -> tuple[Capture, np.n
 
 @dataclass(frozen=True)
 class _Depths:
-    """Nearest and farthest depth that is known, and whence."""
+    """Nearest and farthest depth that is known, one that few are nearer than, and whence."""
 
     near: float
     far: float
     source: str
+    rarely: float  # FEW are nearer
 
 
 def _known_depths(points: np.ndarray | None, bounds: np.ndarray | None, rig: CameraRig) -> _Depths | None:
     if bounds is not None:  # the smallest of a few images may be one outlier of many points
         near, far = np.quantile(bounds[:, 0], 0.05), np.quantile(bounds[:, 1], 0.95)
-        return _Depths(float(near), float(far), "the depth bounds of the images")
+        return _Depths(float(near), float(far), "the depth bounds of the images", float(near))
     seen = rig.depths(points) if points is not None else np.empty(0)
     if len(seen):
-        near, far = np.quantile(seen, DEPTH_QUANTILES)
-        return _Depths(float(near), float(far), f"{len(points)} sparse points")
+        near, rarely, far = np.quantile(seen, [DEPTH_QUANTILES[0], FEW, DEPTH_QUANTILES[1]])
+        return _Depths(float(near), float(far), f"{len(points)} sparse points", float(rarely))
     return None
 
 
@@ -109,8 +111,9 @@ def _swept_depths(swept: SweptDepths, rig: CameraRig) -> tuple[_Depths | None, l
     seen = rig.depths(swept.points) if swept.points is not None else np.empty(0)
     if not len(seen):
         return None, [f"No depth is known: not by the format, nor by {swept.said}."]
-    near, far = (float(f"{depth:.3g}") for depth in np.quantile(seen, SWEPT_QUANTILES))
-    return _Depths(near, far, swept.said), []
+    quantiles = [SWEPT_QUANTILES[0], FEW, SWEPT_QUANTILES[1]]
+    near, rarely, far = (float(f"{depth:.3g}") for depth in np.quantile(seen, quantiles))
+    return _Depths(near, far, swept.said, rarely), []
 
 
 def _kind(
@@ -124,6 +127,8 @@ def _kind(
         return "bounded", ["The format gives the scene's box."]
     if has_alpha:
         return "bounded", [TRANSPARENT]
+    if rig.panoramas.any():
+        return "unbounded", [f"{int(rig.panoramas.sum())} panoramas see in all directions: the scene lies around them."]
     turn = float(np.quantile(rig.turns, 0.9))
     looks = f"90% of the {len(rig.centers)} cameras look within {math.degrees(turn):.0f} degrees of one direction"
     limit = f"{math.degrees(FORWARD_ANGLE):.0f}"
@@ -223,6 +228,11 @@ def _unbounded(
 
 
 def _inner_box(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[np.ndarray, str]:
+    if rig.panoramas.any():
+        wider = depths.rarely if depths else rig.baseline
+        said = f"{1 - FEW:.0%} of what is seen is farther away" if depths else "as far as they stand apart"
+        low, high = rig.centers.min(axis=0) - wider, rig.centers.max(axis=0) + wider
+        return np.stack([low, high]), f"Inner box: {wider:.3g} around the cameras on all sides, {said}."
     if rig.target is None:
         middle = rig.centers.mean(axis=0)
         half = depths.near + rig.baseline if depths else rig.baseline

@@ -13,6 +13,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.panoramas import views_ahead
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split, sparse_points
 from nerf.datasets.posed_images import PosedImages
@@ -135,7 +136,7 @@ def _scene(cameras: Cameras, images: PosedImages, found: DryRun) -> dict:
     colors = (255 * found.point_colors[chosen]).round().int().tolist()
     shown, extent = _spread(len(cameras), MOST_FRUSTA), None if found.box is None else world_box(found.box)
     size = FRUSTUM_SIZE * (cameras.centers - cameras.centers.mean(0)).norm(dim=-1).mean()
-    frusta = []
+    frusta, cameras = [], views_ahead(cameras)
     for index in shown:
         width, height = cameras.size(index)
         corners = [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]

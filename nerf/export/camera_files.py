@@ -4,6 +4,7 @@ Poses that were learned go out as they were learned.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,10 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nerf.cameras.cameras import Cameras
+from nerf.cameras.cameras import PANORAMA, Cameras
+from nerf.cameras.distortion import COEFFICIENTS
 from nerf.errors import UserError
 from nerf.files import replacing, write_text
 
+MODEL_NAMES = {"perspective": "OPENCV", "fisheye": "OPENCV_FISHEYE", PANORAMA: "EQUIRECTANGULAR"}
 OPENCV_FROM_OPENGL = torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64)  # COLMAP's cameras look along +z, y is down
 
 
@@ -28,12 +31,13 @@ def write_transforms(path: Path, cameras: Cameras, names: Sequence[str]) -> None
         width, height = cameras.size(index)
         fx, fy, cx, cy = cameras.intrinsics[index].double().tolist()
         model, lens = _lens(cameras, index)
+        unit = math.pi if model == PANORAMA else 1  # nerfstudio measures angles in units of pi
         pose = [*cameras.c2w[index].double().tolist(), [0.0, 0.0, 0.0, 1.0]]
         frames.append(
             {
                 "file_path": name,
-                "camera_model": "OPENCV_FISHEYE" if model == "fisheye" else "OPENCV",
-                **dict(w=width, h=height, fl_x=fx, fl_y=fy, cx=cx, cy=cy),
+                "camera_model": MODEL_NAMES[model],
+                **dict(w=width, h=height, fl_x=unit * fx, fl_y=unit * fy, cx=cx, cy=cy),
                 **lens,
                 "transform_matrix": pose,
             }
@@ -81,8 +85,8 @@ def _lens(cameras: Cameras, index: int) -> tuple[str, dict[str, float]]:
     """The model of a camera's lens and its coefficients by name, those that are not zero."""
     if cameras.lenses is None:
         return "perspective", {}
-    model = "fisheye" if cameras.lenses.fisheye[index] else "perspective"
-    names = ("k1", "k2", "k3", "k4") if model == "fisheye" else ("k1", "k2", "p1", "p2", "k3", "k4")
+    model = cameras.lenses[[index]].models[0]
+    names = COEFFICIENTS[model]
     values = cameras.lenses.coefficients[index].double().tolist()
     return model, {name: value for name, value in zip(names, values, strict=False) if value != 0}
 
@@ -91,6 +95,11 @@ def _colmap_camera(cameras: Cameras, index: int) -> tuple[str, list[float]]:
     """COLMAP's name of a camera's model, and its parameters."""
     intrinsics = cameras.intrinsics[index].double().tolist()
     model, lens = _lens(cameras, index)
+    if model == PANORAMA:
+        raise UserError(
+            "format=colmap has no model for panoramas (EQUIRECTANGULAR); export format=cameras, whose transforms.json "
+            "has it."
+        )
     if model == "fisheye":
         return "OPENCV_FISHEYE", intrinsics + [lens.get(name, 0.0) for name in ("k1", "k2", "k3", "k4")]
     if "k4" in lens:

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.panoramas import views_ahead
 from nerf.export.mesh import Mesh
 from nerf.export.mesh_files import textured
 from nerf.export.raster import first_surfaces
@@ -35,9 +36,9 @@ def draw_mesh(mesh: Mesh, cameras: Cameras, index: int, background: Tensor) -> T
 def mesh_sheet(mesh: Mesh, field: Field, sampler: RaySampler, cameras: Cameras, background: Tensor) -> Tensor:
     """A contact sheet of VIEWS cameras, spread over all: the picture of the field beside the mesh.
 
-    background [3]: on the device of the field.
+    In place of panoramas stand pinholes that look ahead. background [3]: on the device of the field.
     """
-    cameras = cameras[:: max(1, len(cameras) // VIEWS)][:VIEWS].within(SIDE)
+    cameras = views_ahead(cameras[:: max(1, len(cameras) // VIEWS)][:VIEWS]).within(SIDE)
     rows = []
     for index in range(len(cameras)):
         render = render_image(field, sampler, cameras.to(background.device), index, background).rgb.cpu()

@@ -53,8 +53,11 @@ def first_surfaces(vertices: Tensor, faces: Tensor, cameras: Cameras, index: int
     """The triangle that each pixel of a camera shows.
 
     vertices [V,3]: world. Returns triangles [H*W] int64, -1 where there is none, and barycentric coordinates [H*W,3].
-    Triangles that reach behind the camera are left out.
+    Triangles that reach behind the camera are left out. Raises ValueError for a panorama, in which no edge of a
+    triangle is straight.
     """
+    if cameras.panoramas[index]:
+        raise ValueError("cameras: found a panorama, expected one whose straight lines are straight; see cube_faces")
     width, height = cameras.size(index)
     at, z = cameras.project(index, vertices)
     faces_ahead = (z[faces] > 0).all(1).nonzero()[:, 0]

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.limits import FARTHEST, SMALLEST_SHARE, is_box
-from nerf.cameras.poses import estimate_target
+from nerf.cameras.panoramas import common_target
 from nerf.cameras.rays import Rays
 from nerf.config.schema import DatasetConfig
 from nerf.errors import UserError
@@ -105,6 +105,11 @@ def _box_of_kind(
 
 def _forward_box(described: SceneDescription, cameras: Cameras, near: float) -> SceneBox:
     """All that the cameras see behind the near plane."""
+    if cameras.has_panoramas:
+        raise UserError(
+            "dataset.kind=forward_facing, but some cameras are panoramas, which see what lies behind them too; "
+            "expected perspective or fisheye cameras that all look one way. Use dataset.kind=unbounded."
+        )
     reference = mean_pose(cameras)
     offsets = (cameras.centers - reference[:, 3]) @ reference[:, :3]
     axes = -(cameras.c2w[:, :, 2] @ reference[:, :3])
@@ -161,7 +166,7 @@ def _unbounded_box(described: SceneDescription, cameras: Cameras, near: float) -
 
 def _target(cameras: Cameras, missing: str) -> Tensor:
     try:
-        return estimate_target(cameras.c2w.double()).float()
+        return common_target(cameras).float()
     except ValueError as error:
         name = {"near": "sampler.near", "aabb": "dataset.aabb"}[missing]
         raise UserError(f"the scene's extent cannot be found from the cameras: {error}; set {name}.") from error

@@ -113,6 +113,10 @@ def _image_radius(cameras: Cameras, view: int, points: Tensor, radius: float) ->
 
 def _viewed_cube(cameras: Cameras) -> SceneBox:
     """A cube around the point the cameras look at, as large as the widest of them sees there."""
+    if cameras.has_panoramas:
+        raise UserError(
+            "the scene box cannot be found from the cameras: panoramas see in all directions; set dataset.aabb."
+        )
     try:
         target = estimate_target(cameras.c2w)
     except ValueError as error:

@@ -83,12 +83,13 @@ def init_state(
 def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, device: torch.device) -> Silhouettes | None:
     """The silhouettes of the scene, dilated if poses are learned; None if the images have no alpha.
 
+    None with panoramas too: at the poles of one a cell has no size in pixels, so nothing is carved.
     pixels: of the images, on either device.
     """
+    if not images.has_alpha or images.cameras.has_panoramas:
+        return None
     dilation = math.radians(config.poses.mask_dilation_degrees) if config.poses.mode == "refine" else 0.0
-    return (
-        Silhouettes(images.cameras, pixels[:, 3], images.valid_pixels, device, dilation) if images.has_alpha else None
-    )
+    return Silhouettes(images.cameras, pixels[:, 3], images.valid_pixels, device, dilation)
 
 
 def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import viser
 
+from nerf.cameras.panoramas import views_ahead
 from nerf.images import visualize
 from nerf.viewer.look import page_pose, vertical_fov
 from nerf.viewer.scene import Scene
@@ -37,7 +38,7 @@ class CamerasPanel:
 
     def _frustum(self, index: int) -> viser.CameraFrustumHandle:
         cameras = self._scene.cameras
-        (width, height), (wxyz, position) = cameras.size(index), page_pose(cameras.c2w[index])
+        (width, height), (wxyz, position) = views_ahead(cameras[index]).size(0), page_pose(cameras.c2w[index])
         handle = self._client.scene.add_camera_frustum(
             f"/cameras/{index}",
             vertical_fov(cameras, index),
@@ -62,5 +63,9 @@ class CamerasPanel:
 def _thumbnail(scene: Scene, index: int) -> np.ndarray | None:
     if scene.photos is None:
         return None
-    photo = visualize.shrunk(scene.photos.image_over(index, scene.background.cpu()), THUMBNAIL)
+    photo = scene.photos.image_over(index, scene.background.cpu())
+    if scene.cameras.panoramas[index]:  # 90 of 360 degrees across and of 180 down
+        height, width = photo.shape[:2]
+        photo = photo[height // 4 : -(height // 4) or None, 3 * width // 8 : -(3 * width // 8) or None]
+    photo = visualize.shrunk(photo, THUMBNAIL)
     return (photo.clamp(0, 1) * 255).byte().numpy()

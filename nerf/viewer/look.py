@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nerf.cameras.cameras import Cameras, focal_from_fov
+from nerf.cameras.panoramas import views_ahead
 from nerf.cameras.splines import quaternion_from_rotation, rotation_from_quaternion
 from nerf.rendering.sampler import RaySampler
 from nerf.scene.occupancy import OccupancyGrid
@@ -51,7 +52,9 @@ def page_pose(c2w: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 
 def vertical_fov(cameras: Cameras, index: int) -> float:
-    """Vertical angle of view in radians."""
+    """Vertical angle of view in radians; of a panorama that of the pinhole in its place (views_ahead)."""
+    if cameras.has_panoramas:
+        cameras, index = views_ahead(cameras[index]), 0
     return 2 * math.atan(0.5 * cameras.size(index)[1] / cameras.intrinsics[index, 1].item())
 
 

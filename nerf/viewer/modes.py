@@ -102,6 +102,7 @@ def nearest_camera(cameras: Cameras, pose: Tensor) -> int:
     spread = (cameras.centers - cameras.centers.mean(0)).norm(dim=-1).mean().clamp(min=1e-9)
     moved = (cameras.centers - pose[:, 3]).norm(dim=-1) / spread
     cosine = (cameras.c2w[:, :, 2] * pose[:, 2]).sum(-1).clamp(-1, 1)
+    cosine = torch.where(cameras.panoramas, 1.0, cosine)  # they look that way too
     return int((moved + TURN_LENGTH * torch.acos(cosine)).argmin())
 
 

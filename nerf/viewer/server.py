@@ -11,7 +11,8 @@ from types import TracebackType
 
 import viser
 
-from nerf.cameras.poses import estimate_target, estimate_up
+from nerf.cameras.panoramas import common_target
+from nerf.cameras.poses import estimate_up
 from nerf.config.commands import assignment
 from nerf.errors import UserError
 from nerf.viewer.look import vertical_fov
@@ -93,7 +94,7 @@ class Viewer:
         c2w = cameras.c2w.double().cpu()
         up, center = estimate_up(c2w), c2w[0, :, 3]
         try:
-            target = estimate_target(c2w)
+            target = common_target(cameras)
         except ValueError:  # the cameras look at nothing in common
             target = center - c2w[0, :, 2]
         self.server.scene.set_up_direction(up.numpy())

@@ -147,7 +147,7 @@ def test_a_run_whose_cameras_share_no_target_says_so(
         assert call_script("render", "run=run", f"path={path}", "hydra.run.dir=out") == 2
         message = capsys.readouterr().err
         assert f"error: path={path} cannot be read off the training cameras: found 8 with optical axes" in message
-        assert message.endswith("path=interpolate needs no common target.\n")
+        assert message.endswith("path=interpolate and path=turn need no common target.\n")
     assert call_script("render", "run=run", "path=interpolate", "frames=2", "hydra.run.dir=out") == 0
 
 

@@ -31,11 +31,13 @@ REASONS: dict[tuple[str, ...], str] = {
         KeyFramePath.moved KeyFramePath.stretched KeyFramePath.timed Lenses.to NdcRays.positions NdcSpace.depth_range
         NdcSpace.to NdcSpace.unit Rays.pixel_directions Rays.pixel_means SceneBox.size SceneBox.to SceneBox.voxel_size
         SceneRays.distances SceneRays.positions SceneRays.world_depth WarpedRays.distances WarpedRays.positions
-        WorldSpace.path WorldSpace.to WorldSpace.to_scene WorldSpace.to_world distance_to_contracted interpolate
-        matrix_entry orbit parameters_at rotation_angle rotation_from_quaternion rows_of_rays space_state spiral squash
+        WorldSpace.path WorldSpace.to WorldSpace.to_scene WorldSpace.to_world cube_faces distance_to_contracted
+        full_turn interpolate matrix_entry orbit parameters_at rotation_angle rotation_from_quaternion rows_of_rays
+        space_state spiral squash turn views_ahead
     """,
     (ARITHMETIC, BEYOND): """
-        Cameras.project Cameras.project_along Cameras.project_into ContractedRays.distances ContractedRays.world_depth
+        Cameras.project Cameras.project_along Cameras.project_into Cameras.z_along ContractedRays.distances
+        ContractedRays.world_depth
         ContractedSpace.unit GridMap.rays_to_grid GridMap.to_grid NdcSpace.to_world SceneBox.unit WarpedRays.world_depth
         WorldSpace.unit contracted_to_distance depth_error distortion_loss exponential interpolate_poses pair_ssim
         posed_rays slerp unsquash
@@ -56,7 +58,7 @@ REASONS: dict[tuple[str, ...], str] = {
 ALLOWED = {name: kinds for kinds, names in REASONS.items() for name in names.split()}
 # An image, a view or a group of them that is not there: an IndexError, as of a list.
 OF_AN_IMAGE = ("Cameras.image_rays", "Cameras.pixel_range_rays", "Cameras.project", "Cameras.project_along")
-NO_IMAGE = (*OF_AN_IMAGE, "Silhouettes.near", "pixels_of_hull")
+NO_IMAGE = (*OF_AN_IMAGE, "Cameras.z_along", "Silhouettes.near", "pixels_of_hull")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The camera models of COLMAP and nerfstudio in terms of OpenCV's two lenses, perspective and fisheye.
+"""The camera models of COLMAP and nerfstudio in terms of OpenCV's two lenses, perspective and fisheye, and panoramas.
 
 Sources: COLMAP, src/colmap/sensor/models.h (order of the parameters); OpenCV, calib3d (both distortions). COLMAP's
 pixel centers lie at +0.5, as ours do, so a principal point is taken as it stands.
@@ -7,7 +7,10 @@ pixel centers lie at +0.5, as ours do, so a principal point is taken as it stand
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nerf.cameras.cameras import PANORAMA
+from nerf.cameras.distortion import COEFFICIENTS
 from nerf.cameras.limits import LARGEST_COEFFICIENT, LARGEST_SIDE, unusable_intrinsics
+from nerf.cameras.panoramas import full_turn
 from nerf.errors import UserError
 
 # Model: its lens, its parameters in COLMAP's order. f stands for fx = fy.
@@ -21,8 +24,7 @@ COLMAP_MODELS = {
     "SIMPLE_RADIAL_FISHEYE": ("fisheye", "f cx cy k1"),
     "RADIAL_FISHEYE": ("fisheye", "f cx cy k1 k2"),
 }
-# Frame.distortion's order.
-COEFFICIENTS = {"perspective": ("k1", "k2", "p1", "p2", "k3", "k4"), "fisheye": ("k1", "k2", "k3", "k4")}
+PANORAMA_MODEL = "EQUIRECTANGULAR"  # of nerfstudio; COLMAP has none
 # Sides may be rounded to whole pixels when photos are made smaller, no more.
 SHAPE_TOLERANCE = 0.01
 
@@ -34,8 +36,8 @@ class Lens:
     width: int  # pixels
     height: int
     intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy in pixels
-    model: str = "perspective"  # or "fisheye"
-    distortion: tuple[float, ...] = ()  # in the order of COEFFICIENTS; empty: none
+    model: str = "perspective"  # as COEFFICIENTS of nerf/cameras/distortion.py names them
+    distortion: tuple[float, ...] = ()  # in their order; empty: none
 
     def fitted(self, width: int, height: int, where: str) -> "Lens":
         """The lens for the same picture stored at another size. Raises UserError where the shape differs."""
@@ -79,12 +81,36 @@ def make_lens(
     if alien:
         raise UserError(
             f"{where}: {', '.join(alien)} are no coefficients of the {model} lens, expected "
-            f"{', '.join(COEFFICIENTS[model])}; correct camera_model, or remove them."
+            f"{', '.join(COEFFICIENTS[model]) or 'none'}; correct camera_model, or remove them."
         )
     distortion = [float(coefficients.get(name, 0.0)) for name in COEFFICIENTS[model]]
     while distortion and distortion[-1] == 0:
         distortion.pop()
     return Lens(round(width), round(height), tuple(map(float, intrinsics)), model, tuple(distortion))
+
+
+def panorama_lens(
+    width: float, height: float, focal: Sequence[float | None], center: Sequence[float | None], where: str
+) -> Lens:
+    """The lens of a panorama of the whole sphere, which its size determines.
+
+    focal: fl_x and fl_y, which nerfstudio writes as width / 2 and height; center: cx and cy; None: not given. Raises
+    UserError for pictures that are not twice as wide as high, and for values that name another part of the sphere.
+    """
+    if not abs(width - 2 * height) <= SHAPE_TOLERANCE * 2 * height:
+        raise UserError(
+            f"{where}: a panorama of {width:g}x{height:g} pixels, expected one twice as wide as high: {PANORAMA_MODEL} "
+            "is the whole sphere, 360 by 180 degrees. Fill up what was cut off and mask it (docs/data.md), or cut "
+            "perspective views out of it."
+        )
+    whole = {"fl_x": width / 2, "fl_y": height, "cx": width / 2, "cy": height / 2}
+    for (name, expected), value in zip(whole.items(), (*focal, *center), strict=True):
+        if value is not None and not abs(value - expected) <= SHAPE_TOLERANCE * height:
+            raise UserError(
+                f"{where}: {name} is {value:g}, but {PANORAMA_MODEL} is the whole sphere, whose {name} at "
+                f"{width:g}x{height:g} pixels is {expected:g}; correct it, or remove it."
+            )
+    return make_lens(width, height, full_turn(width, height), PANORAMA, {}, where)
 
 
 def colmap_lens(model: str, parameters: Sequence[float], width: int, height: int, where: str) -> Lens:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nerf.cameras.cameras import PANORAMA
 from nerf.cameras.limits import FARTHEST, SMALLEST_ANGLE
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers.frames import make_frame
-from nerf.datasets.readers.lenses import COLMAP_MODELS, Lens, make_lens
+from nerf.datasets.readers.lenses import COLMAP_MODELS, PANORAMA_MODEL, Lens, make_lens, panorama_lens
 from nerf.datasets.readers.photos import find_photo, first_size, photo_size
 from nerf.datasets.readers.ply import read_points
 from nerf.datasets.transforms_file import frames_of, named_file
@@ -23,6 +24,8 @@ FILE = "transforms.json"
 SPLITS = ("train", "val", "test")
 DEPTH_UNIT = "depth_unit_scale_factor"
 MILLIMETER = 0.001  # what nerfstudio takes a stored 1 for where nothing is said
+OTHER_PANORAMAS = ("equirectangular", "latlong")
+ANGLE_TOLERANCE = 1e-3  # radians
 COEFFICIENT_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
 
 
@@ -36,7 +39,7 @@ def read(root: Path, images: str | None = None) -> Capture:
 
     images: folder to take the photos of the same names from, instead of the one that the file names. Raises UserError,
     naming the file, for JSON that does not parse, keys that are missing, camera models other than OpenCV's two and
-    poses that are not rigid.
+    whole panoramas, and poses that are not rigid.
     """
     path = root / FILE
     header = read_json(path)
@@ -115,6 +118,9 @@ class _CameraKeys:
         return None if width is None or height is None else (width, height)
 
     def lens(self, width: float, height: float) -> Lens:
+        model = self._model()
+        if model == PANORAMA:
+            return self._panorama(width, height)
         focal = self._focal("fl_x", "camera_angle_x", width)
         if focal is None:
             raise UserError(
@@ -124,7 +130,20 @@ class _CameraKeys:
         focal_y = self._focal("fl_y", "camera_angle_y", height) or focal
         intrinsics = (focal, focal_y, self.number("cx", width / 2), self.number("cy", height / 2))
         coefficients = {key: self.number(key, 0.0) for key in COEFFICIENT_KEYS}
-        return make_lens(width, height, intrinsics, self._model(), coefficients, self.where)
+        return make_lens(width, height, intrinsics, model, coefficients, self.where)
+
+    def _panorama(self, width: float, height: float) -> Lens:
+        bent = [key for key in COEFFICIENT_KEYS if self.number(key, 0.0)]
+        angles = {key: self.number(key) for key in ("camera_angle_x", "camera_angle_y")}
+        whole = (2 * math.pi, math.pi)
+        bent += [key for key, turn in zip(angles, whole) if angles[key] and abs(angles[key] - turn) > ANGLE_TOLERANCE]
+        if bent:
+            raise UserError(
+                f"{self.where}: {', '.join(bent)} and camera_model {PANORAMA_MODEL}, whose size alone says what it "
+                "shows: 360 by 180 degrees; correct camera_model, or remove them."
+            )
+        focal, center = ([self.number(key) for key in keys] for keys in (("fl_x", "fl_y"), ("cx", "cy")))
+        return panorama_lens(width, height, focal, center, self.where)
 
     def _focal(self, length_key: str, angle_key: str, size: float) -> float | None:
         """From a focal length or else an angle in radians; what the frame says goes before the header."""
@@ -144,12 +163,20 @@ class _CameraKeys:
     def _model(self) -> str:
         fisheye = self.frame.get("is_fisheye", self.header.get("is_fisheye", False))
         name = self.frame.get("camera_model", self.header.get("camera_model"))
+        other = next((key for key in OTHER_PANORAMAS if self.frame.get(key, self.header.get(key, False))), None)
+        if other is not None:  # instant-ngp's
+            raise UserError(
+                f"{self.where}: {other} is no key that is read here; write camera_model {PANORAMA_MODEL} where each "
+                "row has one latitude and rows are evenly apart in it, or cut perspective views out of the pictures."
+            )
         if name is None:
             return "fisheye" if fisheye else "perspective"
+        if name == PANORAMA_MODEL:
+            return PANORAMA
         if not isinstance(name, str) or name not in COLMAP_MODELS:
             raise UserError(
-                f"{self.where}: camera_model is {shown(name)}, expected one of {', '.join(COLMAP_MODELS)}. Undistort "
-                "the images, or export them with the model OPENCV."
+                f"{self.where}: camera_model is {shown(name)}, expected one of {', '.join(COLMAP_MODELS)}, "
+                f"{PANORAMA_MODEL}. Undistort the images, or export them with the model OPENCV."
             )
         return COLMAP_MODELS[name][0]
 

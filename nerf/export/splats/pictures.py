@@ -10,6 +10,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.panoramas import FACES, cube_faces
 from nerf.fields.field import Field
 from nerf.rendering.render import render_image
 from nerf.rendering.sampler import RaySampler
@@ -31,8 +32,10 @@ class Pictures:
 
 
 def render_pictures(field: Field, sampler: RaySampler, cameras: Cameras) -> Pictures:
-    """The field as its cameras see it, over black."""
-    cameras = cameras[:: -(-len(cameras) // MAX_VIEWS)].within(MAX_SIDE).to(sampler.backend.device)
+    """The field as its cameras see it, over black; a panorama is six of the pictures."""
+    pictures_of_one = len(FACES) if cameras.has_panoramas else 1
+    cameras = cameras[:: -(-len(cameras) * pictures_of_one // MAX_VIEWS)]
+    cameras = cube_faces(cameras).within(MAX_SIDE).to(sampler.backend.device)
     cameras = Cameras.of_sizes(cameras.c2w, cameras.intrinsics, cameras.image_sizes)
     black = torch.zeros(3, device=sampler.backend.device)
     pictures = Pictures(cameras, [], [], [])

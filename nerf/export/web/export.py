@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.panoramas import views_ahead
 from nerf.cameras.poses import estimate_target, estimate_up
 from nerf.errors import UserError
 from nerf.export.web.bake import Baked
@@ -109,8 +110,13 @@ def _header(
 def _start(cameras: Cameras) -> dict[str, object]:
     """Where the page begins: at the first training camera, around what all of them look at."""
     c2w = cameras.c2w.double().cpu()
-    (width, height), center = cameras.size(0), c2w[0, :, 3]
-    target, up = estimate_target(c2w), estimate_up(c2w)
+    center, up = c2w[0, :, 3], estimate_up(c2w)
+    if cameras.has_panoramas:  # as far ahead as they stand apart
+        reach = (c2w[:, :, 3] - center).norm(dim=-1).max().clamp(min=1e-6)
+        target, cameras = center - reach * c2w[0, :, 2], views_ahead(cameras[:1])
+    else:
+        target = estimate_target(c2w)
+    width, height = cameras.size(0)
     # In front of the camera, where it looks: the picture begins as that camera's.
     distance = ((target - center) @ -c2w[0, :, 2]).item()
     distance = distance if distance > 0 else (target - center).norm().clamp(min=1e-6).item()

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from fixtures import look_at_origin
+from panorama_scene import room_panoramas
 
 from nerf.cameras.cameras import Cameras, focal_from_fov
+from nerf.cameras.distortion import Lenses
+from nerf.cameras.panoramas import full_turn
 from nerf.cameras.path_file import read_camera_path, write_camera_path
 from nerf.errors import UserError
 
@@ -69,6 +72,30 @@ def test_what_is_written_is_read_again(tmp_path, size):
     assert again["seconds"] == 0.4 and again["camera_path"][0]["aspect"] == width / height
 
 
+def test_panoramas_are_written_and_read_again(tmp_path):
+    cameras = room_panoramas(4, 16)
+    write_camera_path(tmp_path / "path.json", cameras, fps=12.5)
+    found = read_camera_path(tmp_path / "path.json").cameras
+    assert json.loads((tmp_path / "path.json").read_text())["camera_type"] == "equirectangular"
+    assert found.panoramas.all() and found.size(0) == (32, 16)
+    torch.testing.assert_close(found.image_rays(3).directions, cameras.image_rays(3).directions)
+    content = document(camera_type="Equirectangular", render_width=180)
+    for camera in content["camera_path"]:
+        del camera["fov"]
+    assert read(tmp_path, content).cameras.panoramas.all()
+
+
+def test_panoramas_beside_pinholes_become_pinholes_that_look_ahead(tmp_path):
+    intrinsics = torch.tensor([[30.0, 30.0, 16.0, 8.0], full_turn(32, 16)])
+    lenses = Lenses.of(["perspective", "equirectangular"], [(), ()])
+    cameras = Cameras(room_panoramas(2, 16).c2w, intrinsics, 32, 16, None, lenses)
+    write_camera_path(tmp_path / "path.json", cameras, fps=12.5)
+    content = json.loads((tmp_path / "path.json").read_text())
+    assert content["camera_type"] == "perspective"
+    angles = [math.degrees(2 * math.atan(8 / 30)), 90]
+    assert [camera["fov"] for camera in content["camera_path"]] == pytest.approx(angles, rel=1e-3)
+
+
 def test_sizes_written_with_a_point_are_whole_numbers_too(tmp_path):
     cameras = read(tmp_path, document(render_height=90.0, render_width=120.0)).cameras
     assert (cameras.width, cameras.height) == (120, 90) and isinstance(cameras.width, int)
@@ -107,7 +134,7 @@ NUMBERS = POSE.flatten().tolist()
     [
         ("{", "not valid JSON at line 1"),
         ("[]", "holds [], expected an object with the key 'camera_path'"),
-        (document(camera_type="equirectangular"), 'camera_type is "equirectangular", but only pinhole cameras'),
+        (document(camera_type="equirectangular"), "is 120x90, expected twice as wide as high, for a panorama"),
         (document(camera_type="orthographic"), 'camera_type is "orthographic", but only pinhole cameras'),
         (document(camera_type=3), "camera_type is 3.0, but only pinhole cameras"),
         (document(render_width=None), "key 'render_width' is missing, expected the size of the frames in pixels"),

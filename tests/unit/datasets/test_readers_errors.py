@@ -101,10 +101,7 @@ def test_no_frames(tmp_path: Path, frames: object) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (
-            dict(camera_model="EQUIRECTANGULAR"),
-            'camera_model is "EQUIRECTANGULAR", expected one of SIMPLE_PINHOLE',
-        ),
+        (dict(camera_model="VR180_L"), 'camera_model is "VR180_L", expected one of SIMPLE_PINHOLE'),
         (dict(camera_model="OPENCV_FISHEYE", p1=0.1), "p1 are no coefficients of the fisheye lens"),
         (dict(fl_x="30"), 'fl_x is "30", expected a finite number'),
         (dict(fl_x=-30), "fx is -30, expected a focal length of 0.001 to 1e+12 pixels"),
