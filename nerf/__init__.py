@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = exports(
         "nerf.runs.run": ("TrainingRun", "resume", "start"),
         "nerf.runs.open_run": ("LoadedRun", "OpenRun", "load", "newest_run"),
         "nerf.config.overrides": ("settings",),
-        "nerf.cameras.paths": ("orbit",),
+        "nerf.cameras.paths": ("orbit", "turn"),
         "nerf.cameras.poses": ("look_at",),
         "nerf.cameras.cameras": ("Cameras",),
         "nerf.config.schema": ("Config",),

@@ -141,12 +141,13 @@ class _Transforms:
 
     def check_model(self) -> None:
         """Raises UserError for a fisheye or a panorama."""
-        model = self.header.get("camera_model", "OPENCV")
-        if isinstance(model, str) and ("FISHEYE" in model or model == "EQUIRECTANGULAR"):
-            raise UserError(
-                f"{self.path}: camera_model is {shown(model)}, but dataset=blender has perspective cameras alone; "
-                "dataset=capture reads the others."
-            )
+        for part in (self.header, *self.frames):
+            model = "OPENCV_FISHEYE" if part.get("is_fisheye") else part.get("camera_model")
+            if isinstance(model, str) and ("FISHEYE" in model or model == "EQUIRECTANGULAR"):
+                raise UserError(
+                    f"{self.path}: camera_model is {shown(model)}, but dataset=blender has perspective cameras alone; "
+                    "dataset=capture reads the others."
+                )
 
     def distortion(self) -> list[float]:
         """The coefficients of the lens, as cameras.distortion.PERSPECTIVE lists them, 0 where the file is silent."""

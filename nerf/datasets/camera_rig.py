@@ -58,8 +58,8 @@ class CameraRig:
         """Diagonal of the box around all cameras."""
         return float(np.linalg.norm(np.ptp(self.centers, axis=0)))
 
-    def depths(self, points: np.ndarray) -> np.ndarray:
-        """Camera z of those of the points [P,3] that fall into an image, of all images, [M]; of panoramas distances."""
+    def depths(self, points: np.ndarray) -> list[np.ndarray]:
+        """Camera z of those of the points [P,3] that fall into each image, [M]; of panoramas distances."""
         found = []
         for center, rotation, slope, around in zip(self.centers, self.rotations, self.slopes, self.panoramas):
             if around:
@@ -68,7 +68,7 @@ class CameraRig:
             right, up, backward = ((points - center) @ rotation).T
             inside = (np.abs(right) < -slope[0] * backward) & (np.abs(up) < -slope[1] * backward)
             found.append(-backward[inside])
-        return np.concatenate(found)
+        return found
 
     def frusta_corners(self, near: float, far: float) -> np.ndarray:
         """Corners of all frusta between two depths, [I*8,3]."""

@@ -29,6 +29,7 @@ EXACT_AXES = 5e-3
 # What lies within this fraction of the camera distance from the target is the object.
 OBJECT_FRACTION = 0.6
 DEPTH_QUANTILES = (0.001, 0.999)
+NEAR_SHARE = 0.05  # of the cameras whose own nearest depth is taken for a mistake
 SWEPT_QUANTILES = (0.01, 0.99)  # of a few hundred points
 FEW = 0.1  # of what panoramas see is nearer to them than the sides of their inner box
 BOX_MARGIN = 0.05  # of the edge, on each side: sparse points stop short of the surfaces' ends
@@ -97,22 +98,35 @@ class _Depths:
 
 def _known_depths(points: np.ndarray | None, bounds: np.ndarray | None, rig: CameraRig) -> _Depths | None:
     if bounds is not None:  # the smallest of a few images may be one outlier of many points
-        near, far = np.quantile(bounds[:, 0], 0.05), np.quantile(bounds[:, 1], 0.95)
+        near, far = np.quantile(bounds[:, 0], NEAR_SHARE), np.quantile(bounds[:, 1], 1 - NEAR_SHARE)
         return _Depths(float(near), float(far), "the depth bounds of the images", float(near))
-    seen = rig.depths(points) if points is not None else np.empty(0)
-    if len(seen):
-        near, rarely, far = np.quantile(seen, [DEPTH_QUANTILES[0], FEW, DEPTH_QUANTILES[1]])
-        return _Depths(float(near), float(far), f"{len(points)} sparse points", float(rarely))
-    return None
+    if points is None:
+        return None
+    return _seen_depths(points, rig, DEPTH_QUANTILES, f"{len(points)} sparse points")
+
+
+def _seen_depths(points: np.ndarray, rig: CameraRig, ends: tuple[float, float], source: str) -> _Depths | None:
+    """What points tell, near and far at two quantiles of the depths at which cameras see them; None if none does.
+
+    Panoramas see what is far from most of them and near to one: near is that of the cameras' own nearest depths, but
+    for a share of mistakes.
+    """
+    each = [depths for depths in rig.depths(points) if len(depths)]
+    if not each:
+        return None
+    near, rarely, far = np.quantile(np.concatenate(each), [ends[0], FEW, ends[1]])
+    if rig.panoramas.any():
+        nearest = [np.quantile(depths, DEPTH_QUANTILES[0]) for depths in each]
+        near = np.quantile(nearest, NEAR_SHARE, method="lower")
+    return _Depths(float(near), float(far), source, float(rarely))
 
 
 def _swept_depths(swept: SweptDepths, rig: CameraRig) -> tuple[_Depths | None, list[str]]:
     """The depths that a plane sweep found, rounded, so that every machine finds the same; else why there are none."""
-    seen = rig.depths(swept.points) if swept.points is not None else np.empty(0)
-    if not len(seen):
+    found = None if swept.points is None else _seen_depths(swept.points, rig, SWEPT_QUANTILES, swept.said)
+    if found is None:
         return None, [f"No depth is known: not by the format, nor by {swept.said}."]
-    quantiles = [SWEPT_QUANTILES[0], FEW, SWEPT_QUANTILES[1]]
-    near, rarely, far = (float(f"{depth:.3g}") for depth in np.quantile(seen, quantiles))
+    near, far, rarely = (float(f"{depth:.3g}") for depth in (found.near, found.far, found.rarely))
     return _Depths(near, far, swept.said, rarely), []
 
 

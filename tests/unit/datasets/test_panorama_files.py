@@ -123,11 +123,17 @@ def test_photos_of_other_proportions_are_answered(tmp_path: Path) -> None:
         load_split(DatasetConfig(root=str(tmp_path), test_every=0), "train")
 
 
-@pytest.mark.parametrize("model", ["EQUIRECTANGULAR", "OPENCV_FISHEYE"])
-def test_blenders_loader_sends_other_cameras_to_the_other_readers(tmp_path: Path, model: str) -> None:
+@pytest.mark.parametrize(
+    "keys", [{"camera_model": "EQUIRECTANGULAR"}, {"camera_model": "OPENCV_FISHEYE"}, {"is_fisheye": True}]
+)
+@pytest.mark.parametrize("of_a_frame", [False, True])
+def test_blenders_loader_sends_other_cameras_to_the_other_readers(tmp_path: Path, keys: dict, of_a_frame: bool) -> None:
     write_sphere_scene(tmp_path)
     path = tmp_path / "transforms_train.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"camera_model": model}))
+    content = json.loads(path.read_text())
+    (content["frames"][1] if of_a_frame else content).update(keys)
+    path.write_text(json.dumps(content))
+    model = keys.get("camera_model", "OPENCV_FISHEYE")
     with pytest.raises(UserError, match=f"camera_model is .{model}., but dataset=blender has perspective cameras"):
         load_blender(tmp_path, "train")
 
@@ -181,7 +187,18 @@ def test_the_scene_lies_around_panoramas_however_they_are_turned(tmp_path: Path)
         assert scene.near < apart.min() * 1.3 and np.ptp(aabb, axis=0).min() > 2 * scene.near
         rig = camera_rig(capture.frames)
         assert rig.target is None
-        np.testing.assert_allclose(np.sort(rig.depths(points)), np.sort(apart.ravel()))  # on all sides
+        np.testing.assert_allclose(np.sort(np.concatenate(rig.depths(points))), np.sort(apart.ravel()))  # on all sides
+
+
+def test_near_is_before_what_is_near_to_one_panorama_alone(tmp_path: Path) -> None:
+    """It was a quantile over all cameras, for most of which it is far away."""
+    write(tmp_path, ring(9))
+    capture = read_capture(tmp_path)
+    directions = np.random.default_rng(1).normal(size=(500, 3))
+    points = 20 * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    far = describe(replace(capture, points=points))
+    points[:3] = capture.frames[4].c2w[:, 3] + [0.5, 0, 0]
+    assert describe(replace(capture, points=points)).near < 0.1 * far.near and far.near > 10
 
 
 def test_a_plane_sweep_finds_the_room_around_panoramas() -> None:
