@@ -11,7 +11,7 @@ from nerf.cli import sweeps
 from nerf.cli.sweeps import FAILED, FINISHED, RUNNING, STOPPED, Launch, Outcome, SweptRun, swept_runs, taken_up
 from nerf.cli.train import TrainScriptConfig
 from nerf.errors import UserError
-from nerf.runs.archive import MODEL_FILE, RESUME_FILE
+from nerf.runs.archive import MODEL_FILE, PREVIOUS_FILE, RESUME_FILE
 
 LAUNCH = Launch("now", "joblib")
 
@@ -39,9 +39,15 @@ def test_a_run_that_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert taken_up(replace(TrainScriptConfig(), overwrite=True), run, ["seed=1"]).resume is None
 
 
+def test_a_run_that_was_not_scored_is_not_done(tmp_path: Path) -> None:
+    run = left(tmp_path, FINISHED, MODEL_FILE, RESUME_FILE)
+    assert taken_up(TrainScriptConfig(), run, ["seed=1"]).resume == str(run)
+
+
+@pytest.mark.parametrize("kept", [RESUME_FILE, PREVIOUS_FILE])
 @pytest.mark.parametrize("state", [RUNNING, STOPPED, FAILED])
-def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(tmp_path: Path, state: str) -> None:
-    run = left(tmp_path, state, MODEL_FILE, RESUME_FILE)
+def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(tmp_path: Path, state: str, kept: str) -> None:
+    run = left(tmp_path, state, MODEL_FILE, kept)
     assert taken_up(TrainScriptConfig(), run, ["seed=1"]).resume == str(run)
 
 
@@ -55,6 +61,8 @@ def test_the_run_of_other_settings_is_kept(tmp_path: Path) -> None:
     run = left(tmp_path, FINISHED, MODEL_FILE, "metrics.json")
     with pytest.raises(UserError, match=r"contains the run of seed=1.*hydra\.sweep\.dir.*overwrite=true"):
         taken_up(TrainScriptConfig(), run, ["seed=2"])
+    with pytest.raises(UserError, match="contains the run of seed=1"):
+        taken_up(TrainScriptConfig(), run, ["seed=1", "field.num_voxels=1000"])
     (run / MODEL_FILE).unlink()
     assert taken_up(TrainScriptConfig(), run, ["seed=2"]).resume is None
 
@@ -65,12 +73,14 @@ def test_runs_are_told_by_their_outcomes_wherever_they_lie(tmp_path: Path) -> No
     left(tmp_path / "2", RUNNING, number=2, process=2**22 + 1)
     left(tmp_path / "3", RUNNING, number=3)
     left(tmp_path / "4", FINISHED, number=4, launch="yesterday")
+    left(tmp_path / "5", STOPPED, number=5)
     expected = [[f"seed={number}", "hydra.sweep.dir=x"] for number in range(5)]
     found = swept_runs(tmp_path, LAUNCH, expected)
-    assert [run.folder.name for run in found] == ["0", "b", "2", "3", "4"]
+    assert [run.folder.name for run in found] == ["0", "b", "2", "3", "4", "5"]
     assert found[0].problem == "no scene" and found[1].problem is None
     assert "ended without a word" in found[2].problem and f"process {os.getpid()}" in found[3].problem
     assert found[4] == SweptRun(tmp_path / "4", ["seed=4"], "it was not started")
+    assert found[5].problem == STOPPED
 
 
 def test_a_process_of_another_machine_is_not_taken_for_one_of_ours() -> None:
@@ -96,6 +106,9 @@ def test_as_many_runs_side_by_side_as_there_are_gpus(monkeypatch: pytest.MonkeyP
     _, own, notes = sweeps.prepared("joblib", ["hydra.launcher.n_jobs=8"])
     assert not any("n_jobs" in setting for setting in own)
     assert "2 GPUs" in notes[0] and "wait for one" in notes[0]
+    assert own == ["hydra.launcher.batch_size=1"], "a batch would wait behind its own runs while a GPU is free"
+    assert not sweeps.prepared("joblib", ["hydra.launcher.n_jobs=2"])[2]
+    assert not sweeps.prepared("joblib", ["hydra.launcher.batch_size=2", "hydra.launcher.n_jobs=2"])[1]
     launch, own, _ = sweeps.prepared("joblib", ["device=cpu"])
     assert not launch.gpus and not any("n_jobs" in setting for setting in own)
 
