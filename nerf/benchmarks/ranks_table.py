@@ -5,36 +5,48 @@ from nerf.benchmarks.tables import markdown_table
 
 def ranks_table(results: list[dict]) -> str:
     """One line for each result: the slowest rank beside one process of the same device, and what a rank sends."""
-    header = ["device", "ranks", "ms", "over the ideal", "fullest part", "vertices", "moments MB", "sent a step, kB"]
+    header = ["grids", "ranks", "ms", "over the ideal", "fullest part", "vertices", "MB", "of one", "sent a step, kB"]
     alone = {_kind(result): result for result in results if len(result["ranks"]) == 1}
     lines, notes = [], []
-    for result in sorted(results, key=lambda one: (one["device"], one["scene"], len(one["ranks"]))):
+    for result in sorted(results, key=lambda one: (one["device"], one["scene"], one["sparse"], len(one["ranks"]))):
         ranks = result["ranks"]
+        timed = len(ranks) <= result["cores"]  # else ranks take turns
         slowest = max(rank["seconds_per_step"] for rank in ranks)
         one = alone.get(_kind(result))
-        ideal = "-" if one is None else f"{slowest * len(ranks) / one['ranks'][0]['seconds_per_step']:.2f} x"
+        held, held_alone = _held(ranks), None if one is None else _held(one["ranks"])
+        ideal = "-"
+        if one is not None and timed:
+            ideal = f"{slowest * len(ranks) / one['ranks'][0]['seconds_per_step']:.2f} x"
         sent = ranks[0]["bytes_per_step"]
         lines.append(
             [
-                result["device"],
+                "sparse" if result["sparse"] else "dense",
                 str(len(ranks)),
-                f"{1e3 * slowest:.2f}",
+                f"{1e3 * slowest:.2f}" if timed else "-",
                 ideal,
                 f"{result['imbalance']:.2f} x",
                 str(max(rank["vertices"] for rank in ranks)),
-                f"{max(rank['moments_bytes'] for rank in ranks) / 1e6:.1f}",
+                f"{held / 1e6:.1f}",
+                "-" if held_alone is None else f"{held / held_alone:.2f} x",
                 ", ".join(f"{name} {count / 1e3:.0f}" for name, count in sent.items() if count >= 500) or "-",
             ]
         )
+        cores = f"{result['cores']} cores"
+        time_of = f"time of the {result['clock']}, {cores}" if timed else f"{cores}, so no time"
         resolution = " x ".join(map(str, result["resolution"]))
         size = f"{resolution} vertices, {result['rays_per_step']} rays"
         notes.append(
-            f"{len(ranks)}: {result['scene']}, {result['field']}, {size}, "
-            f"time of the {result['clock']}; torch {result['torch']}, commit {result['commit']}, "
+            f"{lines[-1][0]}, {len(ranks)}: {result['scene']}, {result['field']}, {size}, {result['device']}, "
+            f"{time_of}; torch {result['torch']}, commit {result['commit']}, "
             f"{result['date'][:10]}, `{result['command']}`."
         )
     return "\n\n".join([markdown_table(header, lines), *notes])
 
 
-def _kind(result: dict) -> tuple[str, str, int]:
-    return result["device"], result["scene"], result["rays_per_step"]
+def _held(ranks: list[dict]) -> int:
+    """The bytes of the scene on the rank that holds most."""
+    return max(sum(rank["scene_bytes"].values()) for rank in ranks)
+
+
+def _kind(result: dict) -> tuple:
+    return tuple(str(result[name]) for name in ("device", "scene", "sparse", "resolution", "rays_per_step"))
