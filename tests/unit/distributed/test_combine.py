@@ -1,8 +1,13 @@
 """Parts put together front to back give what one process gives, in float64, with gradients."""
 
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 import torch
 
-from nerf.distributed.combine import combine
+from nerf.distributed.combine import combine, exchange, front_to_back
+from nerf.distributed.world import World
 from nerf.ops import reference
 
 RAYS, SAMPLES, CHANNELS, PARTS = 7, 30, 3, 4
@@ -60,6 +65,35 @@ def test_gradients_are_those_of_one_process() -> None:
         gradients.append(torch.autograd.grad(loss, leaves))
     for whole, parts in zip(*gradients, strict=True):
         torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+
+
+def a_rank(rank: int, told: list[torch.Tensor]) -> World:
+    """A rank that is told by each what it has to say."""
+    return cast(World, SimpleNamespace(rank=rank, size=len(told), gathered=lambda own, purpose: torch.stack(told)))
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_the_transmittance_in_front_of_a_rank_is_that_of_all_nearer_segments(rank: int) -> None:
+    depths, firsts = torch.rand(2, 3, RAYS, 2, dtype=torch.float64)
+    told = [torch.stack(pair) for pair in zip(depths, firsts)]
+    found = front_to_back(a_rank(rank, told), depths[rank], firsts[rank])
+    for ray in range(RAYS):
+        for segment in range(2):
+            nearer = firsts[:, ray] < firsts[rank, ray, segment]
+            assert found.transmittance[ray, segment].item() == pytest.approx(depths[:, ray][nearer].sum().neg().exp())
+        assert firsts[:, ray].flatten()[found.order[ray]].diff().min() >= 0
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_a_rank_has_the_whole_gradient_of_its_own_numbers(rank: int) -> None:
+    """Each computes a third of the loss: summed over ranks, the gradient is that of one process."""
+    told = list(torch.rand(3, RAYS, 2, 5).requires_grad_())
+    own = told[rank].detach().requires_grad_()
+    shares = torch.rand(RAYS, 6, 5)
+    found = exchange(a_rank(rank, told), own)
+    assert torch.equal(found, torch.cat(told, 1))
+    ((found * shares).sum() / 3).backward()
+    torch.testing.assert_close(own.grad, shares[:, 2 * rank : 2 * rank + 2])
 
 
 def test_without_distortion_there_is_one_column_less() -> None:

@@ -4,15 +4,20 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import free_port, on_ranks
 
+from nerf.cli import ranks
+from nerf.config.schema import Config
 from nerf.distributed import world as worlds
 from nerf.distributed.agreement import check_agreed
-from nerf.distributed.world import World, check_gpus, join
+from nerf.distributed.watch import Watch
+from nerf.distributed.world import RankLost, World, check_gpus, join
 from nerf.errors import UserError
 
 
@@ -85,6 +90,25 @@ def test_a_gpu_of_another_rank_is_refused() -> None:
         check_gpus(world, [("a", None, "GPU-1"), ("a", None, "GPU-1")])
     with pytest.raises(UserError, match="rank 1 of 2 on a has no GPU: there are 1 GPUs here"):
         check_gpus(world, [("a", None, "GPU-1"), ("a", "there are 1 GPUs here", None)])
+
+
+def test_a_broken_collective_is_told_in_the_words_of_the_lost_rank() -> None:
+    for reason, expected in (
+        ("rank 1 of 2 on a ended: no cell is left", "^rank 1 of 2 on a ended"),
+        (None, "of the 2"),
+    ):
+        world = World(0, 2, watch=cast(Watch, SimpleNamespace(reason=lambda reason=reason: reason)))
+        with pytest.raises(RankLost, match=expected), world.in_words():
+            raise RuntimeError("Connection closed by peer")
+
+
+def test_several_gpus_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "check_agreed", lambda world, facts: None)
+    monkeypatch.setattr(ranks, "use_gpus", lambda world: None)
+    ranks.prepare_rank(World(0, 2), Config(device="cuda"))
+    ranks.prepare_rank(World(0, 2), Config(device="cpu", deterministic=True))
+    with pytest.raises(UserError, match="deterministic=true is kept by one GPU or by several CPUs"):
+        ranks.prepare_rank(World(0, 2), Config(device="cuda", deterministic=True))
 
 
 def test_a_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

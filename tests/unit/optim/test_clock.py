@@ -82,6 +82,14 @@ def test_time_does_not_pass_while_the_clock_is_stopped(fake_time: FakeTime) -> N
     assert clock.read() == clock.elapsed == 7 and clock.progress == pytest.approx(0.7)
 
 
+def test_the_clock_of_several_ranks_goes_by_the_seconds_that_they_share(fake_time: FakeTime) -> None:
+    clock = RunClock(steps=None, max_seconds=20.0, shared=lambda own: own + 2)  # those of the slowest
+    clock.start()
+    fake_time.now += 3
+    clock.tick()
+    assert clock.read() == 5 and clock.elapsed == 3 and clock.progress == pytest.approx(0.25)
+
+
 def test_a_restored_clock_goes_on(fake_time: FakeTime) -> None:
     clock = RunClock(steps=None, max_seconds=10.0)
     clock.load_state_dict({"step": 6, "elapsed": 3.0})
