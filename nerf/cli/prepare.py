@@ -95,6 +95,7 @@ def prepare(arguments: argparse.Namespace) -> None:
             f"{arguments.source} holds {len(photos)} photos, expected at least {MIN_PHOTOS}, better 30 and more; add "
             "photos of the same scene from other places."
         )
+    prepare_photos.refuse_panoramas(photos)
     with Prepared(arguments.out, _asked(arguments, photos), arguments.again) as prepared:
         images = arguments.out / "images"
         if not images.is_dir():

@@ -23,6 +23,7 @@ AS_JPEG = ("JPEG", "MPO", "HEIF", "WEBP")  # Pillow's formats that are stored as
 KEPT = {"JPEG": (".jpg", ".jpeg"), "MPO": (".jpg", ".jpeg"), "PNG": (".png",)}  # copied, if their names say so
 QUALITY = {"JPEG": {"quality": 97, "subsampling": 0}, "PNG": {}}
 ORIENTATION = 0x0112  # EXIF tag: how a viewer has to turn the picture; 1 = not at all
+XMP_WITHIN = 1 << 18  # bytes from a file's beginning; behind EXIF and its thumbnail, which have 64 KiB each
 NO_PICTURES = "matches no streams"  # what ffmpeg says of a file of sound alone
 SHARPNESS_WIDTH = 480  # pixels to which a frame is thinned before its sharpness is judged
 
@@ -45,6 +46,28 @@ def find_photos(folder: Path) -> list[Path]:
     if others:
         print(f"{folder}: {len(photos)} photos; left alone: {listed}")
     return photos
+
+
+def refuse_panoramas(photos: list[Path]) -> None:
+    """Raises UserError naming photos that say of themselves that they are panoramas, which COLMAP has no model for.
+
+    They say so in XMP: GPano:ProjectionType, equirectangular (Google, "Photo Sphere XMP Metadata").
+    """
+    found = [photo.name for photo in photos if _is_panorama(photo)]
+    if found:
+        named = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        raise UserError(
+            f"{len(found)} of {len(photos)} photos are panoramas: {named}. COLMAP would take them for perspective "
+            "photos. Cut perspective views out of them and prepare those, or write transforms.json with poses and "
+            "camera_model EQUIRECTANGULAR (docs/data.md), which needs no preparation."
+        )
+
+
+def _is_panorama(photo: Path) -> bool:
+    with photo.open("rb") as file:
+        head = file.read(XMP_WITHIN)
+    at = head.find(b"GPano:ProjectionType")
+    return at >= 0 and b"equirectangular" in head[at : at + 64]
 
 
 def store_photos(photos: list[Path], folder: Path, size: int | None, threads: int, skip_damaged: bool) -> None:

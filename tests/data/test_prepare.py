@@ -14,6 +14,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from script_runs import ROOT, TIMEOUT
 
 from nerf import files
@@ -100,6 +101,23 @@ def test_two_photos_are_too_few(photos: Path, tmp_path: Path) -> None:
     for path in sorted(photos.iterdir())[2:]:
         path.unlink()
     assert "holds 2 photos, expected at least 3" in fail(photos, tmp_path / "out")
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_panoramas_are_refused_before_anything_is_written(photos: Path, tmp_path: Path, suffix: str) -> None:
+    """COLMAP would look for a perspective lens that they do not have."""
+    xmp = '<x:xmpmeta><rdf:Description GPano:ProjectionType="equirectangular"/></x:xmpmeta>'
+    if suffix == ".jpg":
+        picture(7, 64, 32).save(photos / "round.jpg", xmp=xmp.encode())
+    else:
+        info = PngInfo()
+        info.add_itxt("XML:com.adobe.xmp", xmp)
+        picture(7, 64, 32).save(photos / "round.png", pnginfo=info)
+    message = fail(photos, tmp_path / "out")
+    assert f"photos are panoramas: round{suffix}. COLMAP" in message and "EQUIRECTANGULAR" in message
+    assert not (tmp_path / "out").exists()
+    (photos / f"round{suffix}").write_bytes((photos / f"round{suffix}").read_bytes().replace(b"equirect", b"cylindri"))
+    prepare_photos.refuse_panoramas(sorted(photos.iterdir()))
 
 
 def test_a_photo_that_does_not_decode_is_named(photos: Path, tmp_path: Path) -> None:
