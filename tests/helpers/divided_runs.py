@@ -28,7 +28,8 @@ def config_of(kind: str) -> Config:
     if "global" in kind:
         config = replace(config, loss=replace(config.loss, tv_until=0.3, tv_global=1e-3))
     if "sparse" in kind:
-        field = replace(config.field, sparse=True, num_voxels=24**3)
+        gain = {"num_voxels": 8**3, "sparse_gain": 8.0} if "gain" in kind else {"num_voxels": 24**3}
+        field = replace(config.field, sparse=True, **gain)
         occupancy = replace(config.occupancy, alpha_threshold=0.02)
         config = replace(config, field=field, occupancy=occupancy)
     if "rays" in kind:
