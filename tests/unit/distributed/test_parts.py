@@ -22,10 +22,11 @@ def test_each_cell_has_one_owner_and_loads_are_even(ranks: int) -> None:
     occupied = ball(30)
     division = divide(occupied, ranks)
     covered = torch.zeros_like(occupied, dtype=torch.uint8)
+    cells = torch.ones_like(occupied).nonzero()
     for rank, box in enumerate(division.boxes):
         inside = tuple(slice(*side) for side in box)
         covered[inside] += 1
-        assert division.in_box(rank, covered.nonzero()).sum() == covered[inside].numel()
+        assert division.in_box(rank, cells).sum() == covered[inside].numel()
     assert (covered == 1).all()
     loads = torch.stack([division.own_cells(rank).sum() for rank in range(ranks)])
     assert loads.sum() == occupied.sum()
@@ -66,6 +67,9 @@ def test_each_value_is_kept_and_each_rank_stores_what_it_needs(ranks: int, every
         needed = with_neighbors(own).view(-1)
         needed[division.kept(rank)] = True
         assert torch.equal(division.stored(rank), needed.nonzero()[:, 0])
+    trained = [cells_to_vertices(division.own_cells(rank)) for rank in range(ranks)]
+    beside = torch.stack([with_neighbors(own) & ~own for own in trained]).any(0)
+    assert torch.equal(division.halo, (beside & torch.stack(trained).any(0)).view(-1).nonzero()[:, 0])
 
 
 def test_a_rank_of_two_stores_little_more_than_half() -> None:

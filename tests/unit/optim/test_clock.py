@@ -90,6 +90,25 @@ def test_the_clock_of_several_ranks_goes_by_the_seconds_that_they_share(fake_tim
     assert clock.read() == 5 and clock.elapsed == 3 and clock.progress == pytest.approx(0.25)
 
 
+def test_an_extended_run_has_the_second_half_of_a_schedule(fake_time: FakeTime) -> None:
+    in_time, in_steps = RunClock(steps=None, max_seconds=10.0), RunClock(steps=4, max_seconds=None)
+    seen = []
+    for clock in (in_time, in_steps):
+        clock.start()
+    for step in range(12):
+        if step == 4:
+            assert in_time.finished and in_steps.finished
+            in_time.extend(None, 30.0), in_steps.extend(12, None)
+        seen.append((in_time.progress, in_steps.progress))
+        fake_time.now += 2.5
+        for clock in (in_time, in_steps):
+            clock.tick()
+            clock.read()
+    expected = [0, 0.25, 0.5, 0.75, *(0.5 + step / 16 for step in range(8))]
+    assert [a for a, _ in seen] == [b for _, b in seen] == pytest.approx(expected)
+    assert in_time.finished and in_steps.finished
+
+
 def test_a_restored_clock_goes_on(fake_time: FakeTime) -> None:
     clock = RunClock(steps=None, max_seconds=10.0)
     clock.load_state_dict({"step": 6, "elapsed": 3.0})
