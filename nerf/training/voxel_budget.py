@@ -39,11 +39,12 @@ def most_voxels(config: Config, cameras: Cameras, box: SceneBox, finest: float) 
 
 
 def refined(voxels: float, occupancy: OccupancyGrid, most: float) -> float:
-    """The number of voxels of a grid after a doubling: `voxels`, or up to `most` if few are occupied.
+    """The number of voxels of a grid after a doubling: `voxels`, or up to `most` if few are occupied; never fewer than
+    it has, which can be more than `voxels` after an earlier one.
 
     occupancy: before the doubling. Reads from the device.
     """
     cells, filled = occupancy.occupied.numel(), max(1, occupancy.inner_cells())
     within_budget = cells * (BUDGET * voxels**EXPONENT / filled) ** (1 / EXPONENT)
     refined = min(most, within_budget)
-    return max(refined, float(cells)) if refined >= SMALLEST_GAIN * voxels else voxels
+    return max(refined if refined >= SMALLEST_GAIN * voxels else voxels, float(cells))

@@ -64,6 +64,7 @@ def test_a_thinner_scene_has_as_many_as_the_budget_allows(edge: int) -> None:
 def test_an_empty_grid_and_one_that_is_finer_already_are_no_errors() -> None:
     assert refined(131072.0, block(0), 5e5) == 5e5
     assert refined(32000.0, block(10), 50000.0) == 64000  # not coarser than before
+    assert refined(50000.0, block(40), 1e9) == 64000  # nor where the scene fills its box, after it was thinner
 
 
 def sparse_config(sparse_gain: float = 8.0) -> Config:
