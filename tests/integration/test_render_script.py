@@ -156,7 +156,7 @@ def test_a_run_whose_cameras_share_no_target_says_so(
     [
         (["path=orbti"], "path=orbti is unknown; choose one of orbit, spiral, turn, interpolate, test, or a file"),
         (["path=none.json"], "none.json: no such file, expected a camera path in nerfstudio's JSON format"),
-        (["path=bad.json"], 'bad.json: camera_type is "orthographic", but only pinhole cameras and panoramas can be rendered'),
+        (["path=bad.json"], 'camera_type is "orthographic", but only pinhole cameras and panoramas can be rendered'),
         (["path=interpolate", "cameras=[0,8]"], "cameras=[0, 8] are not at least two numbers from 0 to 7"),
         (["path=interpolate", "cameras=[3]"], "cameras=[3] are not at least two numbers from 0 to 7"),
         (["path=interpolate", "frames=1"], "frames=1 is too few for path=interpolate"),
