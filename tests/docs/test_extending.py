@@ -2,12 +2,13 @@
 
 import os
 import re
+import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from doc_pages import ROOT, apply_steps, copied_tree, places, snippets
 
 PAGES = ("dataset", "export", "field", "loss")
@@ -23,9 +24,10 @@ def test_the_steps_of_a_page_run_in_a_copy(name: str, tmp_path: Path) -> None:
     commands = [line for block in snippets(page) if block.language == "bash" for line in block.code.splitlines()]
     assert commands, f"{page} has no command that tries its steps"
     for command in commands:
-        program = command.replace("python ", f"{sys.executable} ", 1)
-        how = {"shell": True, "cwd": tree, "env": environment, "capture_output": True, "text": True}
-        found = subprocess.run(program, **how, check=False)
+        program, *arguments = shlex.split(command)
+        assert program == "python", f"{page}: only python is run, found {program}"
+        how = {"cwd": tree, "env": environment, "capture_output": True, "text": True}
+        found = warm_python.run([sys.executable, *arguments], **how)
         assert found.returncode == 0, f"{command}\n{found.stdout[-4000:]}{found.stderr[-2000:]}"
 
 

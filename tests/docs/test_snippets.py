@@ -4,6 +4,7 @@ A block that is not run has a line above it, <!-- not run: REASON -->. Its Pytho
 of files, options and settings are checked, the latter by composing them.
 """
 
+import functools
 import importlib
 import itertools
 import os
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 import yaml
 from doc_pages import ROOT, Block, copied_tree, pages, snippets
 
@@ -52,7 +54,7 @@ def run(command: list[str], folder: Path) -> None:
     paths = f"{folder}:{ROOT}"
     environment = os.environ | {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     how = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    found = subprocess.run([sys.executable, *command], **how, check=False)
+    found = warm_python.run([sys.executable, *command], **how)
     assert found.returncode == 0, f"{shlex.join(command)}\n{found.stdout[-3000:]}{found.stderr[-3000:]}"
 
 
@@ -110,9 +112,13 @@ def check_python(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | Non
     if not Path(path).is_file():
         return "there is no such file"
     options = {word for word in arguments if word.startswith("--")}
-    help_text = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True, check=True).stdout
-    unknown = [option for option in sorted(options) if option not in help_text]
+    unknown = [option for option in sorted(options) if option not in help_of(path)]
     return f"{unknown} are not in its --help" if unknown else None
+
+
+@functools.cache
+def help_of(path: str) -> str:
+    return warm_python.run([sys.executable, path, "--help"], capture_output=True, text=True, check=True).stdout
 
 
 def check_settings(command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:

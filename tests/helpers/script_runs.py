@@ -1,4 +1,7 @@
-"""Starts the scripts as a user does: as a process of their own, or, to save its start, inside of the tests'."""
+"""Starts the scripts as a user does: as a process of their own, or, to save its start, inside of the tests'.
+
+A process of its own is a fork of one that has imported PyTorch, where that makes no difference: warm_python.py.
+"""
 
 import os
 import runpy
@@ -8,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -20,7 +24,7 @@ def command(name: str, *arguments: str, root: Path = ROOT) -> list[str]:
 
 def run_script(name: str, *arguments: str, cwd: Path, root: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
     """Runs a script to its end in a process of its own; its output is kept."""
-    return subprocess.run(
+    return warm_python.run(
         command(name, *arguments, root=root),
         cwd=cwd,
         env=os.environ | env,
@@ -33,7 +37,7 @@ def run_script(name: str, *arguments: str, cwd: Path, root: Path = ROOT, **env: 
 
 def start_script(name: str, *arguments: str, cwd: Path, **env: str) -> subprocess.Popen:
     """Starts a script; its outputs are pipes."""
-    return subprocess.Popen(
+    return warm_python.Popen(
         command(name, *arguments),
         cwd=cwd,
         env=os.environ | env,
