@@ -81,5 +81,8 @@ class StepRunner:
                 self._step()
             finally:
                 graph.capture_end()
+        # capture_begin has queued zeros into the generators' offsets, on this stream. A replay writes the true ones
+        # on its own stream, and would be overtaken.
+        torch.cuda.current_stream().wait_stream(self._side_stream)
         self._last = None
         return graph

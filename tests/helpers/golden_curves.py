@@ -1,7 +1,7 @@
 """Losses of the first 200 steps of each field in each kind of scene, at tiny size.
 
     PYTHONPATH=.:tests/helpers python tests/helpers/golden_curves.py            writes tests/golden/curves.txt anew
-    PYTHONPATH=.:tests/helpers python tests/helpers/golden_curves.py cuda       prints a GPU's bands, of three seeds
+    PYTHONPATH=.:tests/helpers python tests/helpers/golden_curves.py cuda       curves_cuda.txt: a GPU, three seeds
 
 A change that moves them on purpose says so in its commit.
 """
