@@ -10,6 +10,7 @@ from pathlib import Path
 import imageio_ffmpeg
 import numpy as np
 import pytest
+import warm_python
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from script_runs import ROOT, TIMEOUT
@@ -34,7 +35,7 @@ def command(*arguments: object, first: str = "import sys") -> list[str]:
 
 def run(*arguments: object, first: str = "import sys") -> subprocess.CompletedProcess:
     """The command in a process of its own."""
-    return subprocess.run(
+    return warm_python.run(
         command(*arguments, first=first), capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 from PIL import Image
 from script_runs import ROOT, TIMEOUT
 from test_prepare import command, run, stored, write_video
@@ -63,7 +64,7 @@ def test_photos_become_a_scene_whose_poses_are_right(fox_photos: Path, tmp_path:
 
 def test_an_interrupted_run_goes_on(fox_photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    process = subprocess.Popen(
+    process = warm_python.Popen(
         command(fox_photos, out, "--threads", 1), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     waited = time.monotonic() + TIMEOUT

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
@@ -68,7 +69,7 @@ def test_an_installed_package_runs_the_commands_with_their_configs(tmp_path: Pat
     (tmp_path / "empty").mkdir()
 
     def nerf(*arguments: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
+        return warm_python.run(
             [sys.executable, "-m", "nerf", *arguments],
             cwd=tmp_path / "empty",
             env=os.environ | {"PYTHONPATH": str(site)},

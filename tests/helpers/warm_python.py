@@ -40,7 +40,7 @@ PR_SET_CHILD_SUBREAPER = 36  # of <sys/prctl.h>
 def differing(environment: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
     """The variables for which a process must be a true one."""
     names = {name for name, _ in environment.items() ^ other.items()}
-    return {name for name in names if name not in READ_LATE and not name.startswith("NERF_")}
+    return {name for name in names if name not in READ_LATE and not name.startswith("NERF")}
 
 
 class Server:
@@ -56,7 +56,8 @@ class Server:
         theirs.close()
         self.connection = ours
         self.lock = threading.Lock()
-        self.modules = set(json.loads(self._line()))
+        modules, self.path = json.loads(self._line())
+        self.modules = set(modules)
 
     def _line(self) -> bytes:
         line = b""
@@ -70,7 +71,9 @@ class Server:
     def shadows(self, folder: Path) -> bool:
         """Whether a folder of Python's path has a module in the place of one that is imported already."""
         with contextlib.suppress(OSError):
-            return any(path.name.partition(".")[0] in self.modules for path in folder.iterdir())
+            return str(folder) not in self.path and any(
+                path.name.partition(".")[0] in self.modules for path in folder.iterdir()
+            )
         return False
 
     def fork(self, arguments: Sequence[str], cwd: str, environment: Mapping[str, str], streams: Sequence[int]) -> int:

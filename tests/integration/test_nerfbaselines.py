@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from script_runs import ROOT, TIMEOUT, run_script
 from tiny_runs import write_tiny_scene
 
@@ -56,7 +56,7 @@ def test_it_trains_and_scores_as_we_do(tmp_path: Path) -> None:
 
     def nerfbaselines(*arguments: str) -> None:
         command = [sys.executable, "-m", "nerfbaselines", *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        done = warm_python.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
     settings = [word for setting in SHORT for word in ("--set", setting)]

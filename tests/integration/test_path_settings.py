@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from script_runs import ROOT, TIMEOUT, start_script
 from tiny_runs import write_tiny_scene
@@ -118,7 +119,7 @@ def test_a_stopped_run_is_gone_on_with_by_the_command_that_it_printed(tmp_path: 
     stopped = checkpoint.load_resume(tmp_path / "it's a=b")["step"]
     (printed,) = (line.partition(": ")[2] for line in output.splitlines() if "scripts/train.py" in line)
     python, *words = words_of(printed)
-    process = subprocess.Popen(
+    process = warm_python.Popen(
         [sys.executable, *words, "train.log_every=1"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     for line in process.stderr:

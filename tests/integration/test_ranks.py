@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm_python
 from fixtures import write_sphere_scene
 from ranks import free_port
 
@@ -52,7 +53,7 @@ def launch(count: int, *arguments: str, of_rank: dict[int, list[str]] | None = N
         environment = os.environ | {"OMP_NUM_THREADS": "1", "RANK": str(rank), "LOCAL_RANK": str(rank)} | meeting
         command = [sys.executable, str(ROOT / "scripts/train.py"), *arguments, *(of_rank or {}).get(rank, [])]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        ranks.append(subprocess.Popen(command, env=environment, **pipes))
+        ranks.append(warm_python.Popen(command, env=environment, **pipes))
     return ranks
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import warm_python
 from script_runs import script_caller
 from tiny_runs import run_to, tiny_config, tiny_images, tiny_state, write_tiny_scene
 
@@ -116,7 +116,7 @@ def test_the_lock_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
         "RunLock(Path(sys.argv[1])).acquire(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=False)
+    killed = warm_python.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL and names(tmp_path) == [".lock"]
     with RunLock(tmp_path), pytest.raises(UserError, match=f"process {os.getpid()}"):
         RunLock(tmp_path).acquire()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 from script_runs import TIMEOUT
 
 from nerf.benchmarks import ablation
@@ -60,7 +61,7 @@ def config() -> Config:
 
 def ablate(folder: Path, *settings: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "scripts" / "ablate.py"), *settings, f"hydra.run.dir={folder}"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=TIMEOUT)
+    return warm_python.run(command, capture_output=True, text=True, cwd=folder, timeout=TIMEOUT)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 from fake_time import FakeTime
 from script_runs import TIMEOUT
 from torch import Tensor
@@ -339,7 +340,7 @@ def test_bad_variants_are_named(tmp_path):
 def script(folder: Path, *settings: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "scripts" / "benchmark.py"), "device=cpu", "benchmark.size=tiny"]
     command += ["benchmark.repeats=2", "benchmark.seconds=0", "benchmark.compile=False", *settings]
-    return subprocess.run([*command, f"hydra.run.dir={folder}"], capture_output=True, text=True, timeout=TIMEOUT)
+    return warm_python.run([*command, f"hydra.run.dir={folder}"], capture_output=True, text=True, timeout=TIMEOUT)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+import warm_python
 from script_runs import TIMEOUT
 from torch import Tensor
 
@@ -24,7 +25,7 @@ def nerf(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedP
     """python -m nerf in a process of its own."""
     command = [sys.executable, "-m", "nerf", *arguments]
     env = os.environ | env
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    return warm_python.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False)
 
 
 def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:

@@ -3,13 +3,13 @@
 import errno
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 from state_facts import differing, facts
 from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 
@@ -248,7 +248,7 @@ def test_a_full_disk_leaves_the_files_before(tmp_path: Path, fits: str) -> None:
         "run_to(config, state, 14); resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit));"
         "checkpoint.save(folder, config, state, tiny_images().cameras)"
     )
-    found = subprocess.run(
+    found = warm_python.run(
         [sys.executable, "-c", program, str(tmp_path), str(limit)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -282,7 +282,7 @@ def test_a_run_killed_between_its_two_files_resumes_and_renders(tmp_path: Path) 
         "os.kill(os.getpid(), signal.SIGKILL); checkpoint.save(folder, config, state, tiny_images().cameras)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=False)
+    killed = warm_python.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
     content = checkpoint.load_resume(tmp_path)
     assert (content["step"], checkpoint.load(tmp_path)["step"]) == (14, 12)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 from script_runs import TIMEOUT
 from state_facts import differing, facts
 from tiny_runs import STEPS, run_to, supersampled, tiny_config, tiny_state, write_tiny_scene
@@ -58,7 +59,7 @@ def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
     program = code.replace(BUDGET, '"train.steps": 60, "train.log_every": 20')  # seconds, however busy the machine is
     env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     command, no_terminal = [sys.executable, "-c", program], subprocess.DEVNULL
-    found = subprocess.run(
+    found = warm_python.run(
         command, cwd=tmp_path, env=env, stdin=no_terminal, capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert found.returncode == 0, found.stderr
