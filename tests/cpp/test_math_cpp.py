@@ -23,7 +23,7 @@ SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize
 PROGRAMS = {
     "test_math": ["-O0", f"-I{SOURCES / 'math'}"],
     "test_extremes": ["-O1", f"-I{SOURCES / 'math'}"],
-    "test_tensor_cores": ["-O1", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+    "test_tensor_cores": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_cpu_loops": ["-O0", f"-I{TESTS / 'without_torch'}", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
 }
 
