@@ -5,10 +5,12 @@ sleeps. On a GPU it is the wall's, after waiting for the device.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nerf.distributed.world import World
 from nerf.runs.run import TrainingRun
@@ -19,6 +21,7 @@ from nerf.training.step import TrainStep
 
 LEAVE_AT = 0.9  # progress at which steps are measured: the schedule has made all its changes
 STEPS = 20
+PIXEL_OPERATIONS = ("camera_rays", "sample_images", "mlp", "mlp_backward")  # the others work on grids or samples
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class RankFigures:
     """One rank's steps."""
 
     seconds_per_step: float
+    grid_seconds_per_step: float | None  # of it in the operations on grids and samples, which divide; None on a GPU
     samples_per_step: float  # of this rank's part
     vertices: int  # that it trains
     scene_bytes: dict[str, int]  # held between two steps, by kind
@@ -62,12 +66,36 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
         state.batches.advance(config.train.rays_per_step, state.background)
         runner.step()
     _wait(state.device)
-    seconds = (clock() - began) / STEPS
-    samples = step._sums[-1].item() / STEPS
+    seconds, samples = (clock() - began) / STEPS, step._sums[-1].item() / STEPS
+    in_grids = None
+    if on_cpu:
+        with GridClock(clock) as grids:
+            for _ in range(STEPS):
+                state.batches.advance(config.train.rays_per_step, state.background)
+                runner.step()
+        in_grids = grids.seconds / STEPS
     vertices = state.optimizer.active_vertices
     memory = peak_memory() if on_cpu else torch.cuda.max_memory_reserved(state.device)
-    figures = RankFigures(seconds, samples, len(vertices), scene_bytes(state), memory, exchanged, state.clock.step)
+    figures = RankFigures(
+        seconds, in_grids, samples, len(vertices), scene_bytes(state), memory, exchanged, state.clock.step
+    )
     return vars(figures)
+
+
+class GridClock(TorchDispatchMode):
+    """Adds up the seconds that the operations on grids and samples take, forward and backward, while it is entered."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self.seconds, self._clock = 0.0, clock
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace != "nerf" or func._opname in PIXEL_OPERATIONS:
+            return func(*args, **(kwargs or {}))
+        began = self._clock()
+        result = func(*args, **(kwargs or {}))
+        self.seconds += self._clock() - began
+        return result
 
 
 def scene_bytes(state: TrainState) -> dict[str, int]:

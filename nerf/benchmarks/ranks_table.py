@@ -5,7 +5,18 @@ from nerf.benchmarks.tables import markdown_table
 
 def ranks_table(results: list[dict]) -> str:
     """One line for each result: the slowest rank beside one process of the same device, and what a rank sends."""
-    header = ["grids", "ranks", "ms", "over the ideal", "fullest part", "vertices", "MB", "of one", "sent a step, kB"]
+    header = [
+        "grids",
+        "ranks",
+        "ms",
+        "over the ideal",
+        "grid part",
+        "fullest part",
+        "vertices",
+        "MB",
+        "of one",
+        "sent a step, kB",
+    ]
     alone = {_kind(result): result for result in results if len(result["ranks"]) == 1}
     lines, notes = [], []
     for result in sorted(results, key=lambda one: (one["device"], one["scene"], one["sparse"], len(one["ranks"]))):
@@ -14,16 +25,18 @@ def ranks_table(results: list[dict]) -> str:
         slowest = max(rank["seconds_per_step"] for rank in ranks)
         one = alone.get(_kind(result))
         held, held_alone = _held(ranks), None if one is None else _held(one["ranks"])
-        ideal = "-"
-        if one is not None and timed:
-            ideal = f"{slowest * len(ranks) / one['ranks'][0]['seconds_per_step']:.2f} x"
+        whole, grids = (
+            _over_the_ideal(ranks, one["ranks"][0], name) if one is not None and timed else "-"
+            for name in ("seconds_per_step", "grid_seconds_per_step")
+        )
         sent = ranks[0]["bytes_per_step"]
         lines.append(
             [
                 "sparse" if result["sparse"] else "dense",
                 str(len(ranks)),
                 f"{1e3 * slowest:.2f}" if timed else "-",
-                ideal,
+                whole,
+                grids,
                 f"{result['imbalance']:.2f} x",
                 str(max(rank["vertices"] for rank in ranks)),
                 f"{held / 1e6:.1f}",
@@ -41,6 +54,13 @@ def ranks_table(results: list[dict]) -> str:
             f"{result['date'][:10]}, `{result['command']}`."
         )
     return "\n\n".join([markdown_table(header, lines), *notes])
+
+
+def _over_the_ideal(ranks: list[dict], alone: dict, name: str) -> str:
+    """The slowest rank's time over that of one process divided by the ranks."""
+    if alone.get(name) is None or any(rank.get(name) is None for rank in ranks):
+        return "-"
+    return f"{max(rank[name] for rank in ranks) * len(ranks) / alone[name]:.2f} x"
 
 
 def _held(ranks: list[dict]) -> int:

@@ -1,0 +1,49 @@
+"""What mode=ranks counts as the grid part of a step, and how its table sets ranks beside one process."""
+
+from itertools import count
+from typing import Any
+
+import torch
+
+from nerf.benchmarks.ranks import GridClock
+from nerf.benchmarks.ranks_table import ranks_table
+from nerf.ops.backend import select
+
+
+def test_operations_on_grids_count_forward_and_backward_and_the_network_does_not() -> None:
+    ops = select("native", "cpu").ops
+    grid = torch.randn(4, 4, 4, 4, requires_grad=True)
+    params = torch.randn(4 * 64 + 64 + 64 * 3 + 3, requires_grad=True)
+    with GridClock(count().__next__) as clock:
+        features = ops.interpolate_trilinear(grid, torch.rand(5, 3))
+        assert clock.seconds == 1  # from one look at the clock to the next
+        colors = ops.mlp(features, params, 64, 1, 3, False)
+        assert clock.seconds == 1
+        colors.sum().backward()
+    assert clock.seconds == 2
+    assert grid.grad is not None and params.grad is not None
+
+
+def result(*ranks: tuple[float, float | None]) -> dict[str, Any]:
+    each = {"samples_per_step": 1.0, "vertices": 8, "scene_bytes": {"values": 1000}, "bytes_per_step": {}}
+    names = "scene", "device", "field", "clock", "torch", "commit", "date", "command"
+    return {
+        **{name: name for name in names},
+        **{"sparse": True, "cores": 2, "resolution": [2, 2, 2], "rays_per_step": 1, "imbalance": 1.0},
+        "ranks": [each | {"seconds_per_step": s, "grid_seconds_per_step": grids} for s, grids in ranks],
+    }
+
+
+def test_the_slowest_grid_part_stands_beside_half_of_one_process() -> None:
+    header, _, alone, two, *_ = ranks_table([result((1.0, 0.8)), result((0.6, 0.48), (0.7, 0.5))]).splitlines()
+    cells = [cell.strip() for cell in two.split("|")]
+    columns = [cell.strip() for cell in header.split("|")]
+    assert cells[columns.index("over the ideal")] == "1.40 x"
+    assert cells[columns.index("grid part")] == "1.25 x"
+    assert "1.00 x" in alone
+
+
+def test_a_result_without_it_has_a_dash() -> None:
+    header, _, _, two, *_ = ranks_table([result((1.0, None)), result((0.7, None), (0.7, None))]).splitlines()
+    columns = [cell.strip() for cell in header.split("|")]
+    assert [cell.strip() for cell in two.split("|")][columns.index("grid part")] == "-"
