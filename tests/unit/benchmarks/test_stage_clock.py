@@ -82,16 +82,17 @@ def test_stages_of_a_recorded_step_add_up_to_the_whole(cuda: str) -> None:
     with torch.cuda.graph(graph):
         step()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    shares, ratios = [], []
-    for _ in range(5):
+
+    def undisturbed() -> bool:
         begin.record()
         graph.replay()
         end.record()
         (stages,) = clock.steps()
         whole = begin.elapsed_time(end)
         assert list(stages) == ["march", "composite"] and min(stages.values()) > 0
-        shares.append(sum(stages.values()) / whole)
-        ratios.append(stages["composite"] / stages["march"])
-    assert max(shares) <= 1.001
-    # Another process may take its turn on the GPU between two kernels; not in each of five replays.
-    assert any(share >= 0.8 and ratio == pytest.approx(1.5, rel=0.1) for share, ratio in zip(shares, ratios))
+        share, ratio = sum(stages.values()) / whole, stages["composite"] / stages["march"]
+        assert share <= 1.001
+        return share >= 0.8 and ratio == pytest.approx(1.5, rel=0.1)
+
+    # Another process may take its turn on the GPU between two kernels; not in each of many replays.
+    assert any(undisturbed() for _ in range(100))

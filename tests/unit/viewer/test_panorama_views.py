@@ -14,7 +14,6 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.diagnostics.dry_run_page import _scene
 from nerf.export.raster import first_surfaces
 from nerf.export.web.export import _start
-from nerf.viewer.cameras_panel import _thumbnail
 from nerf.viewer.look import vertical_fov
 from nerf.viewer.modes import nearest_camera
 
@@ -44,6 +43,9 @@ def test_the_nearest_panorama_is_so_however_it_is_turned() -> None:
 
 
 def test_a_frustum_shows_the_part_of_the_picture_that_is_ahead() -> None:
+    pytest.importorskip("viser", reason="no viser: pip install viser")
+    from nerf.viewer.cameras_panel import _thumbnail
+
     cameras = panoramas()[[0]]
     pixels = torch.zeros(32, 64, 3, dtype=torch.uint8)
     pixels[8:24, 24:40, 1] = 255
