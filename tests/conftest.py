@@ -4,11 +4,14 @@ Here also stands which folders `make test` leaves out.
 """
 
 import signal
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from fake_time import FakeTime
+from hulls import carved_once
 
 CUDA = pytest.param(
     "cuda",
@@ -20,6 +23,8 @@ CUDA = pytest.param(
 
 # Their tests train for longer, start scripts as processes, or try whole pages of docs/ in copies of the sources.
 SLOW_FOLDERS = ("data", "docs", "integration", "quality")
+
+CARVING = ("datasets", "ops", "scene")
 
 
 def pytest_configure() -> None:
@@ -47,6 +52,13 @@ def device(request: pytest.FixtureRequest) -> str:
 def cuda(request: pytest.FixtureRequest) -> str:
     """For tests that mean something on a GPU only."""
     return request.param
+
+
+@pytest.fixture(autouse=True, scope="module")
+def hulls(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hulls are carved once, but for tests of scenes, images and devices, which may look at how."""
+    with nullcontext() if request.path.parent.name in CARVING else carved_once():
+        yield
 
 
 @pytest.fixture

@@ -17,6 +17,13 @@ from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.runs import checkpoint
 from nerf.runs.run import resume
+from nerf.training import pruning
+
+
+@pytest.fixture(autouse=True)
+def few_rays_to_prune(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the tiny grids ask for, not a whole chunk of a CPU: that would be most of the work."""
+    monkeypatch.setitem(pruning.RAYS_PER_CHUNK, "cpu", 1 << 11)
 
 
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp", "voxel_deferred"])

@@ -9,6 +9,7 @@ from state_facts import differing, facts
 from tiny_runs import STEPS, run_to, tiny_config, tiny_state
 
 from nerf.config.schema import FIELDS, Config
+from nerf.training import pruning
 
 POSES = {"poses.mode": "refine", "poses.start": 0.1}
 # The setting that is off by default, and what else it needs to have an effect.
@@ -75,6 +76,12 @@ def with_settings(config: Config, values: dict[str, object]) -> Config:
         group, leaf = name.split(".")
         config = replace(config, **{group: replace(getattr(config, group), **{leaf: value})})
     return config
+
+
+@pytest.fixture(autouse=True)
+def few_rays_to_prune(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the tiny grids ask for, not a whole chunk of a CPU: that would be most of the work."""
+    monkeypatch.setitem(pruning.RAYS_PER_CHUNK, "cpu", 1 << 11)
 
 
 @pytest.mark.parametrize("background", ["white", "black", "random", "learned"])
