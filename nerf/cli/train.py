@@ -33,7 +33,7 @@ from nerf.cli.resumed_settings import BUDGET, resumed_config
 from nerf.cli.signals import STOPPING, Stopped, preemption
 from nerf.cli.trackers import CHOICES as TRACKER_CHOICES
 from nerf.cli.trackers import Tracking, chosen_tracker
-from nerf.cli.view import HOST, PORT, viewer_class
+from nerf.cli.view import HOST, PORT, check_viewer
 from nerf.cli.watch import watching
 from nerf.config.commands import assignment, program
 from nerf.config.schema import Config
@@ -78,8 +78,8 @@ def main(given: TrainScriptConfig, folder: Path, overrides: list[str], world: Wo
                 f"{assignment('resume', folder.parent)} instead."
             )
     chosen_tracker(given.log)  # before anything is read
-    if given.viewer:
-        viewer_class()
+    if given.viewer and (world is None or world.leads):
+        check_viewer(given.host, given.port)
     if world is not None and not world.leads:
         _train_along(_begin(given, folder, overrides, world))
         return

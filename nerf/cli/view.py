@@ -11,6 +11,7 @@ occupied cells. Ctrl-C ends it.
 """
 
 import contextlib
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 HOST, PORT = "127.0.0.1", 8080
+_EXPECTED = "expected viser >= 1.1; get it with: pip install 'nerf-voxel[view]'"
 
 
 @dataclass
@@ -37,11 +39,11 @@ class ViewConfig(PicturesConfig):
 
 
 def main(config: ViewConfig, folder: Path, overrides: list[str]) -> None:
-    serve = viewer_class()
+    check_viewer(config.host, config.port)
     loaded = open_run(config)
     with contextlib.suppress(OSError):  # nothing is written: an empty folder would only be in the way
         folder.rmdir()
-    with serve(StillScene(scene_of(loaded)), config.host, config.port, loaded.folder) as viewer:
+    with viewer_class()(StillScene(scene_of(loaded)), config.host, config.port, loaded.folder) as viewer:
         announce(viewer, config.host)
         threading.Event().wait()  # until a signal
 
@@ -58,18 +60,29 @@ def scene_of(loaded: LoadedRun) -> Scene:
 
 
 def viewer_class() -> "type[Viewer]":
-    """The viewer. Raises UserError if viser is not installed or too old."""
+    """The viewer. Raises UserError if viser is missing, too old, or without a part that the viewer needs."""
     try:
         import viser
-
-        if tuple(map(int, viser.__version__.split(".")[:2])) < (1, 1):
-            raise ImportError(f"viser {viser.__version__}")
-    except ImportError as error:
-        found = "viser is missing" if isinstance(error, ModuleNotFoundError) else f"{error} is found"
-        raise UserError(f"{found}, expected viser >= 1.1; get it with: pip install 'nerf-voxel[view]'.") from error
-    from nerf.viewer.server import Viewer
-
+    except ImportError as error:  # of viser, or of what it needs itself
+        found = "viser is missing" if error.name == "viser" else f"viser cannot be imported ({error})"
+        raise UserError(f"{found}, {_EXPECTED}.") from error
+    version = getattr(viser, "__version__", "of an unknown version")
+    numbers = re.match(r"(\d+)\.(\d+)", version)  # whatever follows, as in 1.1rc1
+    if numbers is None or tuple(map(int, numbers.groups())) < (1, 1):
+        raise UserError(f"viser {version} is found, {_EXPECTED}.")
+    try:
+        from nerf.viewer.server import Viewer
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"viser {version} is found without a part that is needed ({error}), {_EXPECTED}.") from error
     return Viewer
+
+
+def check_viewer(host: str, port: int) -> None:
+    """Raises UserError if no viewer can be served here: before a scene is read, which may take minutes."""
+    viewer_class()
+    from nerf.viewer.server import check_port
+
+    check_port(host, port)
 
 
 def announce(viewer: "Viewer", host: str) -> None:

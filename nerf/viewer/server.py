@@ -1,6 +1,7 @@
 """The viewer's server: viser on a port, one ClientPage for each browser that is connected."""
 
 import contextlib
+import errno
 import io
 import logging
 import socket
@@ -129,7 +130,9 @@ def check_port(host: str, port: int) -> None:
     except socket.gaierror as error:
         raise UserError(f"host={host} is no address of this machine: {error.strerror}; try host=127.0.0.1.") from error
     except OSError as error:
-        other = assignment("port", str(port + 1))
-        raise UserError(
-            f"port={port} of {host} cannot be used ({error.strerror}), perhaps by another viewer; try {other}."
-        ) from error
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UserError(f"host={host} is no address of this machine; try host=127.0.0.1.") from error
+        taken = ", perhaps by another viewer" if error.errno == errno.EADDRINUSE else ""
+        # Ports below 1024 are the system's, and the last has none after it.
+        other = assignment("port", str(port + 1 if 1024 <= port < 65535 else 8080))
+        raise UserError(f"port={port} of {host} cannot be used ({error.strerror}){taken}; try {other}.") from error

@@ -1,5 +1,7 @@
 """`nerf view` answers in words what it cannot do."""
 
+import errno
+import os
 import socket
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from script_runs import script_caller
 
+import nerf.viewer
 from nerf.cli.view import announce, viewer_class
 from nerf.errors import UserError
 from nerf.viewer.path_folder import PathFolder
@@ -26,6 +29,39 @@ def test_an_old_viser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         viewer_class()
 
 
+def test_a_candidate_of_a_release_is_that_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    viser = pytest.importorskip("viser", reason="no viser: pip install viser")
+    monkeypatch.setattr(viser, "__version__", "1.1rc1")
+    assert viewer_class().__name__ == "Viewer"
+    monkeypatch.setattr(viser, "__version__", "0.9rc1")
+    with pytest.raises(UserError, match=r"viser 0\.9rc1 is found, expected"):
+        viewer_class()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"__init__.py": ""}, "viser of an unknown version is found, expected"),
+        ({"__init__.py": "import nowhere_to_be_found"}, "viser cannot be imported (No module named 'nowhere_to_be"),
+        ({"__init__.py": "__version__ = '9.0.1'"}, "viser 9.0.1 is found without a part that is needed ("),
+    ],
+)
+def test_a_viser_that_does_not_fit_is_named(
+    files: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "viser").mkdir()
+    for name, text in files.items():
+        (tmp_path / "viser" / name).write_text(text)
+    for name in [name for name in sys.modules if name.split(".")[0] == "viser" or name.startswith("nerf.viewer.")]:
+        if name.startswith("nerf."):  # the package names it too, and gets it back
+            monkeypatch.setattr(nerf.viewer, name.split(".")[2], sys.modules[name])
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError) as raised:
+        viewer_class()
+    assert said in str(raised.value) and "pip install 'nerf-voxel[view]'" in str(raised.value)
+
+
 def test_a_port_in_use_and_a_foreign_host_are_answered() -> None:
     pytest.importorskip("viser", reason="no viser: pip install viser")
     from nerf.viewer.server import check_port
@@ -36,6 +72,22 @@ def test_a_port_in_use_and_a_foreign_host_are_answered() -> None:
             check_port("127.0.0.1", port)
     with pytest.raises(UserError, match="host=no-such-host.invalid"):
         check_port("no-such-host.invalid", 8080)
+    with pytest.raises(UserError, match="host=192.0.2.1 is no address of this machine"):  # of documentation alone
+        check_port("192.0.2.1", 8080)
+
+
+@pytest.mark.parametrize(("port", "error"), [(80, errno.EACCES), (65535, errno.EADDRINUSE)])
+def test_the_port_that_is_proposed_can_be_had(port: int, error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("viser", reason="no viser: pip install viser")
+    from nerf.viewer.server import check_port
+
+    def refused(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(socket.socket, "bind", refused)
+    with pytest.raises(UserError, match=r"try port=8080\.$") as raised:
+        check_port("127.0.0.1", port)
+    assert ("another viewer" in str(raised.value)) is (error == errno.EADDRINUSE)
 
 
 @pytest.mark.parametrize(("host", "others"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
@@ -62,6 +114,7 @@ def test_a_run_whose_viewer_has_no_port_does_not_train(
     call = script_caller(monkeypatch, tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert call("train", "viewer=true", f"port={port}", "dataset.downscale=8", "hydra.run.dir=run") == 2
+        where = f"dataset.root={tmp_path / 'nowhere'}"  # not read: it may be large
+        assert call("train", "viewer=true", f"port={port}", where, "hydra.run.dir=run") == 2
     assert f"port={port} of 127.0.0.1 cannot be used" in capsys.readouterr().err
-    assert not Path("run/model.pt").exists()
+    assert not Path("run").exists()
