@@ -18,7 +18,7 @@ COMMANDS = {
     "render": "renders a trained run along a path of cameras",
     "evaluate": "scores a trained run again, on any split",
     "mesh": "writes the surface of a trained run as a mesh",
-    "export": "takes a trained run away: a web page, points, a mesh, a volume, cameras",
+    "export": "takes a trained run away: a web page, splats, points, a mesh, a volume, cameras",
     "view": "shows a trained run in a browser",
     "ablate": "takes the optimizations of a training step away one by one",
     "benchmark": "measures operations, the stages of a step, or quality against training seconds",

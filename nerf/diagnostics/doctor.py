@@ -29,6 +29,11 @@ OPTIONAL = {
     "tensorboard": "training curves beside the metrics: pip install tensorboard",
     "matplotlib": "the ablation as a picture: pip install matplotlib",
     "lpips": "the LPIPS score: pip install lpips",
+    "viser": "the viewer: pip install 'nerf-voxel[view]'",
+    "pycolmap": "poses for photos: pip install 'nerf-voxel[capture]'",
+    "xatlas": "textures of meshes: pip install 'nerf-voxel[export]'",
+    "fast_simplification": "fewer triangles: pip install 'nerf-voxel[export]'",
+    "gsply": "splats as SPZ: pip install 'nerf-voxel[export]'",
 }
 TOOL_TIMEOUT = 20  # seconds; nvidia-smi hangs where the driver does
 GIB = 2**30

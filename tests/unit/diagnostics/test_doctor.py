@@ -121,7 +121,7 @@ def test_an_operation_without_a_check_shows_as_not_checked() -> None:
 def test_the_doctor_says_what_is_here_and_checks_every_operation() -> None:
     found = nerf("doctor")
     assert found.returncode == 0, found.stderr
-    packages = ("numpy", "hydra", "tensorboard", "lpips")
+    packages = ("numpy", "hydra", "tensorboard", "lpips", "viser", "pycolmap", "xatlas", "fast_simplification", "gsply")
     for topic in ("Python", "torch", "nvcc", "g++", "ninja", *packages, "disk", "memory", "auto chooses", "library"):
         assert f"\n{topic} " in "\n" + found.stdout, topic
     assert library.library_stamp() in found.stdout and torch.__version__ in found.stdout
