@@ -25,10 +25,12 @@ class FieldConfig:
     initial_alpha: float = setting(0.003, "alpha of one voxel before training", low=1e-9, high=0.5)
     lr_density: float | None = setting(None, "learning rate of raw density", low=0)
     sparse: bool | None = setting(
-        None, "large grids have values only where the scene is: half of the memory, and steps that take longer"
+        None,
+        "large grids have values only where the scene is: half of the memory, and steps that take longer; taken where "
+        "GPU memory is short",
     )
     sparse_gain: float = setting(
-        1.0,  # not yet measured on a GPU
+        1.0,  # 8 brings chair 0.16 dB in a minute on a GPU, lego nothing, for a quarter more memory or more
         "sparse grids have up to so many times num_voxels where the scene fills little of its box; 1 = never more",
         low=1,
         high=1000,

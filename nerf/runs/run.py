@@ -29,6 +29,8 @@ from nerf.training.losses import Loss
 from nerf.training.memory import MemoryPlan, TooLittleMemory, plan_memory
 from nerf.training.state import TrainState, make_sampler
 
+WHAT_FITS = "what fits this GPU's memory"
+
 
 @dataclass(frozen=True)
 class TrainingRun:
@@ -141,12 +143,19 @@ def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun
         known = recipes.sources(config, resolved, backend.device.type)
         return TrainingRun(resolved, images, state, described.reasons, sources=known)
     except TooLittleMemory as error:
-        if config.field.num_voxels is not None or error.num_voxels is None or config.deterministic:
+        if config.deterministic:
             raise  # what is free now is not what was or will be: a run that is to be repeated says its voxels
-        run = _start(replace(config, field=replace(config.field, num_voxels=error.num_voxels)), images, backend)
-        note = f"field.num_voxels={error.num_voxels}, not {resolved.field.num_voxels}: what fits this GPU's memory"
-        known = {**run.sources, "field.num_voxels": "what fits this GPU's memory"}
-        return replace(run, reasons=(*run.reasons, note), sources=known)
+        if error.sparse and config.field.sparse is None:
+            change: dict[str, bool | int] = {"sparse": True}
+            note = "field.sparse=true"
+        elif error.num_voxels is not None and config.field.num_voxels is None:
+            change = {"num_voxels": error.num_voxels}
+            note = f"field.num_voxels={error.num_voxels}, not {resolved.field.num_voxels}"
+        else:
+            raise
+        run = _start(replace(config, field=replace(config.field, **change)), images, backend)
+        known = {**run.sources, **{f"field.{name}": WHAT_FITS for name in change}}
+        return replace(run, reasons=(*run.reasons, f"{note}: {WHAT_FITS}"), sources=known)
 
 
 def resume(

@@ -40,11 +40,15 @@ SMALLEST_FRACTION = 0.125  # of the recipe's voxels; below it quality suffers so
 
 
 class TooLittleMemory(UserError):
-    """A run does not fit into the GPU's memory. num_voxels: the largest that fits; None if it is far smaller."""
+    """A run does not fit into the GPU's memory.
 
-    def __init__(self, message: str, num_voxels: int | None) -> None:
+    num_voxels: the largest that fits; None if it is far smaller. sparse: whether sparse grids, which the run does not
+    have, would take less.
+    """
+
+    def __init__(self, message: str, num_voxels: int | None, sparse: bool = False) -> None:
         super().__init__(message)
-        self.num_voxels = num_voxels
+        self.num_voxels, self.sparse = num_voxels, sparse
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ def check_memory(config: Config, finest: Resolution, images: PosedImages, free: 
         f"this GPU has {free / GIB:.2f} GiB free and training needs about {plan.total / GIB:.2f} ({plan}); {advice}, "
         "or close other programs that use it.",
         edge**3 if large_enough else None,
+        plan_memory(_sparse(config), finest, images).total < plan.total,
     )
 
 
@@ -137,6 +142,10 @@ def most_that_fits(config: Config, finest: Resolution, images: PosedImages, most
     fitting = math.prod(finest) + int(room / (BYTES_PER_VERTEX + BYTES_PER_CELL))
     most = min(most_voxels, fitting)
     return most if most > math.prod(finest) else 0
+
+
+def _sparse(config: Config) -> Config:
+    return replace(config, field=replace(config.field, sparse=True))
 
 
 def _fits(config: Config, finest: Resolution, images: PosedImages, free: int, edge: int) -> bool:
@@ -159,6 +168,8 @@ def _remedies(config: Config, finest: Resolution, images: PosedImages, free: int
 
     edge, rays, where = round(math.prod(finest) ** (1 / 3)), config.train.rays_per_step, config.train.images
     found = []
+    if not config.field.sparse and _fits(_sparse(config), finest, images, free, edge):
+        found.append("field.sparse=true")
     if where != "host" and _fits(changed(rays, "host"), finest, images, free, edge):
         found.append("train.images=host")
     fewer = next(

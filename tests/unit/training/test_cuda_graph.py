@@ -17,8 +17,11 @@ def test_the_first_replay_draws_the_numbers_that_come_next(cuda: str) -> None:
         drawn.copy_(torch.rand(64, generator=generator, device=cuda))
 
     runner = StepRunner(step, [generator], graphed=True)
-    for number in range(WARM_UP_STEPS + 3):
-        if number == WARM_UP_STEPS:  # this step is recorded
+    for number in range(WARM_UP_STEPS + 4):
+        if (
+            number == WARM_UP_STEPS + 2
+        ):  # this step is recorded anew; before the first record memory is freed, which waits
+            runner.invalidate()
             with torch.cuda.stream(runner._side_stream):
                 torch.cuda._sleep(CYCLES)
             late = 3 * CYCLES

@@ -188,6 +188,40 @@ def test_a_recipes_grids_shrink_to_what_a_gpu_holds(
     assert f"field.num_voxels={10**3}, not {80**3}: what fits this GPU's memory" in run.reasons
 
 
+def test_a_run_takes_sparse_grids_before_fewer_voxels(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, backend, tried = tiny_config(), select("native", "cpu"), []
+    config = replace(config, field=replace(config.field, num_voxels=None, min_voxel_pixels=0.01))
+
+    def init_state_on_a_gpu(config: Config, *rest: object) -> TrainState:
+        tried.append((config.field.sparse, config.field.num_voxels))
+        if len(tried) < 3:
+            raise TooLittleMemory("this GPU is too small", 10**3, sparse=not config.field.sparse)
+        return init_state(config, *rest)
+
+    monkeypatch.setattr(runs, "init_state", init_state_on_a_gpu)
+    run = runs.start(config, tiny_images(), backend)
+    assert tried == [(False, 80**3), (True, 80**3), (True, 10**3)]
+    assert "field.sparse=true: what fits this GPU's memory" in run.reasons
+    assert run.sources["field.sparse"] == run.sources["field.num_voxels"] == "what fits this GPU's memory"
+    tried.clear()
+    with pytest.raises(UserError, match="this GPU is too small"):  # both were given
+        runs.start(replace(config, field=replace(config.field, sparse=False, num_voxels=80**3)), tiny_images(), backend)
+
+
+def test_sparse_grids_are_proposed_where_they_suffice() -> None:
+    config, finest, images = on_a_gpu("voxel_deferred")
+    dense = replace(config, field=replace(config.field, sparse=False))
+    sparse = replace(config, field=replace(config.field, sparse=True))
+    need = plan_memory(sparse, finest, images).total
+    with pytest.raises(TooLittleMemory, match="field.sparse=true") as caught:
+        check_memory(dense, finest, images, need)
+    assert caught.value.sparse
+    with pytest.raises(TooLittleMemory) as caught:
+        check_memory(sparse, finest, images, need - 1)
+    assert not caught.value.sparse and "field.sparse=true" not in str(caught.value)
+    assert "field.sparse=true" not in refusal((dense, finest, images), need - 1)
+
+
 def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:
     """Grids large enough to matter: 96^3, four times 45 MB."""
     backend = select("native", cuda)
