@@ -19,6 +19,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +50,9 @@ class Server:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         folder = str(Path(__file__).parent)
-        program = f"import sys; sys.path[0] = {folder!r}; import warm_server; warm_server.main({theirs.fileno()})"
+        self.compiled = tempfile.TemporaryDirectory()
+        program = f"import sys; sys.path[0] = {folder!r}; import warm_server; "
+        program += f"warm_server.main({theirs.fileno()}, {self.compiled.name!r})"
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         command = [sys.executable, "-c", program]
         self.process = subprocess.Popen(command, env=AT_START, pass_fds=[theirs.fileno()], **pipes)

@@ -89,8 +89,12 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str], streams:
         exec(compile(Path(what).read_bytes(), what, "exec"), main)
 
 
-def main(descriptor: int) -> None:
-    """Serves the socket of that descriptor. Returns in forks, when they have run."""
+def main(descriptor: int, compiled: str) -> None:
+    """Serves the socket of that descriptor. Returns in forks, when they have run.
+
+    compiled: a folder for the byte code of what forks import, even where PYTHONDONTWRITEBYTECODE keeps it out of the
+    sources: else each of them compiles all of nerf.
+    """
     connection = socket.socket(fileno=descriptor)
     for name in MODULES:
         with contextlib.suppress(ImportError):
@@ -98,6 +102,7 @@ def main(descriptor: int) -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
         sys.exit(f"{threads} threads: a fork would have one of them")
+    sys.pycache_prefix, sys.dont_write_bytecode = compiled, False
     gc.collect()
     gc.freeze()
     names = sorted({name.partition(".")[0] for name in sys.modules})

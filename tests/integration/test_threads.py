@@ -12,6 +12,7 @@ from pathlib import Path
 from script_runs import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
+HELPERS = ROOT / "tests" / "helpers"
 RUNS = {
     "field=voxel_sh loss.distortion=0.01": 8,
     "field=voxel_mlp poses=refine": 2,
@@ -30,6 +31,7 @@ import hashlib, sys
 from pathlib import Path
 
 import torch
+from hulls import carved_once
 
 from nerf.cli.hydra_app import compose
 from nerf.cli.train import TrainScriptConfig
@@ -47,7 +49,8 @@ for run in runs:
     backend = select("native", "cpu", config.deterministic)
     config = resolve_config(config, backend.device.type)
     images = load_blender(Path("data/bricks"), "train", config.dataset.downscale)
-    state = init_state(config, images, backend)
+    with carved_once():  # by one thread or by two
+        state = init_state(config, images, backend)
     list(train(config, state, [StopWhen(lambda: state.clock.step >= int(steps))]))
     digest = hashlib.sha256()
     for name, parameter in state.field.state_dict().items():
@@ -58,7 +61,7 @@ for run in runs:
 
 def test_one_thread_and_two_train_the_same_bits():
     runs = [f"{steps} {settings}" for settings, steps in RUNS.items()]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{HELPERS}", "CUDA_VISIBLE_DEVICES": ""}
     found = [
         subprocess.run(
             [sys.executable, "-c", PROGRAM, threads, *runs],
