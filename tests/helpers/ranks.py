@@ -22,9 +22,14 @@ def free_port() -> int:
 
 
 def on_ranks(count: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What work(world, *arguments) returns on each rank. work: of a module that can be imported by its name."""
+    """What work(world, *arguments) returns on each rank. work: of a module that can be imported by its name.
+
+    Ranks are forks of one process that has imported PyTorch and done nothing else.
+    """
+    multiprocessing.set_forkserver_preload(["torch", "torch.distributed"])
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(_rank, (count, folder, work, arguments, list(sys.path)), nprocs=count)
+        given = (count, folder, work, arguments, list(sys.path))
+        multiprocessing.start_processes(_rank, given, nprocs=count, start_method="forkserver")
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(count)]
 
 
