@@ -1,21 +1,36 @@
-"""The mesh of the bundled scene lies on the true surface and has no holes where cameras look."""
+"""The mesh of the bundled scene lies on the true surface and has no holes where cameras look; its web page is small."""
 
+from pathlib import Path
+
+import pytest
 import torch
 from _bricks import render_bricks
 
 from nerf.config.overrides import settings
 from nerf.export.mesh import extract_mesh
 from nerf.export.raster import first_surfaces
+from nerf.export.web.export import export_web
+from nerf.runs.open_run import LoadedRun
 from nerf.runs.run import start
 
 VIEWS = (0, 33, 66)
 
 
-def test_the_mesh_of_the_bundled_scene_is_its_surface() -> None:
+@pytest.fixture(scope="module")
+def opened() -> LoadedRun:
     run = start(settings({"device": "cpu", "train.steps": 400, "dataset.downscale": 2}))
     for _ in run.train():
         pass
-    opened = run.open()
+    return run.open()
+
+
+def test_the_page_of_the_bundled_scene_is_small(opened: LoadedRun, tmp_path: Path) -> None:
+    path = tmp_path / "scene.html"
+    export_web(path, opened.field, opened.sampler, opened.cameras, opened.background, "bricks", steps=4)
+    assert path.stat().st_size <= 6e6
+
+
+def test_the_mesh_of_the_bundled_scene_is_its_surface(opened: LoadedRun) -> None:
     mesh = extract_mesh(opened.field, opened.sampler, opened.cameras)
     found, true, uncovered, covered = [], [], 0, 0
     for view in VIEWS:
