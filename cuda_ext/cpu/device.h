@@ -37,6 +37,11 @@ class Device {
   template <class T>
   static void add(T* address, T value) = delete;
 
+  // Sets bits that others may set at the same time.
+  static void set_bits(uint64_t* address, uint64_t bits) {
+    if (bits & ~__atomic_load_n(address, __ATOMIC_RELAXED)) __atomic_fetch_or(address, bits, __ATOMIC_RELAXED);
+  }
+
  private:
   Stream stream_;
 };

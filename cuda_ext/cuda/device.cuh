@@ -26,6 +26,12 @@ class Device {
     add_atomic(address, Pack<T, 1>{value});
   }
 
+  // Sets bits that others may set at the same time.
+  static __device__ void set_bits(uint64_t* address, uint64_t bits) {
+    auto* word = reinterpret_cast<unsigned long long*>(address);
+    if (bits & ~*static_cast<volatile unsigned long long*>(word)) atomicOr(word, bits);
+  }
+
  private:
   Stream stream_;
 };

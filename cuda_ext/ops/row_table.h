@@ -14,9 +14,7 @@ struct GridShape {
   RowTable table;
 };
 
-inline GridShape sparse_shape(const char* name, const Tensor& grid, const Tensor& table, int64_t depth,
-                              const Tensor& first) {
-  check_argument(name, grid, first, first.scalar_type(), {kAny, kAny});
+inline void check_table(const Tensor& table, int64_t depth, const Tensor& first) {
   check_argument("table", table, first, ScalarType::Long, {kAny, kAny, kAny});
   const int64_t words = table.size(2);
   if (depth < 1 || words != (depth - 1) / kVerticesOfWord + 1)
@@ -26,6 +24,12 @@ inline GridShape sparse_shape(const char* name, const Tensor& grid, const Tensor
   if (product("table", {table.size(0), table.size(1)}) == 0)
     reject("table has shape " + shape_name(table.sizes()) + ", expected at least one vertex");
   product("table", {table.size(0), table.size(1), words, kVerticesOfWord});
+}
+
+inline GridShape sparse_shape(const char* name, const Tensor& grid, const Tensor& table, int64_t depth,
+                              const Tensor& first) {
+  check_argument(name, grid, first, first.scalar_type(), {kAny, kAny});
+  check_table(table, depth, first);
   check_channels(name, grid.size(1));
   GridShape shape = {{table.size(0), table.size(1), depth}, grid.size(1), dense(table), {}};
   shape.table = {data<uint64_t>(shape.words), grid.size(0)};

@@ -99,8 +99,12 @@ class GridClock(TorchDispatchMode):
 
 
 def scene_bytes(state: TrainState) -> dict[str, int]:
-    """The memory of the scene between two steps on this rank: parameters, gradients, moments, and where they are."""
-    parameters = [group.parameter for group in state.optimizer.groups]
+    """The memory of the scene on this rank's device between two steps: parameters, gradients, moments, and where they
+    are. Of features in host memory it counts what a step brings, and apart what is there."""
+    groups, host = state.optimizer.groups, state.field.host_rows
+    kept = [group for group in groups if group.host is None]
+    away = [group for group in groups if group.host is not None]
+    parameters = [group.parameter for group in kept]
     rows, lists = state.field.rows, [state.occupancy.occupied]
     lists += [] if state.optimizer.active_vertices is None else [state.optimizer.active_vertices]
     lists += [] if state.optimizer.active_rows is None else [state.optimizer.active_rows]
@@ -110,8 +114,10 @@ def scene_bytes(state: TrainState) -> dict[str, int]:
     return {
         "values": sum(x.nbytes for x in parameters),
         "gradients": sum(x.grad.nbytes for x in parameters if x.grad is not None),
-        "moments": sum(x.nbytes for pair in state.optimizer.moments.values() for x in pair),
+        "moments": sum(x.nbytes for group in kept for x in state.optimizer.moments[group.name]),
         "lists": sum({x.data_ptr(): x.nbytes for x in lists}.values()),
+        "brought": 0 if host is None else host.most_bytes,
+        "in host memory": sum(x.nbytes for g in away for x in (g.parameter, *state.optimizer.moments[g.name])),
     }
 
 

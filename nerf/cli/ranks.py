@@ -128,8 +128,16 @@ def prepare_rank(world: World, given: Any) -> None:
 
 
 def divided(training: TrainingRun, world: World) -> TrainingRun:
-    """The run with its scene divided among the ranks. Raises UserError where their images differ."""
+    """The run with its scene divided among the ranks.
+
+    Raises UserError where their images differ, or features are in host memory.
+    """
     state = training.state
+    if training.config.train.features == "host":
+        raise UserError(
+            "train.features=host keeps features in the memory of one host, so it needs one process: start it without "
+            "torchrun, or give train.features=device, which divides them among the ranks."
+        )
     check_agreed(world, {"the checksum of the images": state.batches.checksum(), "the step": state.clock.step})
     state.divide(world)
     box = " x ".join(f"{first}-{last}" for first, last in state.parts.division.boxes[world.rank])

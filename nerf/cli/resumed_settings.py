@@ -15,6 +15,7 @@ RESUME_FREE = (
     "-",
     "evaluation.",
     "dataset.root",
+    "train.features",  # where they are changes no number
     "train.log_every",
     "train.save_",
     "log",

@@ -142,6 +142,9 @@ LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.
 MOST_VOXELS_WITH_POSES = 256**3
 
 # By kind of scene. Behind opaque photos a random color leaves no ray half transparent.
+# Features in host memory: rows of sparse grids, and no smoothing that visits all of them.
+FEATURES_IN_HOST_MEMORY: Mapping[str, float] = {"field.sparse": True, "loss.tv_until": 1.0}
+
 BACKGROUNDS = {"bounded": "white", "forward_facing": "random", "unbounded": "learned"}
 
 
@@ -192,6 +195,8 @@ def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple
         found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))
         if config.poses.from_run is not None:
             found.append(("poses of another run", NEARLY_CORRECT_POSES[device]))
+    if config.train.features == "host":
+        found.append(("features in host memory", FEATURES_IN_HOST_MEMORY))
     return found
 
 
@@ -226,6 +231,7 @@ def _other_source(name: str, kind: str, device: str) -> str:
         "dataset.kind": "what the data say",
         "dataset.background": f"{kind} scenes",
         "train.images": f"room on the {device}",
+        "train.features": f"room on the {device}",
     }
     return known.get(name, "what the data say")
 

@@ -157,6 +157,12 @@ class TrainConfig:
         "where the training images are stored; auto = on the GPU if they take less than a quarter of its free memory",
         choices=("auto", "device", "host"),
     )
+    features: str = setting(
+        "auto",
+        "where features or colors of the grids and their moments are stored; host = in host memory, for grids larger "
+        "than the GPU's; auto = on the GPU, or on the host if field.num_voxels is given and they do not fit",
+        choices=("auto", "device", "host"),
+    )
     cuda_graph: bool = setting(True, "replay each step as one CUDA graph (native backend on a GPU)")
 
 

@@ -6,7 +6,7 @@ those of poses in pose_checks.py.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -92,6 +92,8 @@ def inspect(
         finest, free = box.resolution(finest_voxels(config, images, box)), free_bytes(backend.device, images)
         most = most_voxels(config, images.cameras, box, math.prod(n - 1 for n in finest))
         memory = plan_memory(config, finest, images, most_that_fits(config, finest, images, most, free))
+        if backend.device.type == "cpu":  # all of it is in host memory
+            memory = replace(memory, values=memory.values + memory.in_host, in_host=0)
         found.append(checks.check_memory(memory, free, device))
         seconds, seconds_from = _time(config, images, backend, described, log)
     scores = {image: score.item() for image, score in agreement.by_image().items()}

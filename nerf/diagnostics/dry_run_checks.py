@@ -144,11 +144,13 @@ def check_memory(plan: MemoryPlan, free: int, device: str) -> Check:
     """Checks that the run fits into the free bytes of its device."""
     used = plan.total / free
     found = f"{plan.total / 2**30:.2f} GiB of {free / 2**30:.2f} GiB that are free on {device}"
+    if plan.in_host:
+        found += f", and {plan.in_host / 2**30:.2f} GiB in host memory"
     if used < TIGHT:
         return Check("memory", "green", found)
     remedy = (
         "lower field.num_voxels (done by itself on a GPU where it is not given) or train.rays_per_step, raise "
-        "dataset.downscale, or set train.images=host on a GPU"
+        "dataset.downscale, or set train.images=host or train.features=host on a GPU"
     )
     return Check("memory", "red" if used > TOO_MUCH else "yellow", found, remedy)
 

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nerf.errors import UserError
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim.adam import ParameterGroup
+from nerf.optim.host_rows import HostRows
 from nerf.scene.box import Resolution, SceneBox
 
 LR_BACKGROUND = 0.01
@@ -137,6 +139,21 @@ class Field(nn.Module, ABC):
     @property
     def rows(self) -> VertexRows | None:
         """Where the values of the grids are, if they are sparse; None: every vertex has some."""
+        return None
+
+    def keep_features_in_host_memory(self) -> None:
+        """Keeps what a large field has most of in host memory, train.features=host. Raises UserError if it cannot."""
+        raise UserError(
+            f"train.features=host: {type(self).__name__} has no grid of features to keep there; use "
+            "train.features=device."
+        )
+
+    def begin_step(self) -> None:
+        """Called before a training step evaluates the field."""
+
+    @property
+    def host_rows(self) -> HostRows | None:
+        """Where the appearance grid is, and what the current step has of it, while it is in host memory; else None."""
         return None
 
     @property

@@ -44,14 +44,17 @@ def restored_field(
     saved: Mapping[str, Tensor],
     vertices: Tensor,
     sparse: bool = True,
+    features_in_host: bool = False,
 ) -> Field:
     """A field with the values of another one's state_dict.
 
     vertices [L] int64, rising: those of sparse grids, which saved may have, and of those of the field if sparse is True
-    (VoxelField.restore_grids).
+    (VoxelField.restore_grids). features_in_host: Field.keep_features_in_host_memory.
     """
     voxels = issubclass(FIELDS[config.name].field, VoxelField)  # whose grids are not made only to be replaced
     field = build_field(config, box, (2, 2, 2) if voxels else resolution, finest_voxel, backend)
+    if features_in_host:
+        field.keep_features_in_host_memory()
     if "background" in saved:
         field.learn_background()
     if isinstance(field, VoxelField):

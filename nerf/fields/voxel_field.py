@@ -2,7 +2,8 @@
 
 With field.sparse, a large grid of which samples can touch a part only is sparse: it has values and gradients for the
 vertices of occupied cells and their neighbors alone (nerf/ops/vertex_rows.py). Elsewhere its values are 0, which is
-almost transparent.
+almost transparent. Then the appearance grid can be in host memory (nerf/optim/host_rows.py), to be larger than the
+device's.
 
 Legend: N points, C channels, X Y Z grid vertices, L vertices that are stored.
 """
@@ -18,17 +19,11 @@ from nerf.config.fields import FieldConfig
 from nerf.fields.field import POINTS_AT_A_TIME, DensityGrid, Field
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
+from nerf.optim.host_rows import HostRows
 from nerf.scene.box import Resolution, SceneBox
 
 SPARSE_FROM = 2**16  # vertices; smaller grids take little memory
 SPARSE_BELOW = 0.8  # stored vertices of all; a sparse grid saves nothing above
-
-
-def sparse_rows(vertices: Tensor | None, resolution: Resolution) -> VertexRows | None:
-    """Where the values of these vertices [L] are in sparse grids; None where dense grids are as good or asked for."""
-    if vertices is None:
-        return None
-    return VertexRows.of(vertices, resolution) if sparse_saves(len(vertices), resolution) else None
 
 
 def sparse_saves(stored: int, resolution: Resolution) -> bool:
@@ -52,11 +47,24 @@ class VoxelField(Field):
     ) -> None:
         super().__init__(box, resolution, finest_voxel, initial_alpha, backend)
         self._rows: VertexRows | None = None
+        self._host: HostRows | None = None
         self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
 
     @property
     def rows(self) -> VertexRows | None:
         return self._rows
+
+    @property
+    def host_rows(self) -> HostRows | None:
+        return None if self._rows is None else self._host
+
+    def keep_features_in_host_memory(self) -> None:
+        """From the next store_at() or upsample() on, the appearance grid is in host memory where grids are sparse."""
+        self._host = self._host or HostRows(self.backend)
+
+    def begin_step(self) -> None:
+        if self.host_rows is not None:
+            self.host_rows.begin_step()
 
     @property
     def appearance_grid(self) -> nn.Parameter:
@@ -66,8 +74,15 @@ class VoxelField(Field):
     def interpolate(self, grid: Tensor, coords: Tensor) -> Tensor:
         """The trilinear interpolation [N,C] of one of the field's grids at points [N,3] in lattice units."""
         more: dict[str, Any] = {"deterministic": True} if self.backend.deterministic else {}  # what variants lack
-        if self._rows is not None:
-            more["table"], more["depth"] = self._rows.arguments
+        rows, host = self._rows, self.host_rows
+        if host is not None and grid is self.appearance_grid:
+            if host.in_step and torch.is_grad_enabled():
+                window = host.bring(grid.detach(), coords.detach(), rows)
+                grid, rows = window.values, window.rows
+            else:
+                grid = grid.detach()  # read in place
+        if rows is not None:
+            more["table"], more["depth"] = rows.arguments
         return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad, **more)
 
     def raw_density(self, coords: Tensor) -> Tensor:
@@ -120,7 +135,7 @@ class VoxelField(Field):
         rows = self._rows_for(vertices, self.resolution)
         if rows is None and self._rows is None:
             return
-        self._replace_grids(rows, lambda grid: self._stored(grid, rows))
+        self._replace_grids(rows, lambda name, grid: self._stored(name, grid, rows))
 
     @torch.no_grad()
     def hold(self, vertices: Tensor, made: Callable[[Tensor], Tensor]) -> None:
@@ -134,7 +149,7 @@ class VoxelField(Field):
                 grid.detach().flatten(0, 2).index_copy_(0, vertices, made(grid.detach()))
             return
 
-        def replaced(grid: Tensor) -> Tensor:
+        def replaced(_: str, grid: Tensor) -> Tensor:
             values = made(grid)
             if rows is not None:
                 return values
@@ -145,16 +160,34 @@ class VoxelField(Field):
         self._replace_grids(rows, replaced)
 
     def sparse_at(self, count: int, resolution: Resolution) -> bool:
-        asked = self.config.sparse and not self.backend.deterministic
-        return bool(asked) and sparse_saves(count, resolution)
+        if not self.config.sparse or self.backend.deterministic:
+            return False
+        large = self._host is not None and math.prod(resolution) >= SPARSE_FROM  # rows can be elsewhere
+        return large or sparse_saves(count, resolution)
 
     def _rows_for(self, vertices: Tensor | None, resolution: Resolution) -> VertexRows | None:
-        """sparse_rows, where the settings ask for them; gradients are added in one order to dense grids alone."""
-        asked = vertices is not None and self.sparse_at(len(vertices), resolution)
-        return sparse_rows(vertices if asked else None, resolution)
+        """Where the values of these vertices [L] are in sparse grids; None where dense grids are as good or asked for.
 
-    def _stored(self, grid: Tensor, rows: VertexRows | None) -> Tensor:
-        return self.dense(grid) if rows is None else self.values_at(grid, rows.vertices)
+        Gradients are added in one order to dense grids alone.
+        """
+        asked = vertices is not None and self.sparse_at(len(vertices), resolution)
+        return VertexRows.of(vertices, resolution) if asked else None
+
+    def _goes_to_host(self, name: str, rows: VertexRows | None) -> bool:
+        """Whether the grid of that name is in host memory where its values have these rows."""
+        return self._host is not None and rows is not None and name == self.appearance_name
+
+    def _stored(self, name: str, grid: Tensor, rows: VertexRows | None) -> Tensor:
+        """A grid's values dense, or at these rows: then where grids of that name are."""
+        if rows is None:
+            return self.dense(grid)
+        if not self._goes_to_host(name, rows):
+            return self.values_at(grid, rows.vertices)
+        values = self._host.zeros((len(rows.vertices), grid.shape[-1]), grid.dtype)
+        for first in range(0, len(values), POINTS_AT_A_TIME):
+            some = slice(first, first + POINTS_AT_A_TIME)
+            values[some] = self.values_at(grid, rows.vertices[some])
+        return values
 
     @torch.no_grad()
     def upsample(self, resolution: Resolution, vertices: Tensor | None) -> None:
@@ -163,7 +196,7 @@ class VoxelField(Field):
         Parameters are new tensors afterwards.
         """
         rows = self._rows_for(vertices, resolution)
-        self._replace_grids(rows, lambda grid: self._resampled(grid, resolution, rows))
+        self._replace_grids(rows, lambda name, grid: self._resampled(name, grid, resolution, rows))
         super().upsample(resolution, vertices)
 
     def read_by_upsample(self, resolution: Resolution, vertices: Tensor) -> Tensor:
@@ -184,12 +217,12 @@ class VoxelField(Field):
         last = torch.tensor(self.resolution, device=device) - 1
         return [torch.linspace(0, 1, n, device=device) * end for n, end in zip(resolution, last, strict=True)]
 
-    def _replace_grids(self, rows: VertexRows | None, make: Callable[[Tensor], Tensor]) -> None:
-        """Replaces each grid by what is made of it; rows: where its values are then."""
+    def _replace_grids(self, rows: VertexRows | None, make: Callable[[str, Tensor], Tensor]) -> None:
+        """Replaces each grid by what is made of its name and values; rows: where its values are then."""
         for name in ("density_grid", self.appearance_name):
             before = getattr(self, name)
             before.grad = None  # is freed first
-            setattr(self, name, nn.Parameter(make(before.detach()), requires_grad=before.requires_grad))
+            setattr(self, name, nn.Parameter(make(name, before.detach()), requires_grad=before.requires_grad))
             before.data = before.data.new_empty(0)  # an optimizer may still hold on to it
         self._rows = rows
 
@@ -205,15 +238,20 @@ class VoxelField(Field):
         for name, grid in grids.items():
             self._rows = None if grid.dim() == 4 else VertexRows.of(vertices.to(grid.device), resolution)
             rows = stored and VertexRows(resolution, stored.vertices.to(grid.device), stored.table.to(grid.device))
-            setattr(self, name, nn.Parameter(self._stored(grid, rows).to(self.backend.device, copy=True)))
+            values = self._stored(name, grid, rows)
+            if not self._goes_to_host(name, rows):
+                values = values.to(self.backend.device, copy=True)
+            setattr(self, name, nn.Parameter(values))
         self._rows = stored
 
-    def _resampled(self, grid: Tensor, resolution: Resolution, rows: VertexRows | None) -> Tensor:
+    def _resampled(self, name: str, grid: Tensor, resolution: Resolution, rows: VertexRows | None) -> Tensor:
         """A grid resampled to another resolution, in slabs, so that memory is needed for the two grids only."""
         device, (x, y, z) = grid.device, resolution
         axes = self._coarse(resolution, device)
         if rows is not None:
-            finer = grid.new_empty(len(rows.vertices), grid.shape[-1])
+            shape = len(rows.vertices), grid.shape[-1]
+            in_host = self._goes_to_host(name, rows)
+            finer = self._host.zeros(shape, grid.dtype) if in_host else grid.new_empty(shape)
             for first in range(0, len(finer), POINTS_AT_A_TIME):
                 some = rows.vertices[first : first + POINTS_AT_A_TIME]
                 places = zip(axes, _places(some, resolution), strict=True)

@@ -103,7 +103,12 @@ class VoxelMlp(VoxelField):
                 "density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True, rows=self.rows
             ),
             ParameterGroup(
-                "feature_grid", self.feature_grid, (self.config.lr_features,), on_vertices=True, rows=self.rows
+                "feature_grid",
+                self.feature_grid,
+                (self.config.lr_features,),
+                on_vertices=True,
+                rows=self.rows,
+                host=self.host_rows,
             ),
         ]
         mlp = [ParameterGroup(f"mlp.{n}", p, (self.config.lr_mlp,)) for n, p in self.mlp.named_parameters()]

@@ -79,6 +79,13 @@ class VoxelSh(VoxelField):
             ParameterGroup(
                 "density_grid", self.density_grid, (self.config.lr_density,), on_vertices=True, rows=self.rows
             ),
-            ParameterGroup("sh_grid", self.sh_grid, (self.config.lr_color,), on_vertices=True, rows=self.rows),
+            ParameterGroup(
+                "sh_grid",
+                self.sh_grid,
+                (self.config.lr_color,),
+                on_vertices=True,
+                rows=self.rows,
+                host=self.host_rows,
+            ),
             *self.background_groups(),
         ]

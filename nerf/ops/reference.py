@@ -13,6 +13,7 @@ from nerf.ops.distortion import distortion_loss as distortion_loss
 from nerf.ops.index_add import index_add as index_add
 from nerf.ops.march import march_rays as march_rays
 from nerf.ops.march_visible import march_visible as march_visible
+from nerf.ops.mark_vertices import mark_vertices as mark_vertices
 from nerf.ops.mlp import mlp as mlp
 from nerf.ops.render_rays import render_rays as render_rays
 from nerf.ops.sample_images import sample_images as sample_images

@@ -70,7 +70,7 @@ def rows_at(lines: Tensor, count: int, line: Tensor, z: Tensor) -> Tensor:
     word = lines[line, z.div(VERTICES_PER_WORD, rounding_mode="floor")]
     bit = z % VERTICES_PER_WORD
     bits = word & LOWER_HALF
-    row = (word >> 32 & LOWER_HALF) + _bits_set(bits & ((torch.ones_like(bit) << bit) - 1))
+    row = (word >> 32 & LOWER_HALF) + bits_set(bits & ((torch.ones_like(bit) << bit) - 1))
     return torch.where((bits >> bit & 1 > 0) & (row < count), row, -1)
 
 
@@ -81,7 +81,7 @@ def listed_vertices(table: Tensor, depth: int) -> Tensor:
     return there.flatten().nonzero()[:, 0]
 
 
-def _bits_set(x: Tensor) -> Tensor:
+def bits_set(x: Tensor) -> Tensor:
     """The number of bits that are 1 in numbers of 32 bits (Warren 2012, "Hacker's Delight", section 5-1)."""
     x = x - (x >> 1 & 0x55555555)
     x = (x & 0x33333333) + (x >> 2 & 0x33333333)

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
+from nerf.optim.host_rows import HostRows
 
+ROWS_AT_A_TIME = 1 << 20  # of moments in host memory, to bound memory on the device
 EPSILON = 1e-10  # below the gradients of rarely hit voxels; a larger one would shrink their steps
 
 
@@ -26,6 +28,7 @@ class ParameterGroup:
     lr: tuple[float, ...]
     on_vertices: bool = False  # a grid [X,Y,Z,C], or [L,C]: only vertices near samples get gradients
     rows: VertexRows | None = None  # where the values of a sparse grid are
+    host: HostRows | None = None  # of a grid in host memory: its moments are there too
 
 
 class HasParameterGroups(Protocol):
@@ -39,6 +42,8 @@ class MaskedAdam:
 
     In grids it updates, and keeps moments for, the active vertices only; gradients at other vertices are ignored. If
     the backend adds to gradients in place, the gradient buffers of grids are allocated here and zeroed by each step.
+
+    A grid in host memory is updated at the rows that the step has brought to the device (nerf/optim/host_rows.py).
     """
 
     def __init__(
@@ -63,6 +68,8 @@ class MaskedAdam:
         shape = group.parameter.shape
         if group.on_vertices and self.active_vertices is not None:
             shape = (len(self.active_vertices), shape[-1])
+        if group.host is not None:
+            return group.host.zeros(shape, group.parameter.dtype), group.host.zeros(shape, group.parameter.dtype)
         return group.parameter.new_zeros(shape), group.parameter.new_zeros(shape)
 
     def _rows_of(self, active_vertices: Tensor | None) -> Tensor | None:
@@ -85,7 +92,7 @@ class MaskedAdam:
                 if moved is None:
                     vertices = group.parameter.shape[:-1].numel()
                     places = _places(_rows(before, vertices, active_vertices), _rows(active_vertices, vertices, before))
-                    move = functools.partial(_moved, place=places[0], there=places[1])
+                    move = functools.partial(_moved, place=places[0], there=places[1], host=group.host)
                 else:
                     move = moved
                 shape = (
@@ -102,7 +109,7 @@ class MaskedAdam:
     def _clear_gradients(self) -> None:
         for group in self.groups:
             grad = group.parameter.grad
-            if not (group.on_vertices and self.backend.adds_to_gradients):
+            if group.host is not None or not (group.on_vertices and self.backend.adds_to_gradients):
                 group.parameter.grad = None
             elif grad is None:
                 group.parameter.grad = torch.zeros_like(group.parameter)
@@ -119,6 +126,9 @@ class MaskedAdam:
         number = self.step_number if apply is None else self.step_number * apply
         rates = (self.base_lr * self.decay).split([len(g.lr) for g in self.groups])
         for group, lr in zip(self.groups, rates, strict=True):
+            if group.host is not None:
+                self._step_of_window(group, lr, number)
+                continue
             exp_avg, exp_avg_sq = self.moments[group.name]
             self.backend.ops.adam_step(
                 group.parameter,
@@ -134,6 +144,21 @@ class MaskedAdam:
             )
             if not (group.on_vertices and self.backend.adds_to_gradients):
                 group.parameter.grad = None
+
+    def _step_of_window(self, group: ParameterGroup, lr: Tensor, number: Tensor) -> None:
+        """The step of a grid in host memory, at the active vertices that the window has the corners of."""
+        window, moments = group.host.end_step(), self.moments[group.name]
+        place, active = _places(self.active_vertices, window.corner_vertices)
+        chosen = active.nonzero()[:, 0]
+        place, rows = place.index_select(0, chosen), window.corners.index_select(0, chosen)
+        brought = [moment.index_select(0, place) for moment in moments]
+        values = window.values.detach()
+        self.backend.ops.adam_step(
+            values, *brought, window.values.grad, lr, number, rows, self.beta1, self.beta2, EPSILON
+        )
+        for moment, part in zip(moments, brought, strict=True):
+            moment.index_copy_(0, place, part)
+        group.parameter.index_copy_(0, window.stored.index_select(0, rows), values.index_select(0, rows))
 
     def state_dict(self) -> dict[str, Tensor]:
         moments = {f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)}
@@ -159,9 +184,13 @@ def _places(before: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
     return place, before.index_select(0, place) == now
 
 
-def _moved(moment: Tensor, place: Tensor, there: Tensor) -> Tensor:
-    """Moments [L,C] of the new rows, from those of K old rows; zero where a row is new."""
+def _moved(moment: Tensor, place: Tensor, there: Tensor, host: HostRows | None = None) -> Tensor:
+    """Moments [L,C] of the new rows, from those of K old rows; zero where a row is new. host: they are to be there."""
     moment = moment.view(-1, moment.shape[-1])
-    if len(moment) == 0:
-        return moment.new_zeros(len(place), moment.shape[1])
-    return moment.index_select(0, place).masked_fill_(~there[:, None], 0.0)
+    shape = len(place), moment.shape[1]
+    moved = moment.new_zeros(shape) if host is None else host.zeros(shape, moment.dtype)
+    if len(moment):
+        parts = (x.split(ROWS_AT_A_TIME) for x in (moved, place, there))
+        for part, at, known in zip(*parts, strict=True):
+            part.copy_(moment.index_select(0, at).masked_fill_(~known[:, None], 0.0))
+    return moved

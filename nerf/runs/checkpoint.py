@@ -271,7 +271,8 @@ def restore_field(
     lattice = box, tuple(content["resolution"]), content["finest_voxel"]
     occupancy = OccupancyGrid(content["occupied"].to(backend.device))
     vertices = occupancy.stored_vertices()
-    field = restored_field(config.field, *lattice, backend, content["field"], vertices, sparse)
+    in_host = config.train.features == "host"
+    field = restored_field(config.field, *lattice, backend, content["field"], vertices, sparse, in_host)
     if content.get("view_weight") is not None:
         field.view_weight = content["view_weight"].to(backend.device)
     return field, occupancy

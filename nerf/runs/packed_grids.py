@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nerf.errors import is_out_of_memory
-from nerf.fields.field import Field
+from nerf.fields.field import POINTS_AT_A_TIME, Field
 from nerf.scene.box import Resolution
 from nerf.scene.occupancy import OccupancyGrid, cells_to_vertices
 
@@ -39,8 +39,12 @@ def pack(field: Field, occupancy: OccupancyGrid) -> PackedGrids:
     own = {id(grid) for grid in field.grids}
     grids = {name: parameter.detach() for name, parameter in field.named_parameters() if id(parameter) in own}
     bits = torch.from_numpy(np.packbits(occupancy.occupied.cpu().numpy()))
-    values = {name: field.values_at(grid, readable) for name, grid in grids.items()}
-    halves = {name: x.clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu() for name, x in values.items()}
+
+    def half(values: Tensor) -> Tensor:
+        return values.clamp(-LARGEST_HALF, LARGEST_HALF).half().cpu()
+
+    some = readable.split(POINTS_AT_A_TIME)  # grids may be larger than the device's memory
+    halves = {name: torch.cat([half(field.values_at(grid, x)) for x in some]) for name, grid in grids.items()}
     return PackedGrids(bits, halves)
 
 

@@ -16,9 +16,34 @@ def resolve_for_run(config: Config, images: PosedImages, backend: Backend, kind:
     config = resolve_config(config, backend.device.type, kind)
     if config.deterministic:
         check_repeatable(config.train.max_seconds)
+    features = "device" if config.train.features == "auto" else config.train.features  # host: see run.start
+    config = replace(config, train=replace(config.train, features=features))
+    check_features(config)
     warm_up(config, backend)
     where = choose_image_storage(config.train.images, images, backend)
     return replace(config, train=replace(config.train, images=where))
+
+
+def check_features(config: Config) -> None:
+    """Raises UserError where settings do not go with features in host memory. config: resolved."""
+    if config.train.features != "host":
+        return
+    if config.deterministic:
+        raise UserError(
+            "deterministic=true with train.features=host: features in host memory are rows of sparse grids, whose "
+            "gradients are added in any order on a GPU; use train.features=device."
+        )
+    if not config.field.sparse:
+        raise UserError(
+            "field.sparse=false with train.features=host: features in host memory are rows of sparse grids; set "
+            "field.sparse=true, or train.features=device."
+        )
+    if config.loss.tv_global > 0 and config.loss.tv_until < 1:
+        raise UserError(
+            f"loss.tv_global={config.loss.tv_global:g} with train.features=host: after loss.tv_until="
+            f"{config.loss.tv_until:g} of the run it visits an eighth of all vertices in each step, and would bring "
+            "them from host memory; set loss.tv_until=1, loss.tv_global=0 or train.features=device."
+        )
 
 
 def check_repeatable(max_seconds: float | None) -> None:

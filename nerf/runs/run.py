@@ -145,17 +145,26 @@ def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun
     except TooLittleMemory as error:
         if config.deterministic:
             raise  # what is free now is not what was or will be: a run that is to be repeated says its voxels
+        voxels = config.field.num_voxels
         if error.sparse and config.field.sparse is None:
-            change: dict[str, bool | int] = {"sparse": True}
-            note = "field.sparse=true"
-        elif error.num_voxels is not None and config.field.num_voxels is None:
-            change = {"num_voxels": error.num_voxels}
-            note = f"field.num_voxels={error.num_voxels}, not {resolved.field.num_voxels}"
+            name, value, note = "field.sparse", True, "field.sparse=true"
+        elif error.num_voxels is not None and voxels is None:
+            name, value = "field.num_voxels", error.num_voxels
+            note = f"field.num_voxels={value}, not {resolved.field.num_voxels}"
+        elif error.in_host and voxels is not None and _may_be_in_host(config):
+            name, value, note = "train.features", "host", "train.features=host"
         else:
             raise
-        run = _start(replace(config, field=replace(config.field, **change)), images, backend)
-        known = {**run.sources, **{f"field.{name}": WHAT_FITS for name in change}}
-        return replace(run, reasons=(*run.reasons, f"{note}: {WHAT_FITS}"), sources=known)
+        group, leaf = name.split(".")
+        config = replace(config, **{group: replace(getattr(config, group), **{leaf: value})})
+        run = _start(config, images, backend)
+        return replace(run, reasons=(*run.reasons, f"{note}: {WHAT_FITS}"), sources={**run.sources, name: WHAT_FITS})
+
+
+def _may_be_in_host(config: Config) -> bool:
+    """Whether features may be in host memory without a setting that was given becoming another. config: as given."""
+    smoothed = config.loss.tv_until not in (None, 1.0) and config.loss.tv_global != 0
+    return config.train.features == "auto" and config.field.sparse is not False and not smoothed
 
 
 def resume(

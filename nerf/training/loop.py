@@ -87,7 +87,8 @@ def step_runner(config: Config, state: TrainState, step: Callable[[], None]) -> 
     backend = state.field.backend
     # A graph cannot read from the device. The PyTorch reference does, and so do density queries point by point.
     graphed = backend.device.type == "cuda" and backend.name == "native" and state.field.density_grid_view is not None
-    graphed = graphed and config.train.cuda_graph and state.parts is None  # parts read sizes back
+    # Parts read sizes back, and so does who brings features from host memory.
+    graphed = graphed and config.train.cuda_graph and state.parts is None and config.train.features != "host"
     return StepRunner(step, [state.batches.generator, state.field.noise_generator], graphed)
 
 
@@ -148,7 +149,9 @@ def train(
                 raise_capacity(state)
                 runner.invalidate()
             # Samples with NaN density get no weight, so the losses do not show them.
-            if not _all(state, parameters_finite([state.field, *state.auxiliary_modules().values()])):
+            modules = state.field, *state.auxiliary_modules().values()
+            away = [group.parameter for group in state.optimizer.groups if group.host is not None]
+            if not _all(state, parameters_finite(modules, away)):
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
             applied = count - sums.skipped
             means = {name: value / applied if applied else math.nan for name, value in sums.losses.items()}

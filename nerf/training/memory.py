@@ -1,8 +1,9 @@
 """Estimates a run's GPU memory before training, and proposes settings that fit if it is too much.
 
 The peak is at the finest grids: their values, Adam's two moments and gradients, the images, and the samples of a step
-and of an occupancy update. Which part of the grids the scene fills, and the number of samples per ray, are estimates
-from other runs.
+and of an occupancy update. With train.features=host most of the first three is in host memory, and what a step reads of
+it is on the GPU. Which part of the grids the scene fills, and the number of samples per ray, are estimates from other
+runs.
 
 Legend: V grid vertices, C channels, R rays, S samples per ray.
 """
@@ -19,6 +20,7 @@ from nerf.fields.registry import build_field
 from nerf.fields.voxel_field import sparse_saves
 from nerf.ops.backend import select
 from nerf.scene.box import Resolution, SceneBox
+from nerf.system import host_memory
 from nerf.training.pruning import RAYS_PER_CHUNK
 
 GIB = 2**30
@@ -32,6 +34,8 @@ LISTED = 8  # bytes of a vertex's number: listed where it is stored, and twice w
 # grid in vertices, and the fraction of the samples that are visible.
 SAMPLES_PER_EDGE, VISIBLE_FRACTION = 0.7, 0.2
 LATE_FROM, LATE_FRACTION = 0.3, 0.06  # from this progress on, this fraction of the samples is visible
+WINDOW_ROWS_PER_SAMPLE = 6.0  # that a step brings from host memory; of bricks without density, on a CPU
+WINDOW_LISTS = 48  # bytes a row of a window: what finds it, and what is needed to find that
 BYTES_PER_SAMPLE = 128  # midpoints, intervals, density, weights and their gradients
 SILHOUETTE_BYTES = 1  # per pixel, while the scene box is computed
 LIBRARY_BYTES = 96 * 2**20  # cuBLAS workspace, captured graphs
@@ -43,17 +47,17 @@ class TooLittleMemory(UserError):
     """A run does not fit into the GPU's memory.
 
     num_voxels: the largest that fits; None if it is far smaller. sparse: whether sparse grids, which the run does not
-    have, would take less.
+    have, would take less. in_host: whether it fits with features in host memory.
     """
 
-    def __init__(self, message: str, num_voxels: int | None, sparse: bool = False) -> None:
+    def __init__(self, message: str, num_voxels: int | None, sparse: bool = False, in_host: bool = False) -> None:
         super().__init__(message)
-        self.num_voxels, self.sparse = num_voxels, sparse
+        self.num_voxels, self.sparse, self.in_host = num_voxels, sparse, in_host
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes that training needs, by purpose."""
+    """Bytes that training needs on its device, by purpose, and those in host memory."""
 
     values: int
     moments: int
@@ -61,14 +65,18 @@ class MemoryPlan:
     images: int
     samples: int
     libraries: int = LIBRARY_BYTES
+    window: int = 0  # of features that are in host memory
+    in_host: int = 0  # of features and their moments, not on the device
 
     @property
     def total(self) -> int:
-        return sum(asdict(self).values())
+        return sum(asdict(self).values()) - self.in_host
 
     def __str__(self) -> str:
-        parts = " + ".join(f"{name} {size / GIB:.2f}" for name, size in asdict(self).items())
-        return f"{parts} = {self.total / GIB:.2f} GiB"
+        sizes = {name: size for name, size in asdict(self).items() if name not in ("window", "in_host") or size}
+        away = sizes.pop("in_host", 0)
+        parts = " + ".join(f"{name} {size / GIB:.2f}" for name, size in sizes.items())
+        return f"{parts} = {self.total / GIB:.2f} GiB" + (f", and {away / GIB:.2f} in host memory" if away else "")
 
 
 def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_voxels: int = 0) -> MemoryPlan:
@@ -85,21 +93,41 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
     rest = FLOAT * sum(group.parameter.numel() for group in groups if not group.on_vertices)
     vertices = math.prod(finest)
     stored, where = 1.0, 0
+    in_host = config.train.features == "host"
     sparse = config.field.sparse and not config.deterministic  # VoxelField stores dense grids where runs repeat
-    if sparse and sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest):
+    if sparse and (in_host or sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest)):
         stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
         where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
     lattice = int(max(0, most_voxels - vertices) * (BYTES_PER_VERTEX + BYTES_PER_CELL))
-    values = int(stored * vertices) * per_vertex + rest
+    of_density = FLOAT if in_host else per_vertex
+    values = int(stored * vertices) * of_density + rest
     pixels = images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if config.train.images != "host" else 0
     depths = images.depths.nbytes if images.depths is not None and config.loss.depth > 0 else 0
+    of_features, window = per_vertex - of_density, 0
+    if in_host:
+        rows = min(stored * vertices, WINDOW_ROWS_PER_SAMPLE * config.train.rays_per_step * _visible(config, finest))
+        window = int(rows * (4 * of_features + WINDOW_LISTS) + vertices * BYTES_PER_VERTEX)
     return MemoryPlan(
         values=values + where + lattice,
-        moments=2 * (int(ACTIVE_FRACTION * vertices) * per_vertex + rest),
+        moments=2 * (int(ACTIVE_FRACTION * vertices) * of_density + rest),
         gradients=values,
         images=pixels + depths,
         samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),
+        window=window,
+        in_host=int((stored + 2 * ACTIVE_FRACTION) * vertices) * of_features,
     )
+
+
+def _visible(config: Config, finest: Resolution) -> float:
+    """Visible samples of a pixel, at the most."""
+    per_ray, per_pixel = _per_ray(config, finest), config.sampler.rays_per_pixel or 1
+    settled = LATE_FRACTION if config.train.antialias_start >= LATE_FROM else VISIBLE_FRACTION
+    return max(VISIBLE_FRACTION * per_ray, per_pixel * settled * per_ray)
+
+
+def _per_ray(config: Config, finest: Resolution) -> float:
+    """Samples of a ray."""
+    return SAMPLES_PER_EDGE * sum(finest) / 3 * 0.5 / config.sampler.step_size_voxels
 
 
 def _samples(config: Config, per_vertex: int, finest: Resolution, deferred: bool) -> int:
@@ -107,13 +135,10 @@ def _samples(config: Config, per_vertex: int, finest: Resolution, deferred: bool
 
     deferred: the MLP shades pixels, not samples.
     """
-    per_ray = SAMPLES_PER_EDGE * sum(finest) / 3 * 0.5 / config.sampler.step_size_voxels
     values = 4 * per_vertex  # read, composited, and a gradient of each
     hidden = getattr(config.field, "hidden_width", 0) * getattr(config.field, "hidden_layers", 0)
     network = 4 * FLOAT * hidden  # before and after each activation, and gradients; half of it in bfloat16
-    visible, per_pixel = VISIBLE_FRACTION * per_ray, config.sampler.rays_per_pixel or 1
-    settled = LATE_FRACTION if config.train.antialias_start >= LATE_FROM else VISIBLE_FRACTION
-    of_a_pixel = max(visible, per_pixel * settled * per_ray)
+    visible, of_a_pixel = VISIBLE_FRACTION * _per_ray(config, finest), _visible(config, finest)
     shaded = 1 if deferred else of_a_pixel  # inputs of the MLP per pixel
     bytes_of_a_pixel = of_a_pixel * (BYTES_PER_SAMPLE + values) + shaded * network
     return int(config.train.rays_per_step * bytes_of_a_pixel + RAYS_PER_CHUNK["cuda"] * visible * BYTES_PER_SAMPLE)
@@ -121,7 +146,12 @@ def _samples(config: Config, per_vertex: int, finest: Resolution, deferred: bool
 
 def check_memory(config: Config, finest: Resolution, images: PosedImages, free: int) -> None:
     """Raises TooLittleMemory, with settings that would fit, if the plan needs more than the free bytes."""
-    plan = plan_memory(config, finest, images)
+    plan, host = plan_memory(config, finest, images), host_memory()[0]
+    if plan.total <= free and host is not None and plan.in_host > host:
+        raise UserError(
+            f"train.features=host needs about {plan.in_host / GIB:.2f} GiB of host memory, and {host / GIB:.2f} GiB "
+            "are free; give fewer voxels with field.num_voxels, or close other programs."
+        )
     if plan.total <= free:
         return
     remedies = _remedies(config, finest, images, free)
@@ -133,6 +163,7 @@ def check_memory(config: Config, finest: Resolution, images: PosedImages, free: 
         "or close other programs that use it.",
         edge**3 if large_enough else None,
         plan_memory(_sparse(config), finest, images).total < plan.total,
+        _fits_in_host(config, finest, images, free),
     )
 
 
@@ -155,6 +186,15 @@ def _fits(config: Config, finest: Resolution, images: PosedImages, free: int, ed
     return plan_memory(config, smaller, images).total <= free
 
 
+def _fits_in_host(config: Config, finest: Resolution, images: PosedImages, free: int) -> bool:
+    """Whether the plan would fit with features in host memory, and these there."""
+    if config.train.features == "host" or config.deterministic:
+        return False
+    moved = replace(_sparse(config), train=replace(config.train, features="host"))
+    plan, host = plan_memory(moved, finest, images), host_memory()[0]
+    return plan.total <= free and (host is None or plan.in_host <= host)
+
+
 def _edge_that_fits(config: Config, finest: Resolution, images: PosedImages, free: int) -> int | None:
     edges = range(round(math.prod(finest) ** (1 / 3)), SMALLEST_EDGE - 1, -8)
     return next((edge for edge in edges if _fits(config, finest, images, free, edge)), None)
@@ -172,6 +212,8 @@ def _remedies(config: Config, finest: Resolution, images: PosedImages, free: int
         found.append("field.sparse=true")
     if where != "host" and _fits(changed(rays, "host"), finest, images, free, edge):
         found.append("train.images=host")
+    if _fits_in_host(config, finest, images, free):
+        found.append("train.features=host")
     fewer = next(
         (r for r in (rays // 2, rays // 4, rays // 8) if r and _fits(changed(r, where), finest, images, free, edge)),
         None,

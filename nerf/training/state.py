@@ -178,6 +178,8 @@ def assemble(
     sparse: False keeps the grids as they are.
     """
     backend = field.backend
+    if config.train.features == "host":
+        field.keep_features_in_host_memory()
     if sparse:
         field.store_at(occupancy.stored_vertices())
     # The field has its own generator; that of the batches may run steps ahead, in host memory.

@@ -45,6 +45,7 @@ class TrainStep:
 
     def __call__(self) -> None:
         config, state = self.config, self.state
+        state.field.begin_step()
         if state.parts is not None:
             state.parts.begin_step(state.field, state.optimizer)
         batch, drawn = state.batches.next(config.train.rays_per_step, state.background, state.rays_per_pixel)

@@ -30,13 +30,19 @@ def regularize_grids(
     where few rays pass, and the data dominate where many rays pass.
 
     progress: fraction of the run that is done. parts: of a scene on several ranks, whose active_vertices are one's own.
-    A field without grids is not changed.
+    A field without grids is not changed. Of features in host memory a step has what the first kind reads, and not what
+    the second does (nerf/runs/resolve.py:check_features).
     """
     if not field.grids:
         return
     if progress < loss.tv_until:
+        window = None if field.host_rows is None else field.host_rows.window
         for grid, weight in zip(field.grids, (loss.tv_density, loss.tv_color), strict=True):
-            add_total_variation(grid, weight / num_rays, field.backend, active_vertices, sparse=field.rows)
+            if window is not None and grid is field.grids[1]:
+                places = window.values, weight / num_rays, field.backend, window.corner_vertices
+                add_total_variation(*places, sparse=window.rows)
+            else:
+                add_total_variation(grid, weight / num_rays, field.backend, active_vertices, sparse=field.rows)
     elif loss.tv_global > 0:
         if parts is None:
             rows, count = round_robin_rows(active_vertices, step_number), len(active_vertices)

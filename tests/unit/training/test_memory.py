@@ -13,7 +13,7 @@ from nerf.config.schema import FIELDS, Config, DatasetConfig, TrainConfig
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.runs import run as runs
-from nerf.training import initial_state
+from nerf.training import initial_state, memory
 from nerf.training.initial_state import init_state
 from nerf.training.loop import train
 from nerf.training.memory import ACTIVE_FRACTION, GIB, STORED_PER_ACTIVE, TooLittleMemory, check_memory, plan_memory
@@ -50,6 +50,26 @@ def test_the_plan_of_a_run_that_repeats_has_dense_grids() -> None:
     config, finest, images = on_a_gpu("voxel_deferred")
     plan = plan_memory(replace(config, deterministic=True), finest, images)
     assert plan.values == plan.gradients == pytest.approx(math.prod(finest) * (1 + 16) * 4, rel=2e-3)
+
+
+def test_the_plan_with_features_in_host_memory() -> None:
+    config, finest, images = on_a_gpu("voxel_deferred", features="host", rays_per_step=64)
+    plan, whole = (plan_memory(c, finest, images) for c in (config, on_a_gpu("voxel_deferred")[0]))
+    vertices = math.prod(finest)
+    per_vertex = STORED_PER_ACTIVE * ACTIVE_FRACTION + 2 * ACTIVE_FRACTION
+    assert plan.in_host == pytest.approx(per_vertex * vertices * 16 * 4, rel=1e-3)
+    assert plan.gradients == pytest.approx(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices * 4, rel=0.05)
+    assert 0 < plan.window < whole.values / 4 and plan.total < whole.total / 3
+    kept = plan.values + plan.gradients + plan.moments + plan.window
+    assert plan.total == kept + plan.images + plan.samples + plan.libraries
+    assert f"window {plan.window / GIB:.2f}" in str(plan) and "window" not in str(whole)
+    assert str(plan).endswith(f"GiB, and {plan.in_host / GIB:.2f} in host memory")
+
+
+def test_host_memory_that_is_too_small_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = on_a_gpu("voxel_deferred", features="host")
+    monkeypatch.setattr(memory, "host_memory", lambda: (2**20, 2**40))
+    assert re.match(r"train.features=host needs about \d.\d\d GiB of host memory, and 0.00", refusal(arguments, 2**40))
 
 
 def test_depth_maps_count_where_they_are_used() -> None:
@@ -220,6 +240,37 @@ def test_sparse_grids_are_proposed_where_they_suffice() -> None:
         check_memory(sparse, finest, images, need - 1)
     assert not caught.value.sparse and "field.sparse=true" not in str(caught.value)
     assert "field.sparse=true" not in refusal((dense, finest, images), need - 1)
+
+
+@pytest.mark.parametrize(("change", "moved"), [({}, True), ({"sparse": False}, False), ({"num_voxels": None}, False)])
+def test_features_go_to_host_memory_where_the_voxels_that_were_asked_for_do_not_fit(
+    change: dict[str, object], moved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, backend, tried = tiny_config(), select("native", "cpu"), []
+    config = replace(config, field=replace(config.field, **{"num_voxels": 12**3, "min_voxel_pixels": 0.01} | change))
+
+    def init_state_on_a_gpu(config: Config, *rest: object) -> TrainState:
+        tried.append(config.train.features)
+        if config.train.features != "host":
+            raise TooLittleMemory("this GPU is too small", None, in_host=True)
+        return init_state(config, *rest)
+
+    monkeypatch.setattr(runs, "init_state", init_state_on_a_gpu)
+    if not moved:
+        with pytest.raises(UserError, match="this GPU is too small"):
+            runs.start(config, tiny_images(), backend)
+        return
+    run = runs.start(config, tiny_images(), backend)
+    assert tried == ["device", "host"] and run.config.train.features == "host" and run.config.field.sparse
+    assert "train.features=host: what fits this GPU's memory" in run.reasons
+    assert run.sources["train.features"] == "what fits this GPU's memory"
+
+
+def test_host_memory_is_proposed_where_it_has_room() -> None:
+    arguments = on_a_gpu("voxel_deferred", rays_per_step=64)
+    config, finest, images = arguments
+    assert "train.features=host" in refusal(arguments, int(0.5 * plan_memory(*arguments).total))
+    assert "train.features" not in refusal((replace(config, deterministic=True), finest, images), 2**28)
 
 
 def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:

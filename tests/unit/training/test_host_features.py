@@ -1,0 +1,228 @@
+"""Features in host memory: the same run to the bit, with a step's rows alone on the device."""
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from resumed_runs import MIDDLE, stop_and_restore
+from tiny_runs import STEPS, run_to, supersampled, tiny_config, tiny_images, tiny_state
+
+from nerf.cli.ranks import divided
+from nerf.config.recipes import resolve_config
+from nerf.config.schema import Config, PosesConfig, TrainConfig
+from nerf.errors import UserError
+from nerf.fields import voxel_field
+from nerf.ops.backend import select
+from nerf.ops.host_memory import host_zeros
+from nerf.optim import adam
+from nerf.rendering.render import render_image
+from nerf.runs import checkpoint
+from nerf.runs.resolve import check_features
+from nerf.runs.run import TrainingRun
+from nerf.training.losses import LossInputs
+from nerf.training.state import TrainState, make_sampler
+from nerf.training.step import TrainStep
+
+
+@pytest.fixture(autouse=True)
+def sparse_however_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny grids are filled nearly everywhere. Both kinds of runs have sparse grids from the first step on."""
+    monkeypatch.setattr(voxel_field, "SPARSE_FROM", 1)
+    monkeypatch.setattr(voxel_field, "SPARSE_BELOW", 2.0)
+    monkeypatch.setattr(voxel_field, "POINTS_AT_A_TIME", 1000)
+    monkeypatch.setattr(adam, "ROWS_AT_A_TIME", 1000)
+
+
+def config_of(field: str, features: str) -> Config:
+    config = tiny_config(field, features=features)
+    return replace(
+        config, field=replace(config.field, sparse=True), loss=replace(config.loss, tv_color=1e-4, tv_until=1.0)
+    )
+
+
+def assert_same(one: TrainState, other: TrainState) -> None:
+    for kept in ("field", "optimizer"):
+        values, others = (getattr(state, kept).state_dict() for state in (one, other))
+        assert values.keys() == others.keys()
+        for name, value in values.items():
+            assert torch.equal(value, others[name]), name
+    assert torch.equal(one.occupancy.occupied, other.occupancy.occupied)
+
+
+@pytest.mark.parametrize(
+    ("field", "backend"),
+    [("voxel_sh", "native"), ("voxel_mlp", "native"), ("voxel_deferred", "native"), ("voxel_deferred", "torch")],
+)
+def test_a_run_is_the_same_to_the_bit(field: str, backend: str) -> None:
+    """Through doublings, prunings, several rays a pixel, total variation and its end."""
+    states = []
+    for features in ("device", "host"):
+        config = supersampled(config_of(field, features), 0.5)
+        config, state = tiny_state(replace(config, loss=replace(config.loss, tv_until=0.8)), select(backend, "cpu"))
+        run_to(config, state, STEPS)
+        states.append(state)
+    assert states[0].field.host_rows is None and states[1].field.host_rows.most_bytes > 0
+    assert_same(*states)
+
+
+@pytest.mark.parametrize("kind", ["poses", "unbounded"])
+def test_a_run_is_the_same_in_contracted_space_and_with_learned_poses(kind: str) -> None:
+    states = []
+    for features in ("device", "host"):
+        config = config_of("voxel_deferred", features)
+        if kind == "poses":
+            config = replace(config, poses=PosesConfig(mode="refine", start=0.1))
+        else:
+            aabb = [-0.6, -0.6, -0.6, 0.6, 0.6, 0.6]
+            config = replace(config, dataset=replace(config.dataset, kind=kind, aabb=aabb))
+        config, state = tiny_state(config)
+        run_to(config, state, STEPS)
+        states.append(state)
+    assert states[1].field.host_rows is not None
+    assert_same(*states)
+
+
+@pytest.mark.parametrize("first", ["device", "host"])
+def test_a_run_goes_on_with_features_in_the_other_place(first: str, tmp_path: Path) -> None:
+    """From the same files, to the same numbers."""
+    whole, never_stopped = tiny_state(config_of("voxel_deferred", "device"))
+    run_to(whole, never_stopped, STEPS)
+    config, state = tiny_state(config_of("voxel_deferred", first))
+    run_to(config, state, MIDDLE)
+    other = {"device": "host", "host": "device"}[first]
+    config, state = stop_and_restore(tmp_path, replace(config, train=replace(config.train, features=other)), state)
+    assert (state.field.host_rows is None) == (other == "device")
+    run_to(config, state, STEPS)
+    assert_same(never_stopped, state)
+
+
+def test_pictures_and_model_files_are_the_same(tmp_path: Path) -> None:
+    found = []
+    for features in ("device", "host"):
+        config, state = tiny_state(config_of("voxel_deferred", features))
+        run_to(config, state, MIDDLE)
+        checkpoint.save_model(tmp_path, config, state, tiny_images().cameras)
+        content = checkpoint.load(tmp_path)
+        field, _ = checkpoint.restore_field(content, checkpoint.restore_config(content), state.field.backend)
+        assert (field.host_rows is None) == (features == "device")
+        white = torch.ones(3)
+        for one in (state.field, field):
+            sampler, cameras = make_sampler(config, state), tiny_images().cameras
+            found.append([render_image(one, sampler, cameras, 1, white, normals) for normals in (False, True)])
+    for one, other in zip(found[:2], found[2:], strict=True):
+        for before, after in zip(one, other, strict=True):
+            assert torch.equal(before.rgb, after.rgb) and torch.equal(before.depth, after.depth)
+
+
+def test_a_step_has_few_rows_of_a_large_grid_on_the_device() -> None:
+    """Those of the batch's samples; a gradient or moments of the whole grid are nowhere."""
+    config = config_of("voxel_deferred", "host")
+    config = replace(
+        config,
+        field=replace(config.field, num_voxels=64**3, min_voxel_pixels=0.01),
+        train=replace(config.train, rays_per_step=16),
+    )
+    config, state = tiny_state(config)
+    run_to(config, state, STEPS)
+    step, field = TrainStep(config, state), state.field
+    state.batches.advance(config.train.rays_per_step, state.background)
+    field.host_rows.most_bytes = 0
+    step()
+    group = next(group for group in state.optimizer.groups if group.host is not None)
+    moments = state.optimizer.moments[group.name]
+    assert group.parameter is field.appearance_grid and group.parameter.grad is None
+    assert len(group.parameter) == len(field.rows.vertices) and len(moments[0]) == len(state.optimizer.active_vertices)
+    whole = 2 * group.parameter.nbytes + moments[0].nbytes + moments[1].nbytes
+    assert 0 < field.host_rows.most_bytes < whole / 4
+
+
+def test_a_skipped_step_changes_nothing() -> None:
+    config, state = tiny_state(config_of("voxel_deferred", "host"))
+    run_to(config, state, MIDDLE)
+    before = {name: values.clone() for name, values in state.field.state_dict().items()}
+    step = TrainStep(config, state, {"broken": lambda inputs: inputs.rgb.sum() * torch.nan})
+    state.batches.advance(config.train.rays_per_step, state.background)
+    step()
+    assert step.read().skipped == 1
+    for name, values in state.field.state_dict().items():
+        assert torch.equal(values, before[name]), name
+
+
+def test_a_second_look_at_the_field_in_a_step_is_refused() -> None:
+    config, state = tiny_state(config_of("voxel_sh", "host"))
+    run_to(config, state, 1)
+
+    def again(inputs: LossInputs) -> torch.Tensor:
+        coords = inputs.samples.coords(make_sampler(config, state).grid_map)
+        return inputs.field(coords, inputs.samples.rays.directions, inputs.samples.ray_indices)[1].mean()
+
+    state.batches.advance(config.train.rays_per_step, state.background)
+    with pytest.raises(RuntimeError, match="evaluates the field once.*train.features=device"):
+        TrainStep(config, state, {"again": again})()
+
+
+def test_what_does_not_go_together_is_said() -> None:
+    config = resolve_config(config_of("voxel_deferred", "host"), "cpu")
+    check_features(config)
+    for changed, words in (
+        (replace(config, deterministic=True), "deterministic=true with train.features=host"),
+        (replace(config, field=replace(config.field, sparse=False)), "field.sparse=false with train.features=host"),
+        (replace(config, loss=replace(config.loss, tv_global=1e-3, tv_until=0.5)), "loss.tv_global=0.001"),
+    ):
+        with pytest.raises(UserError, match=words):
+            check_features(changed)
+        check_features(replace(changed, train=replace(changed.train, features="device")))
+
+
+def test_the_recipe_makes_room_for_them() -> None:
+    for kind in ("bounded", "unbounded", "forward_facing"):
+        for device in ("cpu", "cuda"):
+            config = resolve_config(Config(train=TrainConfig(features="host")), device, kind)
+            assert config.field.sparse and config.loss.tv_until == 1
+            check_features(config)
+
+
+def test_ranks_are_refused() -> None:
+    config, state = tiny_state(config_of("voxel_sh", "host"))
+    with pytest.raises(UserError, match="train.features=host .* needs one process"):
+        divided(TrainingRun(config, tiny_images(), state), None)
+
+
+def test_host_memory_is_the_devices_to_read_and_write(cuda: str) -> None:
+    device = torch.device(cuda)
+    before = torch.cuda.memory_allocated()
+    for shape in ((0, 4), (3, 4), (100_000, 16)):
+        memory = host_zeros(shape, torch.float32, device)
+        assert memory.is_cuda and memory.shape == shape and not memory.any()
+        rows = torch.arange(0, shape[0], 2, device=device)
+        values = torch.rand(len(rows), shape[1], device=device)
+        memory.index_copy_(0, rows, values)
+        assert torch.equal(memory.index_select(0, rows), values) and torch.equal(memory.cpu()[::2], values.cpu())
+        del memory, rows, values
+    assert torch.cuda.memory_allocated() == before
+
+
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])
+def test_a_run_on_a_gpu_learns_as_much_with_less_memory(field: str, cuda: str, tmp_path: Path) -> None:
+    """Gradients are added in any order there, so the numbers differ a little."""
+    found, taken = [], []
+    for features in ("device", "host"):
+        config = config_of(field, features)
+        config = replace(config, field=replace(config.field, num_voxels=160**3, min_voxel_pixels=0.01))
+        backend = select("native", cuda)
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()
+        config, state = tiny_state(config, backend)
+        run_to(config, state, MIDDLE)
+        torch.cuda.synchronize()
+        taken.append(torch.cuda.memory_allocated() - before)
+        config, state = stop_and_restore(tmp_path, config, state)
+        assert (state.field.host_rows is None) == (features == "device")
+        found.append(run_to(config, state, STEPS)[-1].psnr)
+        render_image(state.field, make_sampler(config, state), state.cameras, 0, torch.ones(3, device=cuda), True)
+        del state
+        gc.collect()
+    assert found[1] == pytest.approx(found[0], abs=0.5)
+    assert taken[1] < 0.5 * taken[0]
