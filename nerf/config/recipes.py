@@ -141,10 +141,10 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
 LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0, "sampler.rays_per_pixel": 1}
 MOST_VOXELS_WITH_POSES = 256**3
 
-# By kind of scene. Behind opaque photos a random color leaves no ray half transparent.
 # Features in host memory: rows of sparse grids, and no smoothing that visits all of them.
 FEATURES_IN_HOST_MEMORY: Mapping[str, float] = {"field.sparse": True, "loss.tv_until": 1.0}
 
+# By kind of scene. Behind opaque photos a random color leaves no ray half transparent.
 BACKGROUNDS = {"bounded": "white", "forward_facing": "random", "unbounded": "learned"}
 
 
