@@ -44,7 +44,9 @@ def test_it_is_a_child_of_ours_that_signals_reach(tmp_path: Path) -> None:
     program = "import os, torch; print(os.getppid(), flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
-        process = warm_python.Popen([sys.executable, "-c", program], cwd=tmp_path, **pipes)
+        # The server's own environment: whatever tests before this one have left in ours, it is a fork.
+        how = {"cwd": tmp_path, "env": warm_python.AT_START, **pipes}
+        process = warm_python.Popen([sys.executable, "-c", program], **how)
         assert process.stdout.readline() == f"{os.getpid()}\n" and process.forked and process.poll() is None
         process.send_signal(number)
         _, errors = process.communicate(timeout=TIMEOUT)
