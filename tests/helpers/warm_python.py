@@ -31,6 +31,7 @@ from pathlib import Path
 READ_LATE = {
     *("PYTHONPATH", "PYTEST_CURRENT_TEST", "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "HYDRA_FULL_ERROR"),
     *("IMAGEIO_FFMPEG_EXE", "PATH", "COLUMNS", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    "TORCHINDUCTOR_CACHE_DIR",  # set by PyTorch itself, when its compiler is first imported
 }
 AT_START = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 # A fork has one thread: so has the server, as `make test` asks for.
