@@ -115,6 +115,15 @@ def _server_of(process: int) -> Server | None:
         return None
 
 
+def _fork(*job: object) -> int:
+    """Server.fork of the server; of a new one where that has been killed, as by a test that ends what it finds."""
+    try:
+        return server().fork(*job)
+    except (BrokenPipeError, ConnectionResetError):  # nothing was sent
+        _server_of.cache_clear()
+        return server().fork(*job)
+
+
 class Popen(subprocess.Popen):
     """subprocess.Popen, by a fork where it makes no difference. forked: whether it was one."""
 
@@ -130,7 +139,7 @@ class Popen(subprocess.Popen):
         ends = [("p2cread", 0), ("c2pwrite", 1), ("errwrite", 2)]
         streams = [asked[name] if asked[name] != -1 else inherited for name, inherited in ends]
         try:
-            self.pid = server().fork(command, str(asked["cwd"] or Path.cwd()), environment, streams)
+            self.pid = _fork(command, str(asked["cwd"] or Path.cwd()), environment, streams)
             self._child_created = self.forked = True
         finally:
             names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")

@@ -78,3 +78,12 @@ def test_the_server_ends_with_the_tests() -> None:
     server = warm_python.Server()
     server.connection.close()
     assert server.process.wait(timeout=TIMEOUT) == 0
+
+
+def test_a_server_that_was_killed_is_started_anew() -> None:
+    how = {"env": warm_python.AT_START, "stdout": subprocess.PIPE, "text": True}
+    for _ in range(2):
+        process = warm_python.Popen([sys.executable, "-c", "print('words')"], **how)
+        assert process.communicate(timeout=TIMEOUT)[0] == "words\n" and process.forked
+        warm_python.server().process.kill()
+        warm_python.server().process.wait(timeout=TIMEOUT)
