@@ -30,6 +30,9 @@ NEAR_FRACTION = 0.1
 # Forward-facing: cells in depth that a cell's width of parallax between the outermost cameras is divided into.
 DEPTH_CELLS_PER_PARALLAX = 0.5
 FARTHEST_CAMERA = 1e4  # widths of the box
+# Unbounded, of all cameras on average: their rays walk from there to the box in steps of its voxels, so that what each
+# takes grows with it. Captures have less than 1.
+FARTHEST_OF_UNBOUNDED = 30.0
 MIN_THICKNESS = 0.05  # for cameras that hardly move; tangents of the view angle
 
 
@@ -83,6 +86,13 @@ def make_box(
                 f"training camera {int(widths.argmax())} is {widths.max():.3g} times as far from the scene's box as "
                 f"that is wide, expected at most {FARTHEST_CAMERA:g}: in float32 nothing in it can be told apart from "
                 "there. Drop its frame, or set dataset.aabb to a larger box."
+            )
+        if described.kind == "unbounded" and widths.mean() > FARTHEST_OF_UNBOUNDED:
+            raise UserError(
+                f"the training cameras are {widths.mean():.3g} times as far from the scene's box as that is wide, "
+                f"expected at most {FARTHEST_OF_UNBOUNDED:g} on average: rays of an unbounded scene walk from there in "
+                "steps of its voxels. Check the focal lengths and the unit of the poses, or set dataset.aabb to a "
+                "larger box."
             )
     return box
 

@@ -193,6 +193,21 @@ def test_near_is_the_users_then_the_captures() -> None:
     assert 0 < unknown < 0.5
 
 
+@pytest.mark.parametrize("kind", ["bounded", "unbounded"])
+def test_how_far_cameras_may_stand_from_an_unbounded_scene(kind: str) -> None:
+    """A focal length of 1e6 makes the boxes of photos so small; samples along a ray then had no end to speak of."""
+    images = all_around("train")
+    distance = images.cameras.centers.norm(dim=-1).mean().item()
+    for widths, answered in ((25.0, True), (35.0, kind == "bounded")):
+        half = distance / widths / 2 / (1 + scene_kinds.SHELL if kind == "unbounded" else 1)
+        described = SceneDescription(kind, torch.tensor([[-half] * 3, [half] * 3]), near=0.1)
+        if answered:
+            scene_kinds.make_box(described, images.cameras, None, 0.0, CPU)
+        else:
+            with pytest.raises(UserError, match="training cameras are 35 times .* at most 30 on average"):
+                scene_kinds.make_box(described, images.cameras, None, 0.0, CPU)
+
+
 def test_cameras_that_do_not_suit_the_kind_are_answered() -> None:
     images = all_around("train")
     with pytest.raises(UserError, match="more than 60 degrees .* Use dataset.kind=unbounded"):
