@@ -108,7 +108,7 @@ def _splats(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Pat
 
 def _mesh(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:
     """Distance along the rays of the views between the mesh and where the field ends, and the pixels without a mesh."""
-    mesh = extract_mesh(run.field, run.sampler, run.cameras)
+    mesh = extract_mesh(run.field, run.sampler, run.cameras, crop=run.field.box.space.inner_box)
     path, cameras = folder / "mesh.glb", scored.views.cameras
     write_glb(path, mesh, torch.tensor([0.0, 0.0, 1.0]))
     distances, uncovered, covered = [], 0, 0

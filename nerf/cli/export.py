@@ -5,12 +5,14 @@
     python scripts/export.py outputs/RUN format=splats file=splats.spz    the same in a fifth of the bytes
     python scripts/export.py outputs/RUN format=points     the surface as points with colours and normals: PLY
     python scripts/export.py outputs/RUN format=mesh       the surface as triangles: GLB (mesh.py has more choices)
+    python scripts/export.py outputs/RUN format=mesh 'crop=[-1,-1,-1,1,1,1]'    what is inside this box, in world units
     python scripts/export.py outputs/RUN format=volume     density on its grid, with the box and units: NumPy's .npz
     python scripts/export.py outputs/RUN format=volume file=volume.vti    the same for ParaView
     python scripts/export.py outputs/RUN format=cameras    the training cameras, as learned: transforms.json
     python scripts/export.py outputs/RUN format=colmap     the same as COLMAP's text model
 
-Without a run's folder the newest one is taken. The last line printed is the file, or the folder of several files.
+Without a run's folder the newest one is taken. Points and meshes of an unbounded scene need a crop box. The last line
+printed is the file, or the folder of several files.
 The page of format=web needs WebGL 2; drag to turn, the wheel zooms, and it shows depth and saves pictures.
 """
 
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from nerf.cameras.poses import estimate_up
 from nerf.cli.hydra_app import run
-from nerf.cli.open_run import PicturesConfig, open_run
+from nerf.cli.open_run import CropConfig, PicturesConfig, open_run
 from nerf.config.settings import setting
 from nerf.errors import UserError
 from nerf.export.camera_files import write_colmap, write_transforms
@@ -35,7 +37,7 @@ from nerf.runs.open_run import LoadedRun
 
 
 @dataclass
-class ExportConfig(PicturesConfig):
+class ExportConfig(CropConfig, PicturesConfig):
     format: str = setting(
         "web", "what is written", choices=("web", "splats", "points", "mesh", "volume", "cameras", "colmap")
     )
@@ -72,13 +74,13 @@ def _splats(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
 
 
 def _points(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
-    mesh = extract_mesh(opened.field, opened.sampler, opened.cameras)
+    mesh = extract_mesh(opened.field, opened.sampler, opened.cameras, crop=config.crop_box())
     write_points(path, mesh)
     return f"{len(mesh.vertices)} points"
 
 
 def _mesh(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
-    mesh = extract_mesh(opened.field, opened.sampler, opened.cameras)
+    mesh = extract_mesh(opened.field, opened.sampler, opened.cameras, crop=config.crop_box())
     write_glb(path, mesh, estimate_up(opened.cameras.c2w.double().cpu()))
     return f"{len(mesh.faces)} triangles"
 
@@ -117,6 +119,7 @@ FORMATS: dict[str, tuple[str, Callable[[LoadedRun, Path, ExportConfig], str]]] =
     "cameras": ("transforms.json", _cameras),
     "colmap": ("sparse/0", _colmap),
 }
+CROPPED = ("points", "mesh")
 MORE_SUFFIXES = {"volume": (".vti",), "splats": (".spz",)}
 
 
@@ -130,6 +133,8 @@ def main(config: ExportConfig, folder: Path, overrides: list[str]) -> None:
         raise UserError(
             f"file={config.file} does not fit format={config.format}; give a name that ends with {fitting}."
         )
+    if config.crop_box() is not None and config.format not in CROPPED:
+        raise UserError(f"crop= cuts format={' and '.join(CROPPED)} alone, not format={config.format}; leave it out.")
     opened = open_run(config)
     size = write(opened, path, config)
     print(f"{size}, of {opened.folder}:", path, sep="\n")

@@ -5,12 +5,13 @@
     python scripts/mesh.py smallest=0.01                     large parts only
     python scripts/mesh.py triangles=50000                   fewer triangles; flat places lose most
     python scripts/mesh.py texture=true file=scene.obj       a texture of texture_size=2048 texels a side
+    python scripts/mesh.py 'crop=[-1,-1,-1,1,1,1]'           what is inside this box, in world units
 
 The last line printed is the file; mesh_sheet.png beside it shows the mesh next to the run's own pictures. GLB (glTF
 2.0) stands upright and has the scene's colours: any glTF viewer shows it, in a browser, on a phone or inside of another
-program. PLY and OBJ have the same triangles in world coordinates; a texture goes into GLB and OBJ. The mesh of an
-unbounded scene is limited to the inner box, that of a forward-facing scene to what is not far away. Decimation and
-textures need optional packages: pip install 'nerf-voxel[export]'.
+program. PLY and OBJ have the same triangles in world coordinates; a texture goes into GLB and OBJ. An unbounded scene
+needs a crop box, and says which one to begin with; without one, the mesh of a forward-facing scene is limited to what
+is not far away. Decimation and textures need optional packages: pip install 'nerf-voxel[export]'.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from nerf.cameras.poses import estimate_up
 from nerf.cli.hydra_app import run
-from nerf.cli.open_run import RunConfig, open_run
+from nerf.cli.open_run import CropConfig, RunConfig, open_run
 from nerf.config.settings import setting
 from nerf.errors import UserError
 from nerf.export.mesh import extract_mesh
@@ -28,7 +29,7 @@ from nerf.images.write import save_png
 
 
 @dataclass
-class MeshConfig(RunConfig):
+class MeshConfig(CropConfig, RunConfig):
     file: str = setting(
         "mesh.glb", f"name of the file, in the folder of the result; ends with {' or '.join(FORMATS)}", path=True
     )
@@ -50,10 +51,11 @@ def main(config: MeshConfig, folder: Path, overrides: list[str]) -> None:
         raise UserError(f"file={config.file} is of no format that is known here; name one with {' or '.join(FORMATS)}.")
     if config.texture and path.suffix == ".ply":
         raise UserError(f"file={config.file}: PLY holds no texture; give a name with .glb or .obj, or texture=false.")
+    crop = config.crop_box()
     loaded = open_run(config)
     size = config.texture_size if config.texture else None
     triangles = UNWRAPPED_TRIANGLES if config.texture and config.triangles is None else config.triangles
-    mesh = extract_mesh(loaded.field, loaded.sampler, loaded.cameras, config.smallest, triangles, size)
+    mesh = extract_mesh(loaded.field, loaded.sampler, loaded.cameras, config.smallest, triangles, size, crop)
     FORMATS[path.suffix](path, mesh, estimate_up(loaded.cameras.c2w.double().cpu()))
     sheet = mesh_sheet(mesh, loaded.field, loaded.sampler, loaded.cameras, loaded.background)
     save_png(path.with_name(f"{path.stem}_sheet.png"), sheet)

@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from nerf.config.settings import setting
 from nerf.errors import UserError
 from nerf.files import clear_left_overs
 from nerf.runs.open_run import LoadedRun, load
+from nerf.scene.bounds import given_box
 
 
 @dataclass
@@ -24,6 +27,18 @@ class PicturesConfig(RunConfig):
     root: str | None = setting(
         None, "folder of the scene, if it has moved since training; dataset.root is the same", path=True
     )
+
+
+@dataclass
+class CropConfig:
+    crop: list[float] | None = setting(
+        None,
+        "meshes and points: only what is inside the box x0,y0,z0,x1,y1,z1 in world units; an unbounded scene needs one",
+    )
+
+    def crop_box(self) -> Tensor | None:
+        """The box [2,3]. Raises UserError if its numbers are none."""
+        return None if self.crop is None else given_box("crop", self.crop)
 
 
 def open_run(config: RunConfig) -> LoadedRun:

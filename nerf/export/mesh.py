@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
 from nerf.errors import UserError
+from nerf.export.crop import check_crop, inside, nothing_inside
 from nerf.export.packages import require
 from nerf.export.surface_colors import surface_colors
 from nerf.export.surface_nets import large_parts, surface_net
@@ -51,25 +52,30 @@ def extract_mesh(
     smallest: float = 0.001,
     triangles: int | None = None,
     texture_size: int | None = None,
+    crop: Tensor | None = None,
 ) -> Mesh:
     """The surface of a field, in host memory.
 
     cameras: the training cameras. smallest: connected parts with less than this fraction of all triangles are removed.
     triangles: at most so many are kept, by quadric edge collapses; None: all. texture_size: texels of a texture's side,
-    about; None: colors at the vertices alone. In unbounded and forward-facing scenes only the near part has a surface
-    (Space.is_near).
+    about; None: colors at the vertices alone. crop [2,3]: world box, minimum and maximum, outside of which nothing is
+    kept; None: all, of a forward-facing scene the near part (Space.is_near).
 
-    Raises UserError if no camera sees a surface, or if a package is missing that decimation or a texture needs.
+    Raises UserError for an unbounded scene without a crop, if no camera sees a surface or none in the crop, or if a
+    package is missing that decimation or a texture needs.
     """
+    space = field.box.space
+    check_crop(space, crop)
     if triangles is not None:
         require("fast_simplification", "triangles=N")
     if texture_size is not None:
         require("xatlas", "texture=true")
     cameras = cameras[:: -(-len(cameras) // MAX_VIEWS)].within(MAX_SIDE).to(sampler.backend.device)
     coords, faces = surface_net(signed_distance(field, sampler, cameras))
-    near = field.box.space.is_near(field.grid_map.to_scene(coords))
-    faces = faces[near[faces].all(1)]
-    coords, faces = _compact(coords, large_parts(faces, len(coords), smallest))
+    kept = faces[inside(space, field.grid_map.to_scene(coords), crop)[faces].all(1)]
+    if crop is not None and len(faces) > 0 and len(kept) == 0:
+        raise nothing_inside(_to_world(field, coords), crop)
+    coords, faces = _compact(coords, large_parts(kept, len(coords), smallest))
     if len(faces) == 0:
         raise UserError(
             "the scene has no surface: no training camera sees anything that is half opaque; train longer, or check "

@@ -45,7 +45,7 @@ def describe(dataset: DatasetConfig, known: SceneDescription | None, has_alpha: 
     if dataset.kind != "auto":
         known = replace(known, kind=dataset.kind, reasons=("as asked",))
     if dataset.aabb is not None:
-        known = replace(known, aabb=_given_box(dataset.aabb))
+        known = replace(known, aabb=given_box("dataset.aabb", dataset.aabb))
     return known
 
 
@@ -55,13 +55,14 @@ def _why_box(has_alpha: bool) -> str:
     return "the format holds scenes of one object, and nothing says otherwise"
 
 
-def _given_box(aabb: list[float]) -> Tensor:
-    if len(aabb) != 6 or not is_box(aabb[:3], aabb[3:]):
+def given_box(name: str, box: list[float]) -> Tensor:
+    """The box [2,3] that a setting of this name gives. Raises UserError if its numbers are none."""
+    if len(box) != 6 or not is_box(box[:3], box[3:]):
         raise UserError(
-            f"dataset.aabb={aabb} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1, numbers up to "
+            f"{name}={box} is no box, expected x0,y0,z0,x1,y1,z1 with x0 < x1, y0 < y1, z0 < z1, numbers up to "
             f"{FARTHEST:g} and edges of at least {SMALLEST_SHARE:g} of them."
         )
-    return torch.tensor(aabb, dtype=torch.float32).view(2, 3)
+    return torch.tensor(box, dtype=torch.float32).view(2, 3)
 
 
 def make_box(

@@ -54,8 +54,9 @@ class ContractedSpace(Space):
     def to_world(self, points: Tensor) -> Tensor:
         return self.center + self.half * expand((points - self.center) / self.half, self.thickness)
 
-    def is_near(self, points: Tensor) -> Tensor:
-        return ((points - self.center).abs() <= self.half).all(-1)
+    @property
+    def inner_box(self) -> Tensor:
+        return torch.stack([self.center - self.half, self.center + self.half])
 
     def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
         return distances / focals

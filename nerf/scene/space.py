@@ -103,9 +103,17 @@ class Space(ABC):
     def to_world(self, points: Tensor) -> Tensor:
         """Scene points [N,3] to the world."""
 
-    @abstractmethod
+    @property
+    def inner_box(self) -> Tensor | None:
+        """The part [2,3] of a world without end whose voxels are equal, minimum and maximum; None: the world ends."""
+        return None
+
     def is_near(self, points: Tensor) -> Tensor:
-        """Whether scene points [N,3] are near enough to have a shape that photos tell, [N] bool: no backdrop."""
+        """Whether scene points [N,3] are near enough to have a shape that photos tell, [N] bool: no backdrop.
+
+        Where the world has no end, nobody can say, and all are.
+        """
+        return torch.ones_like(points[:, 0], dtype=torch.bool)
 
     @abstractmethod
     def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
@@ -144,9 +152,6 @@ class WorldSpace(Space):
 
     def to_world(self, points: Tensor) -> Tensor:
         return points
-
-    def is_near(self, points: Tensor) -> Tensor:
-        return torch.ones_like(points[:, 0], dtype=torch.bool)
 
     def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
         return distances / focals

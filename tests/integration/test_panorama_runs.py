@@ -1,6 +1,7 @@
 """From a folder of panoramas to a trained scene, its scores, its videos and its exports."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,7 +66,15 @@ def test_panoramas_are_trained_on_scored_rendered_and_exported(
     assert call("export", "run=run", "format=cameras", "hydra.run.dir=exports") == 0
     assert '"EQUIRECTANGULAR"' in Path("exports/transforms.json").read_text()
     assert call("export", "run=run", "format=splats", "splats_steps=2", "max_splats=500", "hydra.run.dir=splats") == 0
-    assert call("mesh", "run=run", "hydra.run.dir=mesh") == 0 and Path("mesh/mesh_sheet.png").is_file()
+    capsys.readouterr()
+    assert call("mesh", "run=run", "hydra.run.dir=mesh") == 2
+    crop = re.search(r"unbounded.*'(crop=\[.*\])'", capsys.readouterr().err)[1]
+    assert call("mesh", "run=run", crop, "hydra.run.dir=mesh") == 0 and Path("mesh/mesh_sheet.png").is_file()
+    for name in ("mesh", "points"):
+        assert call("export", "run=run", f"format={name}", "hydra.run.dir=none") == 2
+        assert "unbounded" in capsys.readouterr().err and not list(Path("none").glob("*.[gp]l[by]"))
+        assert call("export", "run=run", f"format={name}", crop, "hydra.run.dir=some") == 0
+    assert {path.name for path in Path("some").iterdir()} >= {"mesh.glb", "points.ply"}
     capsys.readouterr()
     assert call("export", "run=run", "format=colmap", "hydra.run.dir=exports") == 2
     assert "format=colmap has no model for panoramas" in capsys.readouterr().err

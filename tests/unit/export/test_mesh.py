@@ -130,8 +130,9 @@ def scene(kind: str, balls: list[tuple[list[float], float]], device: str = "cpu"
     return LoadedRun(None, tiny_config(), field, sampler, cameras_of(kind), cameras_of(kind))
 
 
-def mesh_of(loaded: LoadedRun) -> Mesh:
-    return extract_mesh(loaded.field, loaded.sampler, loaded.cameras)
+def mesh_of(loaded: LoadedRun, crop: list[float] | None = None) -> Mesh:
+    box = None if crop is None else torch.tensor(crop).view(2, 3)
+    return extract_mesh(loaded.field, loaded.sampler, loaded.cameras, crop=box)
 
 
 def frustum(near_plane: float) -> NdcSpace:
@@ -145,13 +146,14 @@ SPACES: dict[str, tuple[Space, list[list[float]]]] = {
     "unbounded": (ContractedSpace(torch.zeros(3), torch.ones(3), 1.0, near=0.1), [[-2.0, -2, -2], [2.0, 2, 2]]),
     "forward_facing": (frustum(1.5), [[-0.7, -0.7, 0], [0.7, 0.7, 1.5]]),
 }
+CROPS = {"bounded": None, "unbounded": [-1.0, -1, -1, 1, 1, 1], "forward_facing": None}
 BACKDROP = {"bounded": [], "unbounded": [([0.0, 0, -6.0], 1.5)], "forward_facing": [([0.0, 0, -20.0], 3.0)]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: str, device: str) -> None:
-    mesh = mesh_of(scene(kind, [([0.0, 0.0, 0.0], RADIUS), *BACKDROP[kind]], device))
+    mesh = mesh_of(scene(kind, [([0.0, 0.0, 0.0], RADIUS), *BACKDROP[kind]], device), CROPS[kind])
     normals = torch.nn.functional.normalize(mesh.vertices, dim=-1)
     seen = normals[:, 2] > 0.5 if kind == "forward_facing" else normals[:, 2] > -2
     cell = {"bounded": 0.042, "unbounded": 0.083, "forward_facing": 0.08}[kind]
@@ -187,6 +189,30 @@ def test_where_nothing_is_met_it_is_said() -> None:
         loaded.field.density_grid.fill_(-8.0)
     with pytest.raises(UserError, match=r"no surface.*train longer"):
         mesh_of(loaded)
+
+
+def test_a_scene_without_end_is_refused_without_a_crop_and_one_is_told() -> None:
+    loaded = scene("unbounded", [([0.0, 0.0, 0.0], RADIUS)])
+    with pytest.raises(UserError, match=r"unbounded.*crop=\[x0.*'crop=\[-1,-1,-1,1,1,1\]'"):
+        mesh_of(loaded)
+
+
+# A ball that is not near, though near enough for the grid to have its shape.
+FAR = {"bounded": [], "unbounded": [([0.0, 0, -1.7], 0.5)], "forward_facing": [([0.0, 0, -7.0], 2.0)]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SPACES)
+def test_a_crop_keeps_what_is_inside_of_it_near_or_far(kind: str) -> None:
+    loaded = scene(kind, [([0.0, 0.0, 0.0], RADIUS), *FAR[kind]])
+    upper = mesh_of(loaded, [-1.0, -1, 0, 1, 1, 1])
+    assert 0 <= upper.vertices[:, 2].min() < 0.1 and upper.vertices[:, 2].max() > 0.5
+    for center, radius in FAR[kind]:
+        low, high = ([x + sign * 2 * radius for x in center] for sign in (-1, 1))
+        far = mesh_of(loaded, [*low, *high[:2], -RADIUS - 0.1])
+        assert far.vertices[:, 2].amax() == pytest.approx(center[2] + radius, abs=0.5 * radius)
+    with pytest.raises(UserError, match=r"^crop=\[50,50,50,51,51,51\] holds nothing.*'crop=\[-"):
+        mesh_of(loaded, [50.0, 50, 50, 51, 51, 51])
 
 
 # Files
@@ -260,6 +286,7 @@ def test_the_script_makes_both_kinds_of_file(call: Callable[..., int], capsys: p
         (("run=run", "file=a.ply", "texture=true"), "PLY holds no texture; give a name with .glb or .obj"),
         (("run=nowhere",), "nowhere"),
         (("run=run", "smallest=2"), "smallest"),
+        (("run=run", "crop=[1,2,3]"), "crop=[1.0, 2.0, 3.0] is no box, expected x0,y0,z0,x1,y1,z1"),
     ],
 )
 def test_mistakes_are_answered(
