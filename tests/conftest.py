@@ -3,7 +3,9 @@
 Here also stands which folders `make test` leaves out.
 """
 
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -52,6 +54,17 @@ def device(request: pytest.FixtureRequest) -> str:
 def cuda(request: pytest.FixtureRequest) -> str:
     """For tests that mean something on a GPU only."""
     return request.param
+
+
+@pytest.fixture
+def quiet_cuda(cuda: str) -> str:
+    """For tests of times, which other processes on the GPU disturb."""
+    command = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    torch.zeros(1, device=cuda)
+    users = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    if [pid for pid in users if pid != str(os.getpid())]:
+        pytest.skip("other processes use the GPU, and this test measures times: run it alone")
+    return cuda
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -145,7 +145,8 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     functions = grids[1].shape[-1] // 3  # number of harmonics
     # The MLP's inputs are pixels with deferred shading, else samples.
     seen = m if composited is None else p
-    layers = [group.parameter for group in state.optimizer.groups if group.parameter.dim() == 2]
+    matrices = [group.parameter for group in state.optimizer.groups if group.parameter.dim() == 2]
+    layers = [matrix for matrix in matrices if not any(matrix is grid for grid in grids)]  # sparse grids are not
     weights = sum(layer.numel() for layer in layers)
     ends = seen * (layers[0].shape[1] + layers[-1].shape[0]) if layers else 0
     loss = config.loss

@@ -163,20 +163,20 @@ def test_stopwatch_flushes_where_it_is_cold(device):
     assert watch._flush.numel() * 4 == flush_bytes(torch.device(device)) >= 1 << 26
 
 
-def test_the_device_waits_as_long_as_it_is_told(cuda):
+def test_the_device_waits_as_long_as_it_is_told(quiet_cuda):
     """Else short calls are timed with the gap in which the device waits for the host."""
-    watch = Stopwatch(torch.device(cuda), repeats=3, seconds=60)
+    watch = Stopwatch(torch.device(quiet_cuda), repeats=3, seconds=60)
     waited = [watch._between_events(lambda: torch.cuda._sleep(int(watch._cycles_per_ms))) for _ in range(5)]
     assert 0.7 < statistics.median(waited) < 1.4
-    word = torch.zeros(1, device=cuda)
+    word = torch.zeros(1, device=quiet_cuda)
     cold, warm = (statistics.median(watch.times(Call(lambda _: word.zero_()), c)) for c in (True, False))
     assert warm < cold + 0.004
 
 
-def test_times_on_a_gpu_are_the_devices(cuda):
+def test_times_on_a_gpu_are_the_devices(quiet_cuda):
     """A thousand milliseconds of Python before a kernel are not the kernel's; its own are."""
-    watch = Stopwatch(torch.device(cuda), repeats=3, seconds=60)
-    x = torch.zeros(1 << 28, device=cuda)  # 1 GiB, at least 0.2 ms
+    watch = Stopwatch(torch.device(quiet_cuda), repeats=3, seconds=60)
+    x = torch.zeros(1 << 28, device=quiet_cuda)  # 1 GiB, at least 0.2 ms
     fill = statistics.median(watch.times(Call(lambda _: x.zero_()), cold=False))
     assert 0.1 < fill < 5
 

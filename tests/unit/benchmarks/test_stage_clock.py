@@ -66,9 +66,9 @@ def test_events_add_up_to_the_whole_on_a_gpu(cuda: str) -> None:
     assert 0 < sum(step.values()) <= begin.elapsed_time(end)
 
 
-def test_stages_of_a_recorded_step_add_up_to_the_whole(cuda: str) -> None:
+def test_stages_of_a_recorded_step_add_up_to_the_whole(quiet_cuda: str) -> None:
     """Kernels that count cycles take known shares of every replay: two of march, three of composite."""
-    clock = GraphClock(torch.device(cuda))
+    clock = GraphClock(torch.device(quiet_cuda))
 
     def step() -> None:
         clock.start()

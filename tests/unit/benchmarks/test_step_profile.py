@@ -25,6 +25,7 @@ from nerf.benchmarks.step_profile import (
     stage_of,
     work_of_step,
 )
+from nerf.fields import voxel_field
 from nerf.fields.bf16_mlp import Bf16Mlp
 from nerf.ops.backend import select
 from nerf.rendering.render import visible_samples
@@ -127,6 +128,21 @@ def test_the_work_of_a_step_by_hand() -> None:
     turn, everywhere = visited // 8, work_of_step(run, batch)
     assert everywhere["total variation"].num_bytes == turn * (4 * 3 * channels + 2 * 8)
     assert everywhere["adam"].num_bytes == work["adam"].num_bytes + 4 * 7 * channels * turn
+
+
+def test_sparse_grids_are_no_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are matrices too, of millions of rows: taken for layers, the MLP had a floor of 5 ms in a step of 2."""
+    work = {}
+    for sparse in (False, True):
+        if sparse:  # however small and full
+            monkeypatch.setattr(voxel_field, "SPARSE_FROM", 1)
+            monkeypatch.setattr(voxel_field, "SPARSE_BELOW", 2.0)
+        config = tiny_config("voxel_deferred")
+        run = start(replace(config, field=replace(config.field, sparse=sparse)), tiny_images(), select("native", "cpu"))
+        assert (run.state.field.rows is not None) == sparse
+        work[sparse] = work_of_step(run, draw_batch(run))
+    for stage in ("MLP", "MLP backward"):
+        assert work[True][stage] == work[False][stage] and work[True][stage].operations > 0
 
 
 def test_on_a_gpu_stages_are_kernels_and_the_step_is_recorded(cuda: str) -> None:
