@@ -93,6 +93,15 @@ def merged(results: list[Curve]) -> list[Budget]:
     return budgets
 
 
+def by_device(curves: list[Curve], baselines: Baselines | None) -> tuple[list[Curve], list[Curve]]:
+    """The curves measured on the device of the baselines, and those measured on others. Without baselines all are
+    among the first."""
+    if baselines is None:
+        return curves, []
+    beside = [curve for curve in curves if curve["device"] == baselines["device"]]
+    return beside, [curve for curve in curves if curve["device"] != baselines["device"]]
+
+
 def views_note(budgets: list[Budget]) -> str:
     """A note on the views over which the scores are compared."""
     if all(budget["views"] == ALL_VIEWS for budget in budgets):

@@ -31,6 +31,12 @@ def curve_tables(results: list[dict], baselines: dict | None) -> str:
     return "\n\n".join(parts)
 
 
+def elsewhere_tables(results: list[dict]) -> str:
+    """The figures of the curves of other devices than the baselines', whose seconds do not compare with theirs."""
+    parts = [f"{_own_figures(merged([result]))}\n\n{_source(result)}" for result in results]
+    return "\n\n".join(parts)
+
+
 def _beside_baselines(budgets: list[dict], baselines: dict) -> str:
     ours = {budget["seconds"]: comparable_psnr(budget) for budget in budgets}
     lines = []

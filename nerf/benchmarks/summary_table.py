@@ -2,7 +2,7 @@
 
 import statistics
 
-from nerf.benchmarks.baselines import comparable_psnr, merged, psnr_after
+from nerf.benchmarks.baselines import by_device, comparable_psnr, merged, psnr_after
 from nerf.benchmarks.capture_table import by_settings, median, settings
 from nerf.benchmarks.figures import GIB
 from nerf.benchmarks.tables import markdown_table
@@ -12,8 +12,8 @@ BESIDE = ("instant-ngp", "SVRaster")
 
 def summary_table(results: list[dict]) -> str:
     """A line for each budget of the curve, for each capture on a GPU, and for the bundled scene."""
-    curves = [result for result in results if "budgets" in result]
     baselines = next(result for result in results if "systems" in result)
+    curves, _ = by_device([result for result in results if "budgets" in result], baselines)
     others = [result for result in results if "system" in result]
     runs = [result for result in results if "psnr" in result]
     header = ["scene", "size", "training s", "PSNR dB", "SSIM", *BESIDE, "GiB", "ms/frame", "device", "commit"]

@@ -5,8 +5,8 @@
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
 A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is summary, settings, training,
-frames, captures, capture_baselines, poses, ablation, benchmark, step, scenes, viewer, exports, ranks or curve, which
-also draws curve.png beside its page.
+frames, captures, capture_baselines, poses, ablation, benchmark, step, scenes, viewer, exports, ranks, curve_elsewhere
+or curve, which also draws curve.png beside its page.
 """
 
 import argparse
@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from nerf.benchmarks.baselines import same_test
+from nerf.benchmarks.baselines import by_device, same_test
 from nerf.benchmarks.capture_table import capture_baselines_table, captures_table, poses_table
 from nerf.benchmarks.curve_plot import plot_curve
-from nerf.benchmarks.curve_table import curve_tables
+from nerf.benchmarks.curve_table import curve_tables, elsewhere_tables
 from nerf.benchmarks.delivery_tables import exports_table, viewer_table
 from nerf.benchmarks.ranks_table import ranks_table
 from nerf.benchmarks.scenes_table import scenes_table
@@ -42,7 +42,8 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "poses": poses_table,
     "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
     "step": lambda results: "\n\n".join(step_table(result) for result in results),
-    "curve": lambda results: curve_tables(*curves_and_baselines(results)),
+    "curve": lambda results: curve_tables(*curves_and_baselines(results)[::2]),
+    "curve_elsewhere": lambda results: elsewhere_tables(curves_and_baselines(results)[1]),
     "viewer": viewer_table,
     "exports": exports_table,
     "summary": summary_table,
@@ -53,6 +54,7 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
 # The kinds of result files of a table; by default those with its name.
 FILES = {
     "curve": ("baselines", "curve"),
+    "curve_elsewhere": ("baselines", "curve"),
     "captures": ("capture",),
     "capture_baselines": ("baseline_captures",),
     "summary": ("baselines", "curve", "baseline_captures", "training_bricks", "capture"),
@@ -61,10 +63,10 @@ FILES = {
 }
 
 
-def curves_and_baselines(results: list[dict]) -> tuple[list[dict], dict | None]:
-    """Splits results into the curves and the baselines."""
-    curves = [result for result in results if "budgets" in result]
-    return curves, next((result for result in results if "systems" in result), None)
+def curves_and_baselines(results: list[dict]) -> tuple[list[dict], list[dict], dict | None]:
+    """Splits results into the curves of the baselines' device, those of others, and the baselines."""
+    baselines = next((result for result in results if "systems" in result), None)
+    return *by_device([result for result in results if "budgets" in result], baselines), baselines
 
 
 def pages() -> list[Path]:
@@ -102,7 +104,7 @@ def with_tables(page: str, results: Path) -> str:
 def draw_curve(results: Path, picture: Path) -> None:
     """Draws curve.png from the curves that are comparable with the baselines."""
     paths = [path for kind in FILES["curve"] for path in sorted(results.glob(f"{kind}_*.json"))]
-    curves, baselines = curves_and_baselines([json.loads(path.read_text()) for path in paths])
+    curves, _, baselines = curves_and_baselines([json.loads(path.read_text()) for path in paths])
     if baselines is not None:
         curves = [curve for curve in curves if same_test(curve, baselines)]
     if curves:

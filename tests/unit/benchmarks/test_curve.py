@@ -147,6 +147,22 @@ def test_readme_shows_the_curve_beside_the_baselines(tmp_path: Path, results: Pa
     assert tables(readme, results, "--check").returncode == 0
 
 
+def test_seconds_of_another_gpu_stand_apart(tmp_path: Path, results: Path) -> None:
+    """They neither share a line with the baselines', nor with the summary, nor clash with the budgets of their GPU."""
+    here = lego_curve(budget_figures(5.0, [run_figures(33.0)]))
+    (results / "curve_here.json").write_text(json.dumps(here))
+    other = lego_curve(budget_figures(5.0, [run_figures(39.0)])) | {"device": "NVIDIA H100"}
+    (results / "curve_other.json").write_text(json.dumps(other))
+    readme = write_readme(tmp_path, "curve")
+    assert tables(readme, results).returncode == 0
+    assert lines_with(readme, "| 5 ")[0][:2] == ["5", "34.00"] and "H100" not in readme.read_text()
+    readme = write_readme(tmp_path, "curve_elsewhere")
+    assert tables(readme, results).returncode == 0
+    (line,) = lines_with(readme, "voxel_mlp")
+    assert line[4] == "39.25" and "800x800, NVIDIA H100, torch" in readme.read_text()
+    assert "instant-ngp" not in readme.read_text()
+
+
 def test_the_picture_shows_ours_and_the_baselines(tmp_path: Path) -> None:
     def has(path: Path, color: str) -> bool:
         pixels = np.asarray(Image.open(path).convert("RGB"), dtype=int)[:, :800]  # without the legend
