@@ -14,6 +14,9 @@ from nerf.runs.open_run import LoadedRun
 from nerf.runs.run import start
 
 VIEWS = (0, 33, 66)
+# Bytes of the page; this one has 1.07e6, 1.39e6 if it is not compressed, 1.63e6 if empty cells are kept. The page of a
+# longer run has no finer grid, so it stays far below the 6e6 that a page of this scene may have.
+PAGE = 1.3e6
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,7 @@ def opened() -> LoadedRun:
 def test_the_page_of_the_bundled_scene_is_small(opened: LoadedRun, tmp_path: Path) -> None:
     path = tmp_path / "scene.html"
     export_web(path, opened.field, opened.sampler, opened.cameras, opened.background, "bricks", steps=4)
-    assert path.stat().st_size <= 6e6
+    assert path.stat().st_size <= PAGE
 
 
 def test_the_mesh_of_the_bundled_scene_is_its_surface(opened: LoadedRun) -> None:
