@@ -1,11 +1,12 @@
 """The volume as VTK's image data: where density lies, in which order, and its unit."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nerf.export.volume import vti_bytes
+from nerf.export.volume import vti_bytes, write_npz
 
 SHAPE = (3, 4, 5)
 
@@ -30,6 +31,17 @@ def test_the_file_says_where_its_values_are() -> None:
     assert b'offset="248"' in header and int.from_bytes(data[248:256], "little") == 24
     occupied = np.frombuffer(data[256:280], "u1").reshape((2, 3, 4), order="F")
     assert np.array_equal(occupied, arrays()["occupied"])
+
+
+def test_an_archive_is_read_back_and_its_large_arrays_have_a_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {**arrays(), "large": np.arange(1 << 19, dtype=np.float32).reshape(64, 64, 128)}
+    file = io.BytesIO()
+    write_npz(file, values)
+    found = np.load(io.BytesIO(file.getvalue()))
+    assert set(found) == set(values) and all(np.array_equal(found[name], values[name]) for name in values)
+    assert all(found[name].dtype == values[name].dtype for name in values)
+    said = capsys.readouterr().err
+    assert "large:" in said and "density:" not in said
 
 
 def test_vtk_reads_it(tmp_path: Path) -> None:
