@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PYTHONS = ("3.10", "3.11", "3.12")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 TORCHES = ("2.10.0", "newest")  # the oldest that the library loads into, and what pip takes by itself
 PAIRS = tuple((version, torch) for version in PYTHONS for torch in TORCHES)
 SPREAD = 0.2  # dB between environments: two runs on one machine differ by that much

@@ -66,7 +66,7 @@ def test_the_wheel_is_one_for_all_and_holds_what_its_commands_need(wheel: Path) 
 
 
 def test_the_code_of_every_gpu_generation_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it the wheel of all generations has 17.7 MB, more than it may."""
+    """Without it the wheel of all generations has 17.7 MB, more than it may; nvcc's default compression leaves 14.5."""
     nvcc = module("build").find_nvcc()
     if nvcc is None:
         pytest.skip("no nvcc here")
@@ -77,7 +77,7 @@ def test_the_code_of_every_gpu_generation_is_packed(tmp_path: Path, monkeypatch:
         cwd=tmp_path, env=module("wheel").build_environment(), capture_output=True, text=True, check=True,
     ).stderr  # fmt: skip
     assert "--threads 1 " in told
-    assert [line for line in told.splitlines() if "fatbinary " in line and "-compress-all" in line], told
+    assert [line for line in told.splitlines() if "fatbinary " in line and "--compress-mode=size" in line], told
 
 
 def test_its_commands_run_without_compiler_and_checkout(clean: Path, tmp_path: Path) -> None:
