@@ -16,8 +16,9 @@ from torch import Tensor
 
 from nerf.benchmarks.figures import Direction, KernelGain, Log, OpCase, OpRow, OpsBenchmark, OpSummary, Summary
 from nerf.benchmarks.kernel_notes import KERNEL_NOTES
-from nerf.benchmarks.ops_cases import OPS, SIZES, Case, Problem, Roofline, all_cases, random_numbers
+from nerf.benchmarks.ops_cases import OPS, all_cases
 from nerf.benchmarks.ops_rows import Outputs, Row, load_variants, rows_of
+from nerf.benchmarks.problems import SIZES, Case, Problem, Roofline, random_numbers
 from nerf.benchmarks.timing import Call, Ceilings, Stopwatch, measure_ceilings, summary
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS
 from nerf.config.settings import setting

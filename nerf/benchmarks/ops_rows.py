@@ -12,7 +12,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from nerf.benchmarks.ops_cases import OPS, Problem
+from nerf.benchmarks.ops_cases import OPS
+from nerf.benchmarks.problems import Problem
 from nerf.benchmarks.torch_variants import EAGER, GATHER_ONCE, compiled, composite_packed
 from nerf.errors import UserError
 from nerf.fields.bf16_mlp import Bf16Mlp, round_up

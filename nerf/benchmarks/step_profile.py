@@ -19,7 +19,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from nerf.benchmarks.figures import StepProfile
 from nerf.benchmarks.gpu_idle import idle_fraction
-from nerf.benchmarks.ops_cases import FLOAT, LONG, SIZES, touched_vertices
+from nerf.benchmarks.ops_cases import touched_vertices
+from nerf.benchmarks.problems import FLOAT, LONG, SIZES
 from nerf.benchmarks.timing import Stopwatch, matmul_rate, measure_ceilings
 from nerf.rendering.render import visible_samples
 from nerf.runs.run import TrainingRun

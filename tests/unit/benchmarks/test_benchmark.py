@@ -17,17 +17,9 @@ from torch import Tensor
 from nerf.benchmarks import timing as benchmark_timing
 from nerf.benchmarks.kernel_notes import KERNEL_NOTES
 from nerf.benchmarks.ops import error, measure_case, summaries, wrong_rows
-from nerf.benchmarks.ops_cases import (
-    OPS,
-    SIZES,
-    Case,
-    Problem,
-    Size,
-    all_cases,
-    near_a_surface,
-    touched_vertices,
-)
+from nerf.benchmarks.ops_cases import OPS, all_cases, near_a_surface, touched_vertices
 from nerf.benchmarks.ops_rows import Row, in_order, load_variants, rows_of
+from nerf.benchmarks.problems import SIZES, Case, Problem, Size
 from nerf.benchmarks.timing import (
     LEAST_RUNS,
     Call,

@@ -14,7 +14,7 @@ from tiny_runs import supersampled, tiny_config, tiny_images, write_tiny_scene
 
 from nerf.benchmarks import step_profile
 from nerf.benchmarks import timing as benchmark_timing
-from nerf.benchmarks.ops_cases import SIZES
+from nerf.benchmarks.problems import SIZES
 from nerf.benchmarks.step_profile import (
     OF_BACKWARD,
     OTHERS,
