@@ -40,6 +40,7 @@ KERNEL_NOTES = {
         "tensor cores; forward one kernel: a tile of rows stays in shared memory through all layers, weights go by; "
         "backward the same, gradients of weights as products over splits of the rows, added in one order",
     ),
+    "shading_inputs": KernelNotes("a thread per number, backward per pixel", "the same"),
     "contract_basis": KernelNotes(
         "a thread per sample and colour or channel",
         "degrees known at compile time: a warp moves the rows of its samples as one run, turned in shared memory",

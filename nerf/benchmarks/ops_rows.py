@@ -23,7 +23,7 @@ Arguments = dict[str, object]
 Outputs = tuple[Tensor, ...]
 
 # Operations of many small kernels, which torch.compile can fuse.
-COMPILED = ("camera_rays", "contract_basis", "sample_images", "adam_step", "interpolate_cells")
+COMPILED = ("camera_rays", "contract_basis", "shading_inputs", "sample_images", "adam_step", "interpolate_cells")
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,11 @@ def _distortion_backward(ops: ModuleType, problem: Problem, outputs: Outputs, gr
     return (ops.distortion_loss_backward(*grads, *problem.arguments.values()),)
 
 
+def _shading_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    named = problem.arguments
+    return ops.shading_inputs_backward(*grads, named["values"], named["opacity"], named["min_opacity"])
+
+
 class _OwnMlp:
     """mlp, whose forward pass hands hidden values to its backward pass."""
 
@@ -165,6 +170,7 @@ OWN_BACKWARD = {
     "contract_basis": _basis_backward,
     "distortion_loss": _distortion_backward,
     "interpolate_cells": _cells_backward,
+    "shading_inputs": _shading_backward,
 }
 OWN_ACCUMULATE = {"interpolate_trilinear": _trilinear_accumulate}
 

@@ -13,3 +13,24 @@ def mlp(size: Size, width: int, layers: int, device: torch.device) -> Problem:
     ends, weights = FLOAT * size.pixels * 47, FLOAT * count
     rooflines = {"forward": Roofline(ends + weights), "backward": Roofline(2 * ends + 2 * weights)}
     return Problem(named | {"rounded": True, "keep": True}, rooflines, leaves=("inputs", "params"))
+
+
+def shading_inputs(size: Size, channels: int, device: torch.device) -> Problem:
+    """The inputs of that network, with noise as in training."""
+    frequencies, width = 4, -(-(channels + 27) // 4) * 4
+    directions = torch.nn.functional.normalize(random_numbers(device, size.pixels, 3, low=-1), dim=-1)
+    arguments = {
+        "values": random_numbers(device, size.pixels, channels),
+        "opacity": random_numbers(device, size.pixels, low=0.01),
+        "directions": directions,
+        "noise": random_numbers(device, size.pixels, channels, low=-1),
+        "noise_scale": 0.1,
+        "min_opacity": 1e-3,
+        "frequencies": frequencies,
+        "width": width,
+    }
+    rooflines = {
+        "forward": Roofline(FLOAT * size.pixels * (2 * channels + 4 + width)),
+        "backward": Roofline(FLOAT * size.pixels * (3 * channels + 2)),
+    }
+    return Problem(arguments, rooflines, leaves=("values", "opacity"))

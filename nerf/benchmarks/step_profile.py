@@ -40,9 +40,11 @@ STAGES = {
     "interpolate": ("nerf::interpolate_trilinear",),
     "basis": ("nerf::contract_basis",),
     "composite": ("nerf::composite_rays",),
+    "network's inputs": ("nerf::shading_inputs",),
     "MLP": ("nerf::mlp", "Bf16Mlp", "aten::linear"),
     "distortion": ("nerf::distortion_loss", "nerf::distortion_loss_backward"),
     "MLP backward": ("nerf::mlp_backward", "Bf16MlpBackward", "AddmmBackward0", "ReluBackward0"),
+    "network's inputs backward": ("nerf::shading_inputs_backward",),
     "composite backward": ("nerf::composite_rays_backward",),
     "basis backward": ("nerf::contract_basis_backward",),
     "interpolate backward": ("nerf::interpolate_trilinear_grad", "nerf::interpolate_trilinear_backward"),
@@ -149,6 +151,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     matrices = [group.parameter for group in state.optimizer.groups if group.parameter.dim() == 2]
     layers = [matrix for matrix in matrices if not any(matrix is grid for grid in grids)]  # sparse grids are not
     weights = sum(layer.numel() for layer in layers)
+    encoded = layers[0].shape[1] if layers else 0
     ends = seen * (layers[0].shape[1] + layers[-1].shape[0]) if layers else 0
     loss = config.loss
     smooth = state.clock.progress < loss.tv_until
@@ -168,9 +171,11 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         "interpolate": Work(points * len(grids) + FLOAT * c * (v + m)),
         "basis": Work(LONG * m + FLOAT * (r * functions + m * (grids[1].shape[-1] + 3))),
         "composite": Work(composite),
+        "network's inputs": Work(FLOAT * p * (2 * shown + 4 + encoded)),
         "MLP": Work(FLOAT * (weights + ends), 2 * seen * weights),
         "distortion": Work(2 * (3 * of_samples + FLOAT * r + of_rays) + of_samples),
         "MLP backward": Work(FLOAT * (2 * weights + ends), 4 * seen * weights),
+        "network's inputs backward": Work(FLOAT * p * (3 * shown + 2)),
         "composite backward": Work(composite + of_samples * (2 + shown)),
         "interpolate backward": Work(points * len(grids) + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
         "total variation": Work(FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn),

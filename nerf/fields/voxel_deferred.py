@@ -130,17 +130,22 @@ class VoxelDeferred(VoxelMlp):
         return "random" if self.config.feature_noise > 0 else "alone"
 
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
-        view = self.encode_view(ray_directions)
-        features = mean = values / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
+        noise, channels = None, self.config.feature_channels
         learning = self.feature_grid.requires_grad and torch.is_grad_enabled()
         if self.config.feature_noise > 0 and self.noise_generator is not None and learning:
             # Regularization: similar features must give similar colors, else the MLP overfits the training views.
-            noise = torch.randn(mean.shape, generator=self.noise_generator, device=mean.device)
-            features = mean + self.config.feature_noise * noise
-        if self.sine_frequencies is not None:
-            features = features + torch.sin(self.sine_frequencies * features)
-        rgb = torch.sigmoid(self.network(self.concat_inputs(features, view)))
+            noise = torch.randn(values.shape, generator=self.noise_generator, device=values.device)
+        how = self.config.feature_noise, SMALLEST_OPACITY, self.config.view_frequencies, self.input_width
+        inputs = self.backend.ops.shading_inputs(values, opacity, ray_directions, noise, *how)
+        if self.sine_frequencies is not None or self.view_weight is not None:
+            features, view = inputs[:, :channels], inputs[:, channels:]
+            if self.sine_frequencies is not None:
+                features = features + torch.sin(self.sine_frequencies * features)
+            if self.view_weight is not None:
+                view = view * self.view_weight
+            inputs = torch.cat([features, view], dim=-1)
+        rgb = torch.sigmoid(self.network(inputs))
         if self.config.diffuse:
             # Composited colors blend correctly where several surfaces meet in a pixel; features do not.
-            rgb = rgb + mean[:, :3]
+            rgb = rgb + values[:, :3] / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
         return rgb * opacity[:, None]

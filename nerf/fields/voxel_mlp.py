@@ -90,12 +90,16 @@ class VoxelMlp(VoxelField):
 
     def encode_view(self, directions: Tensor) -> Tensor:
         """The MLP's inputs after the features, [R,I - C], for unit directions [R,3]."""
-        inputs = self.mlp[0].in_features
-        padded = self.use_bf16 and not self.fused
-        width = (round_up(inputs) if padded else inputs) - self.config.feature_channels
-        rounded = torch.bfloat16 if padded and not torch.is_grad_enabled() else None
+        width = self.input_width - self.config.feature_channels
+        rounded = torch.bfloat16 if self.use_bf16 and not self.fused and not torch.is_grad_enabled() else None
         view = encode_view(directions, self.config.view_frequencies, width, rounded)
         return view if self.view_weight is None else view * self.view_weight
+
+    @property
+    def input_width(self) -> int:
+        """Columns of the MLP's inputs, with padding."""
+        inputs = self.mlp[0].in_features
+        return round_up(inputs) if self.use_bf16 and not self.fused else inputs
 
     def parameter_groups(self) -> list[ParameterGroup]:
         grids = [

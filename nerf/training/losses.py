@@ -70,7 +70,7 @@ def total(found: Mapping[str, Tensor]) -> Tensor:
 
 def photometric(rgb: Tensor, target: Tensor) -> Tensor:
     """Mean squared error of colours [R,3], for which PSNR = -10 log10(MSE), or of opacity [R]."""
-    return (rgb - target).square().mean()
+    return torch.nn.functional.mse_loss(rgb, target)
 
 
 def pair_ssim(rgb: Tensor, target: Tensor) -> Tensor:

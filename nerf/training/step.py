@@ -86,7 +86,7 @@ def forward(
     """The weighted losses of a batch by name, from its samples. drawn [P,3]: the batch's background colors."""
     background = state.background.train(drawn)
     alpha = batch.rgba[:, 3:]
-    target = alpha * batch.rgba[:, :3] + (1 - alpha) * background.detach()
+    target = torch.lerp(background.detach().expand(len(alpha), 3), batch.rgba[:, :3], alpha)
     if state.parts is None:
         rendering = render_samples(state.field, sampler, samples, background)
     else:

@@ -77,6 +77,7 @@ def test_every_stage_of_a_step_is_found_and_has_a_floor(field: str) -> None:
     stages = {stage["stage"]: stage for stage in found["stages"]}
     expected = {"pixels and rays", "march", "interpolate", "composite", "composite backward", "interpolate backward"}
     expected |= {"adam", OTHERS} | ({"basis", "basis backward"} if field == "voxel_sh" else {"MLP", "MLP backward"})
+    expected |= {"network's inputs", "network's inputs backward"} if field == "voxel_deferred" else set()
     assert expected <= stages.keys() <= {*STAGES, OTHERS}
     assert all(stage["ms"] > 0 and stage["launches"] > 0 for stage in stages.values())
     assert all(stage["floor_ms"] > 0 for name, stage in stages.items() if name not in (OTHERS, "total variation"))
@@ -121,6 +122,9 @@ def test_the_work_of_a_step_by_hand() -> None:
     layers = [p for p in state.field.mlp.parameters() if p.dim() == 2]
     assert work["MLP"].operations == 2 * batch.pixels * sum(layer.numel() for layer in layers)
     assert work["MLP backward"].operations == 2 * work["MLP"].operations
+    features, width = state.field.feature_grid.shape[-1], layers[0].shape[1]
+    assert work["network's inputs"].num_bytes == 4 * batch.pixels * (2 * features + 1 + 3 + width)  # with noise
+    assert work["network's inputs backward"].num_bytes == 4 * batch.pixels * (3 * features + 2)
     visited, weights = batch.visited, sum(p.numel() for p in state.field.mlp.parameters())
     assert work["adam"].num_bytes == 4 * (channels * (visited + 7 * v) + 8 * weights) + 2 * 8 * visited
     assert work["total variation"].num_bytes == 0  # it is over

@@ -1,0 +1,65 @@
+// The inputs of a network that shades pixels: features of the surface that a pixel shows, then the encoded view direction.
+//
+//   inputs[p] = (values[p] / m + noise_scale noise[p],  d, sin(2^k d), cos(2^k d) for k = 0 .. F-1,  0 ...)
+//
+// with m = max(opacity[p], min_opacity): composited values are features times opacity. The encoding of the direction d is
+// that of Mildenhall et al. 2020, eq. 4, without pi. Columns behind it are padding.
+#pragma once
+
+#include "host_device.h"
+
+namespace nerf {
+
+template <class T>
+struct ShadingInputsArgs {
+  const T* values;      // [P,C]
+  const T* opacity;     // [P]
+  const T* directions;  // [P,3]
+  const T* noise;       // [P,C] or null
+  T noise_scale, min_opacity;
+  int64_t pixels, channels, frequencies, width;  // width >= channels + 3 + 6 frequencies
+  T* out;                                        // [P,width] forward
+  const T* grad_out;                             // [P,width] backward
+  T *grad_values, *grad_opacity;                 // [P,C], [P]
+};
+
+// NaN stays NaN.
+template <class T>
+HOST_DEVICE T bounded_opacity(const ShadingInputsArgs<T>& a, int64_t p) {
+  return a.opacity[p] < a.min_opacity ? a.min_opacity : a.opacity[p];
+}
+
+// Column j of the encoding of a direction with F frequencies, 0 behind it.
+template <class T>
+HOST_DEVICE T encoded_direction(const T* direction, int64_t j, int64_t frequencies) {
+  if (j < 3) return direction[j];
+  const int64_t k = j - 3, half = 3 * frequencies;
+  if (k >= 2 * half) return T(0);
+  const int64_t i = k < half ? k : k - half;
+  const T angle = direction[i % 3] * T(uint64_t(1) << (i / 3));
+  return k < half ? std::sin(angle) : std::cos(angle);
+}
+
+template <class T>
+HOST_DEVICE T shading_input(const ShadingInputsArgs<T>& a, int64_t p, int64_t column) {
+  if (column >= a.channels) return encoded_direction(a.directions + 3 * p, column - a.channels, a.frequencies);
+  const int64_t i = p * a.channels + column;
+  const T feature = a.values[i] / bounded_opacity(a, p);
+  return a.noise ? feature + a.noise_scale * a.noise[i] : feature;
+}
+
+// The gradients of one pixel. Where opacity is below its bound nothing depends on it.
+template <class T>
+HOST_DEVICE void shading_inputs_gradient(const ShadingInputsArgs<T>& a, int64_t p) {
+  const T m = bounded_opacity(a, p);
+  const T* grad = a.grad_out + p * a.width;
+  T along = T(0);
+  for (int64_t c = 0; c < a.channels; ++c) {
+    const int64_t i = p * a.channels + c;
+    a.grad_values[i] = grad[c] / m;
+    along += grad[c] * (a.values[i] / m);
+  }
+  a.grad_opacity[p] = a.opacity[p] < a.min_opacity ? T(0) : -along / m;
+}
+
+}  // namespace nerf
