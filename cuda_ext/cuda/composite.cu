@@ -122,7 +122,7 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
   for (int e = 0; e < S::kEach; ++e)
     if (there && lane % S::kLanes + e < S::packs(a))
       grad_out[e] = load<S::kSize>(a.grad_out_values + r * S::channels(a) + (lane % S::kLanes + e) * S::kSize);
-  const T grad_opacity = there ? a.grad_opacity[r] : T(0), grad_depth = there ? a.grad_depth[r] : T(0);
+  const T grad_opacity = there ? a.grad_opacity[r] : T(0), grad_depth = there && a.grad_depth ? a.grad_depth[r] : T(0);
 
   // Where the samples that count end, and the optical depth up to there. All do if the last one does.
   int counted = end;

@@ -51,7 +51,7 @@ struct Round {
     const int i = first + lane;
     const bool mine = on_ray(i);
     t_start = mine ? a.t_starts[i] : T(0), t_end = mine ? a.t_ends[i] : T(0);
-    if constexpr (kBackward) weight = mine ? a.weights[i] : T(0), grad_weight = mine ? a.grad_weights[i] : T(0);
+    if constexpr (kBackward) weight = mine ? a.weights[i] : T(0), grad_weight = mine && a.grad_weights ? a.grad_weights[i] : T(0);
     else density = mine ? a.density[i] : T(0);
     const int sample = first + lane / S::kLanes;  // of the first turn
     const T* row = a.values + int64_t(sample) * S::channels(a) + lane % S::kLanes * S::kSize;

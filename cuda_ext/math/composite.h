@@ -29,7 +29,7 @@ struct CompositeArgs {
   T min_transmittance;
   T *out_values, *opacity, *depth;                                      // [R,C], [R], [R]
   T* weights;                                                           // [M] written forward, read backward
-  const T *grad_out_values, *grad_opacity, *grad_depth, *grad_weights;  // as the outputs
+  const T *grad_out_values, *grad_opacity, *grad_depth, *grad_weights;  // as the outputs; the last two may be null, zeros
   T *grad_density, *grad_values;                                        // [M], [M,C]
 
   HOST_DEVICE int64_t offset(int64_t r) const { return clamp<int64_t>(ray_offsets[r], 0, num_samples); }
@@ -84,7 +84,9 @@ HOST_DEVICE void composite_ray(const CompositeArgs<T>& a, int64_t r) {
 // What one unit of weight_i is worth to the loss.
 template <class T>
 HOST_DEVICE T weight_gradient(const CompositeArgs<T>& a, int64_t r, int64_t i) {
-  const T g = a.grad_weights[i] + a.grad_opacity[r] + a.grad_depth[r] * (T(0.5) * (a.t_starts[i] + a.t_ends[i]));
+  T g = a.grad_opacity[r];
+  if (a.grad_weights) g = a.grad_weights[i] + g;
+  if (a.grad_depth) g += a.grad_depth[r] * (T(0.5) * (a.t_starts[i] + a.t_ends[i]));
   return g + dot(a.grad_out_values + r * a.channels, a.values + i * a.channels, a.channels);
 }
 

@@ -90,21 +90,22 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
 }
 
 std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, const Tensor& grad_opacity,
-                                                   const Tensor& grad_depth, const Tensor& grad_weights,
-                                                   const Tensor& density, const Tensor& values, const Tensor& t_starts,
-                                                   const Tensor& t_ends, const Tensor& ray_offsets,
-                                                   const Tensor& weights, double min_transmittance) {
+                                                   const std::optional<Tensor>& grad_depth,
+                                                   const std::optional<Tensor>& grad_weights, const Tensor& density,
+                                                   const Tensor& values, const Tensor& t_starts, const Tensor& t_ends,
+                                                   const Tensor& ray_offsets, const Tensor& weights,
+                                                   double min_transmittance) {
   check_samples(density, values, t_starts, t_ends, ray_offsets);
   const ScalarType dtype = density.scalar_type();
   const int64_t num_rays = ray_offsets.size(0) - 1, num_samples = density.size(0);
   check_argument("grad_values", grad_values, density, dtype, {num_rays, values.size(1)});
   check_argument("grad_opacity", grad_opacity, density, dtype, {num_rays});
-  check_argument("grad_depth", grad_depth, density, dtype, {num_rays});
-  check_argument("grad_weights", grad_weights, density, dtype, {num_samples});
+  if (grad_depth) check_argument("grad_depth", *grad_depth, density, dtype, {num_rays});
+  if (grad_weights) check_argument("grad_weights", *grad_weights, density, dtype, {num_samples});
   check_argument("weights", weights, density, dtype, {num_samples});
   const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts), ends = dense(t_ends),
                offsets = dense(ray_offsets), w = dense(weights), gv = dense(grad_values), go = dense(grad_opacity),
-               gd = dense(grad_depth), gw = dense(grad_weights);
+               gd = grad_depth ? dense(*grad_depth) : go, gw = grad_weights ? dense(*grad_weights) : go;
   check_offsets(offsets, num_samples);
   Tensor grad_density = empty(sigma, {num_samples}, dtype);
   Tensor grad_of_values = empty(sigma, {num_samples, v.size(1)}, dtype);
@@ -113,8 +114,8 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
     CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, w, min_transmittance);
     a.grad_out_values = data<T>(gv);
     a.grad_opacity = data<T>(go);
-    a.grad_depth = data<T>(gd);
-    a.grad_weights = data<T>(gw);
+    a.grad_depth = grad_depth ? data<T>(gd) : nullptr;
+    a.grad_weights = grad_weights ? data<T>(gw) : nullptr;
     a.grad_density = data<T>(grad_density);
     a.grad_values = data<T>(grad_of_values);
     NERF_CALL(sigma, composite_backward, a);
@@ -126,7 +127,7 @@ NERF_OPERATION(composite_rays,
                "(Tensor density, Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, float "
                "min_transmittance) -> (Tensor values, Tensor opacity, Tensor depth, Tensor weights)")
 NERF_OPERATION(composite_rays_backward,
-               "(Tensor grad_values, Tensor grad_opacity, Tensor grad_depth, Tensor grad_weights, Tensor density, "
+               "(Tensor grad_values, Tensor grad_opacity, Tensor? grad_depth, Tensor? grad_weights, Tensor density, "
                "Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, Tensor weights, float "
                "min_transmittance) -> (Tensor grad_density, Tensor grad_of_values)")
 

@@ -77,6 +77,7 @@ def _(grad_values, grad_opacity, grad_depth, grad_weights, density, values, *res
 
 def _save(ctx, inputs, output):
     *tensors, ctx.min_transmittance = inputs
+    ctx.set_materialize_grads(False)  # few losses ask for weights, and zeros for all samples are a kernel of their own
     ctx.save_for_backward(*tensors, output[3])
 
 
@@ -84,10 +85,10 @@ def _save(ctx, inputs, output):
 def _(ctx, *grads):
     density, values, t_starts, t_ends, ray_offsets, weights = ctx.saved_tensors
     rays = ray_offsets.shape[0] - 1
-    shapes = ((rays, values.shape[1]), (rays,), (rays,), weights.shape)
-    grads = [density.new_zeros(s) if g is None else g for g, s in zip(grads, shapes, strict=True)]
+    shapes = (rays, values.shape[1]), (rays,)
+    needed = [density.new_zeros(s) if g is None else g for g, s in zip(grads[:2], shapes, strict=True)]
     grad_density, grad_values = _ops.composite_rays_backward(
-        *grads, density, values, t_starts, t_ends, ray_offsets, weights, ctx.min_transmittance
+        *needed, *grads[2:], density, values, t_starts, t_ends, ray_offsets, weights, ctx.min_transmittance
     )
     return grad_density, grad_values, None, None, None, None
 

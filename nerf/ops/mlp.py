@@ -101,10 +101,13 @@ def _save(ctx, inputs, output):
     x, params, *ctx.sizes, ctx.kept = inputs
     ctx.save_for_backward(x, params, output[1])
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # of hidden values, which are large
 
 
 @derivative("mlp", of=("inputs", "params"), save=_save)
 def _(ctx, grad_out, grad_kept):
+    if grad_out is None:
+        return (None,) * 7
     inputs, params, kept = ctx.saved_tensors
     if not ctx.kept:
         kept = _ops.mlp(inputs, params, *ctx.sizes, True)[1]

@@ -146,8 +146,7 @@ def shaded_pixels(
     values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
     values = values if channels in (None, values.shape[1]) else values[:, :channels]  # a slice has a costly gradient
     light = (shade or field.shade)(values, opacity, samples.rays.pixel_directions().detach())
-    color = light + (1 - opacity)[:, None] * background
-    return Rendering(color, opacity, depth, distortion=distortion)
+    return Rendering(_over(light, opacity, background), opacity, depth, distortion=distortion)
 
 
 @torch.no_grad()
@@ -157,7 +156,7 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
         return render_samples(field, sampler, visible_samples(field, sampler, rays), background)
     values, opacity, depth = composited_grid(field, sampler, rays, field.deferred_grid)
     light = _shade(field, values, opacity, rays.pixel_directions())
-    return Rendering(light + (1 - opacity)[:, None] * background, opacity, depth)
+    return Rendering(_over(light, opacity, background), opacity, depth)
 
 
 @torch.no_grad()
@@ -179,6 +178,11 @@ def composited_grid(
     )
     depth = path.world_depth(depth, opacity)
     return values, rays.pixel_means(opacity), rays.pixel_means(depth)
+
+
+def _over(light: Tensor, opacity: Tensor, background: Tensor) -> Tensor:
+    """The color [P,3] of pixels: their light [P,3], and the background [3] or [P,3] where they let it through."""
+    return torch.addcmul(light, 1 - opacity[:, None], background)
 
 
 def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:

@@ -169,6 +169,22 @@ def dirty_memory() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("library", ["nerf", "nerf_plain"])
+@pytest.mark.parametrize("channels", [0, 3, 7, 12, 28])
+def test_gradients_that_nobody_asks_for_are_left_out(library, channels, device):
+    """None is as zeros of depth and weights."""
+    ops, samples = getattr(torch.ops, library), 50
+    offsets = torch.tensor([0, 5, 45, 45, samples], device=device)
+    density, starts = (numbers(samples, low=low, seed=1).float().to(device) for low in (0.5, 1.0))
+    inputs = (density, numbers(samples, channels, low=-1, seed=2).float().to(device), starts, starts + 0.1, offsets)
+    outputs = ops.composite_rays(*inputs, 0.0)
+    grads = [torch.ones_like(x) for x in outputs[:2]]
+    zeros = [torch.zeros_like(x) for x in outputs[2:]]
+    expected = ops.composite_rays_backward(*grads, *zeros, *inputs, outputs[3], 0.0)
+    found = ops.composite_rays_backward(*grads, None, None, *inputs, outputs[3], 0.0)
+    assert expected[0].any() and all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("library", ["nerf", "nerf_plain"])
 @pytest.mark.parametrize("counts", [(), (0, 0), (5, 40, 3), (64,)])
 @pytest.mark.parametrize("channels", [0, 3, 7, 12, 28])
 def test_samples_of_no_ray_are_cleared(library, counts, channels, dirty_memory, device):
