@@ -62,21 +62,24 @@ inline void check_apart(std::initializer_list<std::pair<const char*, const Tenso
 
 // One look at all numbers of a tensor, which compilers make vectors of, and a second one only where something is wrong.
 template <class Int>
-void check_indices_of(const char* name, const Int* index, int64_t count, int64_t end) {
-  uint64_t signs = 0;  // a number below 0, or above end - 1, leaves its sign
-  for (int64_t i = 0; i < count; ++i) signs |= uint64_t(int64_t(index[i])) | (uint64_t(end) - 1 - uint64_t(int64_t(index[i])));
+void check_indices_of(const char* name, const Int* index, int64_t count, int64_t end, int64_t first) {
+  uint64_t signs = 0;  // a number below first, or above end - 1, leaves its sign
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t number = uint64_t(int64_t(index[i]));
+    signs |= (number - uint64_t(first)) | (uint64_t(end) - 1 - number);
+  }
   if (int64_t(signs) >= 0) return;
   for (int64_t i = 0; i < count; ++i)
-    if (index[i] < 0 || index[i] >= end)
+    if (index[i] < first || index[i] >= end)
       reject(std::string(name) + " has the value " + std::to_string(index[i]) + " at " + std::to_string(i) +
-             ", expected 0 to " + std::to_string(end - 1) + (end ? "" : ": nothing is there to be found"));
+             ", expected " + std::to_string(first) + " to " + std::to_string(end - 1) + (end ? "" : ": nothing is there to be found"));
 }
 
-// A contiguous tensor of int64 or int32 whose numbers are 0 to end - 1.
-inline void check_indices(const char* name, const Tensor& t, int64_t end) {
+// A contiguous tensor of int64 or int32 whose numbers are first to end - 1. first: -1 where that stands for nothing.
+inline void check_indices(const char* name, const Tensor& t, int64_t end, int64_t first = 0) {
   if (t.is_cuda()) return;
-  if (t.scalar_type() == ScalarType::Int) check_indices_of(name, data<int32_t>(t), t.numel(), end);
-  else check_indices_of(name, data<int64_t>(t), t.numel(), end);
+  if (t.scalar_type() == ScalarType::Int) check_indices_of(name, data<int32_t>(t), t.numel(), end, first);
+  else check_indices_of(name, data<int64_t>(t), t.numel(), end, first);
 }
 
 // ray_offsets [R+1] int64, contiguous: ray r owns samples ray_offsets[r] to ray_offsets[r + 1] - 1 of num_samples.

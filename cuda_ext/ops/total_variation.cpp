@@ -17,7 +17,7 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
   const Tensor g = dense(grid), visited = rows ? dense(*rows) : no_gradient(grad);
   check_apart({{"grad", &grad}}, {{"grid", &g}, {"rows", &visited}, {"table", &shape.words}});
   const int64_t vertices = product("grad", {shape.vertices[0], shape.vertices[1], shape.vertices[2]});
-  if (rows) check_indices("rows", visited, vertices);
+  if (rows) check_indices("rows", visited, vertices, table ? kMissing : 0);
   if (grad.numel() == 0 || (rows && rows->numel() == 0)) return;
   with_scalar(grad, [&](auto scalar) {
     using T = decltype(scalar);

@@ -78,7 +78,7 @@ class VoxelField(Field):
         if host is not None and grid is self.appearance_grid:
             if host.in_step and torch.is_grad_enabled():
                 window = host.bring(grid.detach(), coords.detach(), rows)
-                grid, rows = window.values, window.rows
+                grid, rows = window.values, window
             else:
                 grid = grid.detach()  # read in place
         if rows is not None:

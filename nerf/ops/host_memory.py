@@ -4,6 +4,7 @@ On a GPU the pages are pinned and mapped, so a kernel reaches them over the bus 
 addressing), and to PyTorch they are a tensor on the GPU. On a CPU they are an ordinary tensor.
 """
 
+import ctypes
 import weakref
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 PAGE = 4096  # bytes; a page is pinned once, so no two tensors may share one
 PORTABLE_AND_MAPPED = 1 | 2  # cudaHostRegisterPortable, cudaHostRegisterMapped
-TYPES = {torch.float32: "<f4", torch.float64: "<f8"}
+TYPES = {torch.float32: "<f4", torch.float64: "<f8", torch.int64: "<i8"}
 
 
 class _Mapped:
@@ -39,7 +40,7 @@ def _release(memory: Tensor, address: int) -> None:
 
 
 def host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros of a shape, float32 or float64, in host memory, for operations on the device.
+    """Zeros of a shape, float32, float64 or int64, in host memory, for operations on the device.
 
     Raises RuntimeError where host memory is too small, or may not be pinned.
     """
@@ -50,3 +51,23 @@ def host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     if tensor.data_ptr() != mapped.__cuda_array_interface__["data"][0]:
         raise RuntimeError("this GPU does not reach host memory at its own address; use train.features=device")
     return tensor
+
+
+class HostCounts:
+    """Counts that operations on the device write to host memory, and that the host reads without waiting for it."""
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        self._counts = host_zeros((count,), torch.int64, device)
+        self._seen = (ctypes.c_int64 * count).from_address(self._counts.data_ptr())  # at the same address
+
+    def keep_larger(self, counts: Tensor) -> None:
+        """Keeps the larger one of each count so far and of counts, int64."""
+        torch.maximum(self._counts, counts, out=self._counts)
+
+    def read(self) -> list[int]:
+        return list(self._seen)
+
+    def clear(self) -> None:
+        """All are 0. Nothing that writes them may be queued."""
+        for i in range(len(self._seen)):
+            self._seen[i] = 0

@@ -37,15 +37,17 @@ def total_variation_grad(
     does not exist raises ValueError on the CPU and is passed over on CUDA.
 
     table, depth: of a sparse grid, see interpolate_trilinear; grad and grid are [L,C] and rows must be given. Only
-    neighbours that both have a row count, and a vertex without one is passed over.
+    neighbours that both have a row count, and a vertex without one is passed over, as is -1, which stands for none.
     """
     if table is not None:
         size = (*table.shape[:2], depth)
-        found = VertexRows(size, listed_vertices(table, depth), table)
-        there = found.expanded(grid.new_ones(len(grid), 1)) > 0
+        found = VertexRows(size, listed_vertices(table, depth)[: len(grid)], table)
+        values = grid.detach()[: len(found.vertices)]  # there may be more than the table has vertices
+        there = found.expanded(values.new_ones(len(values), 1)) > 0
         with torch.enable_grad():
-            leaf = found.expanded(grid.detach()).requires_grad_()
+            leaf = found.expanded(values).requires_grad_()
             (slope,) = torch.autograd.grad(total_variation(leaf, there), leaf)
+        rows = rows[rows >= 0]
         visited = rows[found.rows(rows) >= 0]
         row = found.rows(visited)
         slope = slope.flatten(0, 2)[visited]

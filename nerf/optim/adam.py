@@ -147,18 +147,22 @@ class MaskedAdam:
 
     def _step_of_window(self, group: ParameterGroup, lr: Tensor, number: Tensor) -> None:
         """The step of a grid in host memory, at the active vertices that the window has the corners of."""
-        window, moments = group.host.end_step(), self.moments[group.name]
-        place, active = _places(self.active_vertices, window.corner_vertices)
-        chosen = active.nonzero()[:, 0]
-        place, rows = place.index_select(0, chosen), window.corners.index_select(0, chosen)
-        brought = [moment.index_select(0, place) for moment in moments]
-        values = window.values.detach()
-        self.backend.ops.adam_step(
-            values, *brought, window.values.grad, lr, number, rows, self.beta1, self.beta2, EPSILON
+        window = group.host.end_step()
+        place, active = _places(self.active_vertices, window.vertices)
+        self.backend.ops.adam_rows(
+            group.parameter,
+            *self.moments[group.name],
+            window.values.detach(),
+            window.values.grad,
+            window.stored,
+            window.corners,
+            place.masked_fill(~active, -1),
+            lr,
+            number,
+            self.beta1,
+            self.beta2,
+            EPSILON,
         )
-        for moment, part in zip(moments, brought, strict=True):
-            moment.index_copy_(0, place, part)
-        group.parameter.index_copy_(0, window.stored.index_select(0, rows), values.index_select(0, rows))
 
     def state_dict(self) -> dict[str, Tensor]:
         moments = {f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)}

@@ -1,11 +1,14 @@
 """Rows of a sparse grid in host memory, and those of them that a step brings to the device.
 
 A step reads the features of its visible samples and, for total variation, those beside them: a small part of a large
-grid. They are copied to the device as a sparse grid of their own, the window, in which interpolation, total variation
-and Adam do what they do in the whole grid. Adam leaves values alone whose gradient is zero, so only the corners of the
+grid. They are copied to the device as a sparse grid of their own, the window, in which interpolation and total
+variation do what they do in the whole grid. Adam leaves values alone whose gradient is zero, so only the corners of the
 samples' cells go back: the same numbers as if all of the grid were on the device.
 
-Legend: X Y Z vertices of the lattice, W words of 32 vertices along z, K vertices of the window, T corners, C channels.
+On a GPU a window has room for a fixed number of rows, so that a step can be captured. A step that needs more is left
+out, as one whose loss is not finite; the host sees that without waiting, and makes more room for the steps after it.
+
+Legend: X Y Z vertices of the lattice, W words of 32 vertices along z, K rows of the window, T corners, C channels.
 """
 
 from dataclasses import dataclass
@@ -14,30 +17,31 @@ import torch
 from torch import Tensor
 
 from nerf.ops.backend import Backend
-from nerf.ops.host_memory import host_zeros
-from nerf.ops.vertex_rows import LOWER_HALF, VERTICES_PER_WORD, VertexRows, bits_set
+from nerf.ops.host_memory import HostCounts, host_zeros
+from nerf.ops.vertex_rows import VertexRows
 
 
 @dataclass(frozen=True)
 class Window:
-    """What a step has on the device of a sparse grid in host memory."""
+    """What a step has on the device of a sparse grid in host memory. Lists have -1 behind their last entry."""
 
-    rows: VertexRows  # of the K vertices
+    table: Tensor  # [X,Y,W] int64: finds the rows, as that of a sparse grid
+    depth: int  # Z
     values: Tensor  # [K,C], a leaf with a gradient
     stored: Tensor  # [K] int64: their rows in the grid
-    corners: Tensor  # [T] int64: rows of the window that interpolation reads, rising
+    corners: Tensor  # [T] int64: rows of the window that interpolation reads
+    vertices: Tensor  # [T] int64: of the corners, rising
+    fits: Tensor | None  # [] bool: there was room for all of them; None: there always is
+
+    @property
+    def arguments(self) -> tuple[Tensor, int]:
+        """table and depth, as operations take them."""
+        return self.table, self.depth
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device, with a gradient of the values and two moments of the corners."""
-        lists = self.rows.vertices, self.rows.table, self.stored, self.corners
-        moments = 2 * self.corners.numel() * self.values.shape[1] * self.values.element_size()
-        return sum(x.nbytes for x in lists) + 2 * self.values.nbytes + moments
-
-    @property
-    def corner_vertices(self) -> Tensor:
-        """The vertices that interpolation reads, [T] int64."""
-        return self.rows.vertices.index_select(0, self.corners)
+        """Bytes on the device, with a gradient of the values."""
+        return sum(x.nbytes for x in (self.table, self.stored, self.corners, self.vertices)) + 2 * self.values.nbytes
 
 
 class HostRows:
@@ -48,6 +52,8 @@ class HostRows:
         self.in_step = False  # outside of steps the grid is read in place, and gets no gradient
         self.window: Window | None = None  # the step's, from its forward to its optimizer
         self.most_bytes = 0  # of a window so far
+        self.room = 0, 0  # rows and corners of each window; 0: as many as it needs, which is read from the device
+        self._most = HostCounts(2, backend.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return host_zeros(shape, dtype, self.backend.device)
@@ -63,6 +69,23 @@ class HostRows:
             raise RuntimeError("a step of a grid in host memory begins with Field.begin_step() and evaluates the field")
         return window
 
+    def needed(self, coords: Tensor, rows: VertexRows) -> list[int]:
+        """How many rows and corners the window of points [N,3] in lattice units has. Waits for the device."""
+        marks = self.backend.ops.mark_vertices(coords, *rows.arguments)
+        return self.backend.ops.bring_rows(coords.new_empty(0, 0), marks, *rows.arguments, 1, 1)[-1].tolist()
+
+    def make_room(self, rows: int, corners: int) -> None:
+        """From now on windows have room for so many rows and corners. 0: for as many as they need."""
+        self.room = rows, corners
+
+    def forget_most(self) -> None:
+        """most_needed() is of the steps from now on. None may be queued."""
+        self._most.clear()
+
+    def most_needed(self) -> list[int]:
+        """The most rows and corners of a window with fixed room. Does not wait for steps that are queued."""
+        return self._most.read()
+
     def bring(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
         """The window of points [N,3] in lattice units, whose values are copied from the grid [L,C]."""
         if self.window is not None:
@@ -70,30 +93,20 @@ class HostRows:
                 "a step evaluates the field once where its features are in host memory; use train.features=device for "
                 "a loss that evaluates it again"
             )
-        self.window = _window(self.backend, grid, coords, rows)
+        self.window = self._window(grid, coords, rows)
         self.most_bytes = max(self.most_bytes, self.window.nbytes)
         return self.window
 
-
-@torch.no_grad()
-def _window(backend: Backend, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
-    table = backend.ops.mark_vertices(coords, *rows.arguments)
-    depth, words = rows.resolution[2], table.view(-1)
-    place = words.nonzero()[:, 0]
-    marks = words.index_select(0, place)
-    read, within = marks >> VERTICES_PER_WORD & LOWER_HALF, rows.table.view(-1).index_select(0, place)
-    count = bits_set(read)
-    words.index_copy_(0, place, read | (count.cumsum(0) - count) << VERTICES_PER_WORD)  # the marks become the table
-    bits = torch.arange(VERTICES_PER_WORD, device=table.device)
-    word, bit = (read[:, None] >> bits & 1).nonzero().unbind(1)
-    per_line = table.shape[2]
-    place, within, marks = (x.index_select(0, word) for x in (place, within, marks))
-    line = place.div(per_line, rounding_mode="floor")
-    vertices = line * depth + (place - line * per_line) * VERTICES_PER_WORD + bit
-    below = (torch.ones_like(bit) << bit) - 1
-    stored = (within >> VERTICES_PER_WORD & LOWER_HALF) + bits_set(within & below)
-    values = grid.index_select(0, stored).requires_grad_()
-    if backend.adds_to_gradients:
-        values.grad = torch.zeros_like(values)
-    corners = (marks >> bit & 1).nonzero()[:, 0]
-    return Window(VertexRows(rows.resolution, vertices, table), values, stored, corners)
+    @torch.no_grad()
+    def _window(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
+        ops = self.backend.ops
+        marks = ops.mark_vertices(coords, *rows.arguments)
+        table, values, *lists, counts = ops.bring_rows(grid, marks, *rows.arguments, *self.room)
+        fits = None
+        if self.room[0]:
+            fits = (counts[0] <= self.room[0]) & (counts[1] <= self.room[1])
+            self._most.keep_larger(counts)
+        values.requires_grad_()
+        if self.backend.adds_to_gradients:
+            values.grad = torch.zeros_like(values)
+        return Window(table, rows.resolution[2], values, *lists, fits)

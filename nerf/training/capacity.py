@@ -1,8 +1,12 @@
-"""The capacity: the fixed maximum number of samples of a step on a GPU, so that a step can be captured."""
+"""The capacity: the fixed maximum number of samples of a step on a GPU, so that a step can be captured.
+
+Of features in host memory also that of the rows that a step brings.
+"""
 
 import math
 
 from nerf.config.schema import Config
+from nerf.optim.host_rows import HostRows
 from nerf.rendering.render import visible_samples
 from nerf.training.state import TrainState, make_sampler
 
@@ -14,13 +18,39 @@ OVERFLOW_FACTOR = 1.25  # growth of a capacity that was too small
 def plan_capacity(config: Config, state: TrainState) -> None:
     """Sets state.capacity from the number of samples of one probe batch, so that no later step reads it back.
 
+    Where features are in host memory, windows have room for the rows that these samples read.
+
     Does nothing on a CPU, and for a field without a density grid: its steps read the number back.
     """
     if state.device.type != "cuda" or state.field.density_grid_view is None:
         return
     rays, jitter = state.batches.draw_rays(config.train.rays_per_step, state.rays_per_pixel)
-    samples = visible_samples(state.field, make_sampler(config, state), rays, jitter)
+    sampler = make_sampler(config, state)
+    samples = visible_samples(state.field, sampler, rays, jitter)
     state.capacity = round_up_capacity(len(samples.t_starts), state.capacity)
+    host = state.field.host_rows
+    if host is not None:
+        _make_room(host, host.needed(samples.coords(sampler.grid_map), state.field.rows))
+        host.forget_most()
+
+
+def grow_window(state: TrainState) -> bool:
+    """Whether a step has needed more rows of host memory than a window has room for; later ones have room for as many.
+
+    Reads nothing from the device: steps that are queued already may be left out too.
+    """
+    host = state.field.host_rows
+    if host is None or not host.room[0]:
+        return False
+    most = host.most_needed()
+    if all(count <= room for count, room in zip(most, host.room, strict=True)):
+        return False
+    _make_room(host, most)
+    return True
+
+
+def _make_room(host: HostRows, needed: list[int]) -> None:
+    host.make_room(*(round_up_capacity(count, room) for count, room in zip(needed, host.room, strict=True)))
 
 
 def round_up_capacity(needed: int, capacity: int) -> int:

@@ -24,10 +24,18 @@ class StepRunner:
     """Runs a step, plainly or through a CUDA graph."""
 
     def __init__(
-        self, step: Callable[[], None], generators: Sequence[torch.Generator] = (), graphed: bool = False
+        self,
+        step: Callable[[], None],
+        generators: Sequence[torch.Generator] = (),
+        graphed: bool = False,
+        changed: Callable[[], bool] = lambda: False,
     ) -> None:
-        """step: must not read from the device if graphed. generators: all random generators that the step uses."""
+        """step: must not read from the device if graphed. generators: all random generators that the step uses.
+
+        changed: asked before each step whether shapes of it have changed, so that a graph is not valid any more.
+        """
         self._step, self._generators, self._graphed = step, tuple(generators), graphed
+        self._changed = changed
         self._graph: torch.cuda.CUDAGraph | None = None
         self._last: torch.cuda.CUDAGraph | None = None  # an invalid graph, kept because the next one reuses its memory
         self._plain_steps_left = WARM_UP_STEPS
@@ -49,6 +57,8 @@ class StepRunner:
 
     def step(self) -> None:
         """Queues one step."""
+        if self._changed():
+            self.invalidate()
         if self._graph is None and self._graphed and self._plain_steps_left == 0:
             self._graph = self._record()
         if self._graph is not None:

@@ -100,7 +100,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     if (changed or supersampled) and state.parts is None:
         plan_capacity(config, state)
     tv_active = progress < config.loss.tv_until
-    new_kernels = supersampled or tv_active != state.tv_active
+    new_kernels = supersampled or tv_active != state.tv_active or (changed and state.field.host_rows is not None)
     state.tv_active = tv_active
     if changed or new_kernels:
         runner.invalidate(rewarm=new_kernels)

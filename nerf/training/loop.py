@@ -1,12 +1,13 @@
 """The training loop. One step is TrainStep (nerf/training/step.py); the data of a run are TrainState."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped
-from nerf.training.capacity import plan_capacity, raise_capacity
+from nerf.training.capacity import grow_window, plan_capacity, raise_capacity
 from nerf.training.cuda_graph import StepRunner
 from nerf.training.grid_schedule import advance_schedule
 from nerf.training.losses import Loss
@@ -87,9 +88,9 @@ def step_runner(config: Config, state: TrainState, step: Callable[[], None]) -> 
     backend = state.field.backend
     # A graph cannot read from the device. The PyTorch reference does, and so do density queries point by point.
     graphed = backend.device.type == "cuda" and backend.name == "native" and state.field.density_grid_view is not None
-    # Parts read sizes back, and so does who brings features from host memory.
-    graphed = graphed and config.train.cuda_graph and state.parts is None and config.train.features != "host"
-    return StepRunner(step, [state.batches.generator, state.field.noise_generator], graphed)
+    graphed = graphed and config.train.cuda_graph and state.parts is None  # parts read sizes back
+    generators = state.batches.generator, state.field.noise_generator
+    return StepRunner(step, generators, graphed, functools.partial(grow_window, state))
 
 
 def train(
@@ -109,7 +110,9 @@ def train(
     skipped (nerf/training/nonfinite.py) or a parameter is not finite. Raises EmptyGrid if pruning leaves no cell.
     """
     clock, on_cpu = state.clock, state.device.type == "cpu"
-    if state.capacity == 0 and state.parts is None:  # a run that was saved by several ranks, which have none
+    host = state.field.host_rows
+    unplanned = state.capacity == 0 or (host is not None and not host.room[0])
+    if unplanned and state.parts is None:  # a run that was saved by several ranks, which have none, or goes on
         plan_capacity(config, state)
     step = TrainStep(config, state, losses)
     runner = step_runner(config, state, step)
@@ -153,7 +156,7 @@ def train(
             away = [group.parameter for group in state.optimizer.groups if group.host is not None]
             if not _all(state, parameters_finite(modules, away)):
                 raise NonFiniteLoss(f"a parameter was not finite after step {clock.step}")
-            applied = count - sums.skipped
+            applied = count - sums.skipped - sums.without_room
             means = {name: value / applied if applied else math.nan for name, value in sums.losses.items()}
             metrics = TrainMetrics(
                 step=clock.step,
@@ -162,7 +165,7 @@ def train(
                 psnr=-10 * math.log10(max(means["photometric"], 1e-12)) if applied else math.nan,
                 seconds=seconds,
                 rays_per_second=rays / max(seconds - last_seconds, 1e-9),
-                dropped_rays=sums.dropped_rays,
+                dropped_rays=sums.dropped_rays + sums.without_room * config.train.rays_per_step * state.rays_per_pixel,
                 samples_per_ray=sums.samples / rays,
                 skipped_steps=sums.skipped,
                 losses=means,

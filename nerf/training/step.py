@@ -21,15 +21,16 @@ from nerf.training.nonfinite import all_finite
 from nerf.training.state import TrainState, make_sampler
 from nerf.training.total_variation import regularize_grids
 
-COUNTS = 3  # skipped steps, dropped rays, samples
+COUNTS = 4  # skipped steps, steps without room, dropped rays, samples
 
 
 @dataclass(frozen=True)
 class StepSums:
     """Sums over several steps."""
 
-    losses: dict[str, float]  # by name, weighted; without skipped steps
+    losses: dict[str, float]  # by name, weighted; of steps that were applied
     skipped: int  # steps whose loss or gradient was not finite
+    without_room: int  # steps that needed more rows of host memory than there was room for, and were left out
     dropped_rays: int
     samples: float
 
@@ -42,6 +43,7 @@ class TrainStep:
         self.config, self.state, self.extra = config, state, dict(extra or {})
         self.names = losses.names(config.loss, self.extra)
         self._sums = torch.zeros(len(self.names) + COUNTS, device=state.device)
+        self._none = torch.zeros((), dtype=torch.int64, device=state.device)
 
     def __call__(self) -> None:
         config, state = self.config, self.state
@@ -58,20 +60,31 @@ class TrainStep:
         loss = losses.total(terms)
         backward(state, loss)
         add_regularization(config, state)
-        finite = update(state, loss)
+        fits = window_fits(state)
+        applied = update(state, loss)
         if state.parts is not None:
             state.parts.end_step(state.field)
         with torch.no_grad():
-            counts = torch.stack([(~finite).long(), samples.overflow[0], samples.ray_offsets[-1]]).to(loss.dtype)
-            self._sums += torch.cat([torch.where(finite, torch.stack(list(terms.values())), 0.0), counts])
+            skipped = (~applied if fits is None else fits & ~applied).long()
+            without_room = self._none if fits is None else (~fits).long()
+            counts = [skipped, without_room, samples.overflow[0], samples.ray_offsets[-1]]
+            losses_of_step = torch.where(applied, torch.stack(list(terms.values())), 0.0)
+            self._sums += torch.cat([losses_of_step, torch.stack(counts).to(loss.dtype)])
 
     def read(self) -> StepSums:
         """The sums over the steps since the previous read(). Waits for the device."""
         if self.state.parts is not None:
             self.state.parts.world.sum_(self._sums[-2:], "decisions")  # rays and samples of each part
-        *terms, skipped, dropped, samples = self._sums.tolist()
+        *terms, skipped, without_room, dropped, samples = self._sums.tolist()
         self._sums.zero_()
-        return StepSums(dict(zip(self.names, terms, strict=True)), int(skipped), int(dropped), samples)
+        named = dict(zip(self.names, terms, strict=True))
+        return StepSums(named, int(skipped), int(without_room), int(dropped), samples)
+
+
+def window_fits(state: TrainState) -> Tensor | None:
+    """Whether the step has all rows of host memory that it needs, [] bool on the device; None: always."""
+    host = state.field.host_rows
+    return None if host is None or host.window is None else host.window.fits
 
 
 def forward(
@@ -122,13 +135,16 @@ def add_regularization(config: Config, state: TrainState) -> None:
 def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = lambda: None) -> Tensor:
     """An Adam step of the field and the auxiliary modules, skipped if the loss or a gradient is not finite.
 
-    Returns whether they are finite, [] bool on the device. before_adam: called after this check, where a stage of the
-    ablation ends.
+    It is skipped too where a window has no room for all rows of host memory that the step needs. Returns whether it is
+    not, [] bool on the device. before_adam: called after this check, where a stage of the ablation ends.
     """
     modules = state.auxiliary_modules().values()
     finite = all_finite(loss, state.optimizer, *(module.optimizer for module in modules))
     if state.parts is not None:
         finite = state.parts.all_true(finite)
+    fits = window_fits(state)
+    if fits is not None:
+        finite = finite & fits
     before_adam()
     state.optimizer.step(finite)
     for module in modules:

@@ -8,6 +8,7 @@ from nerf.distributed.grids import Parts
 from nerf.fields.field import Field
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
+from nerf.optim.host_rows import Window
 
 TV_SUBSETS = 8  # global total variation visits one subset of the vertices per step; all at once cost as much as Adam
 
@@ -39,8 +40,8 @@ def regularize_grids(
         window = None if field.host_rows is None else field.host_rows.window
         for grid, weight in zip(field.grids, (loss.tv_density, loss.tv_color), strict=True):
             if window is not None and grid is field.grids[1]:
-                places = window.values, weight / num_rays, field.backend, window.corner_vertices
-                add_total_variation(*places, sparse=window.rows)
+                places = window.values, weight / num_rays, field.backend, window.vertices
+                add_total_variation(*places, sparse=window)
             else:
                 add_total_variation(grid, weight / num_rays, field.backend, active_vertices, sparse=field.rows)
     elif loss.tv_global > 0:
@@ -60,7 +61,7 @@ def add_total_variation(
     backend: Backend,
     active_vertices: Tensor | None = None,
     touched_only: bool = True,
-    sparse: VertexRows | None = None,
+    sparse: VertexRows | Window | None = None,
 ) -> None:
     """Adds the gradient of weight * total variation to grid.grad, at vertices whose gradient is not zero.
 

@@ -18,4 +18,4 @@ def stop_and_restore(folder: Path, config: Config, state: TrainState) -> tuple[C
     checkpoint.save(folder, config, state, tiny_images().cameras)
     content = checkpoint.load_resume(folder)
     config = checkpoint.restore_config(content)
-    return config, checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
+    return config, checkpoint.restore_run(content, config, tiny_images(), select("native", state.device.type))

@@ -15,12 +15,13 @@ from nerf.config.schema import Config, PosesConfig, TrainConfig
 from nerf.errors import UserError
 from nerf.fields import voxel_field
 from nerf.ops.backend import select
-from nerf.ops.host_memory import host_zeros
+from nerf.ops.host_memory import HostCounts, host_zeros
 from nerf.optim import adam
 from nerf.rendering.render import render_image
 from nerf.runs import checkpoint
 from nerf.runs.resolve import check_features
 from nerf.runs.run import TrainingRun
+from nerf.training.loop import step_runner
 from nerf.training.losses import LossInputs
 from nerf.training.state import TrainState, make_sampler
 from nerf.training.step import TrainStep
@@ -65,6 +66,42 @@ def test_a_run_is_the_same_to_the_bit(field: str, backend: str) -> None:
         states.append(state)
     assert states[0].field.host_rows is None and states[1].field.host_rows.most_bytes > 0
     assert_same(*states)
+
+
+@pytest.mark.parametrize(("field", "backend"), [("voxel_sh", "native"), ("voxel_deferred", "torch")])
+def test_a_run_with_room_for_a_fixed_number_of_rows_is_the_same_to_the_bit(field: str, backend: str) -> None:
+    """As on a GPU, where nothing is read back."""
+    states = []
+    for features in ("device", "host"):
+        config, state = tiny_state(config_of(field, features), select(backend, "cpu"))
+        if features == "host":
+            state.field.host_rows.make_room(3000, 2500)
+        run_to(config, state, STEPS)
+        states.append(state)
+    host = states[1].field.host_rows
+    assert host.room == (3000, 2500) and all(
+        0 < n <= room for n, room in zip(host.most_needed(), host.room, strict=True)
+    )
+    assert_same(*states)
+
+
+@pytest.mark.parametrize(("room", "backend"), [((200, 4000), "native"), ((4000, 100), "native"), ((50, 50), "torch")])
+def test_a_step_without_room_for_its_rows_changes_nothing_and_the_next_one_has_it(
+    room: tuple[int, int], backend: str
+) -> None:
+    config, state = tiny_state(config_of("voxel_deferred", "host"), select(backend, "cpu"))
+    run_to(config, state, MIDDLE)
+    host, before = state.field.host_rows, {n: x.clone() for n, x in state.field.state_dict().items()}
+    moments = {n: x.clone() for n, x in state.optimizer.state_dict().items()}
+    host.make_room(*room)
+    (report,) = run_to(config, state, MIDDLE + 1)
+    assert report.dropped_rays == config.train.rays_per_step * state.rays_per_pixel and report.skipped_steps == 0
+    for kept, found in ((before, state.field), (moments, state.optimizer)):
+        assert all(torch.equal(x, kept[name]) for name, x in found.state_dict().items())
+    (report,) = run_to(config, state, MIDDLE + 2)
+    assert report.dropped_rays == 0 and report.psnr > 0
+    assert all(n <= room for n, room in zip(host.most_needed(), host.room, strict=True))
+    assert not torch.equal(before["density_grid"], state.field.density_grid)
 
 
 @pytest.mark.parametrize("kind", ["poses", "unbounded"])
@@ -202,6 +239,45 @@ def test_host_memory_is_the_devices_to_read_and_write(cuda: str) -> None:
         assert torch.equal(memory.index_select(0, rows), values) and torch.equal(memory.cpu()[::2], values.cpu())
         del memory, rows, values
     assert torch.cuda.memory_allocated() == before
+
+
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])
+def test_steps_on_a_gpu_are_one_graph_that_is_recorded_anew_with_more_room(field: str, cuda: str) -> None:
+    config, state = tiny_state(config_of(field, "host"), select("native", cuda))
+    run_to(config, state, MIDDLE)
+    host, step = state.field.host_rows, TrainStep(config, state)
+    runner = step_runner(config, state, step)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            state.batches.advance(config.train.rays_per_step, state.background)
+            runner.step()
+        torch.cuda.synchronize()
+
+    run(6)
+    graph, sums = runner._graph, step.read()
+    assert graph is not None and sums.without_room == sums.skipped == 0 and sums.samples > 0
+    host.make_room(100, 100)
+    runner.invalidate()
+    before = state.field.appearance_grid.clone()
+    run(1)
+    assert step.read().without_room == 1 and torch.equal(before, state.field.appearance_grid)
+    run(3)
+    assert step.read().without_room == 0 and runner._graph is not graph
+    assert host.room[0] > 100 and not torch.equal(before, state.field.appearance_grid)
+
+
+def test_counts_in_host_memory_are_read_without_waiting(cuda: str) -> None:
+    counts = HostCounts(2, torch.device(cuda))
+    assert counts.read() == [0, 0]
+    for given in ([3, 2**40], [5, 7]):
+        counts.keep_larger(torch.tensor(given, device=cuda))
+    torch.cuda.synchronize()
+    assert counts.read() == [5, 2**40]
+    counts.clear()
+    counts.keep_larger(torch.tensor([1, 0], device=cuda))
+    torch.cuda.synchronize()
+    assert counts.read() == [1, 0]
 
 
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])
