@@ -69,6 +69,7 @@ class HostRows:
             raise RuntimeError("a step of a grid in host memory begins with Field.begin_step() and evaluates the field")
         return window
 
+    @torch.no_grad()
     def needed(self, coords: Tensor, rows: VertexRows) -> list[int]:
         """How many rows and corners the window of points [N,3] in lattice units has. Waits for the device."""
         marks = self.backend.ops.mark_vertices(coords, *rows.arguments)

@@ -35,7 +35,8 @@ LISTED = 8  # bytes of a vertex's number: listed where it is stored, and twice w
 SAMPLES_PER_EDGE, VISIBLE_FRACTION = 0.7, 0.2
 LATE_FROM, LATE_FRACTION = 0.3, 0.06  # from this progress on, this fraction of the samples is visible
 WINDOW_ROWS_PER_SAMPLE = 6.0  # that a step brings from host memory; of bricks without density, on a CPU
-WINDOW_LISTS = 48  # bytes a row of a window: what finds it, and what is needed to find that
+WINDOW_LISTS = 24  # bytes a row of a window: which row of the grid it is, and the list of the corners
+WINDOW_ROOM = 1.16  # rows that a window has room for, of those that a step needs
 BYTES_PER_SAMPLE = 128  # midpoints, intervals, density, weights and their gradients
 SILHOUETTE_BYTES = 1  # per pixel, while the scene box is computed
 LIBRARY_BYTES = 96 * 2**20  # cuBLAS workspace, captured graphs
@@ -106,7 +107,7 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
     of_features, window = per_vertex - of_density, 0
     if in_host:
         rows = min(stored * vertices, WINDOW_ROWS_PER_SAMPLE * config.train.rays_per_step * _visible(config, finest))
-        window = int(rows * (4 * of_features + WINDOW_LISTS) + vertices * BYTES_PER_VERTEX)
+        window = int(WINDOW_ROOM * rows * (2 * of_features + WINDOW_LISTS) + 2 * vertices * BYTES_PER_VERTEX)
     return MemoryPlan(
         values=values + where + lattice,
         moments=2 * (int(ACTIVE_FRACTION * vertices) * of_density + rest),
