@@ -258,6 +258,7 @@ def test_steps_on_a_gpu_are_one_graph_that_is_recorded_anew_with_more_room(field
     graph, sums = runner._graph, step.read()
     assert graph is not None and sums.without_room == sums.skipped == 0 and sums.samples > 0
     host.make_room(100, 100)
+    host.forget_most()
     runner.invalidate()
     before = state.field.appearance_grid.clone()
     run(1)
