@@ -110,6 +110,8 @@ def test_native_calls_our_operations_for_all_that_they_do(field: str, variation:
     if field == "voxel_sh":
         expected |= {"contract_basis": 1, "contract_basis_backward": 1}
         expected |= {"distortion_loss": 1, "distortion_loss_backward": 1}
+    if field == "voxel_deferred":
+        expected |= {"shading_inputs": 1, "shading_inputs_backward": 1}
     if variation:
         expected["total_variation_grad"] = 2
     assert operations_of_a_step(config, "native") == expected
