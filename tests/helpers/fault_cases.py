@@ -107,6 +107,8 @@ def room_problems(place: Place, words: Sequence[str], room: int) -> list[str]:
         found = memory_complaints(outcome, case) + _lost(case, before)
         if outcome.status != 2:
             found.append(f"it ends with {outcome.status}")
+        if " lower " not in outcome.said:
+            found.append("it names no setting to lower")
         return [f"{' '.join(words)} in {room} MiB: {problem}\n{outcome.err[-600:]}" for problem in found]
 
 
