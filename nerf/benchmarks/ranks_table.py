@@ -56,6 +56,43 @@ def ranks_table(results: list[dict]) -> str:
     return "\n\n".join([markdown_table(header, lines), *notes])
 
 
+def features_table(results: list[dict]) -> str:
+    """One line for each batch: steps of one process with its features on the device and in host memory.
+
+    results: files that hold several results of benchmark.py mode=ranks as "runs", the same but for train.features.
+    """
+    header = ["device", "rays a step", "samples", "on the device, MB", "ms", "in host memory, MB", "window", "ms"]
+    header += ["time", "memory", "commit"]
+    lines, notes = [], []
+    for file in results:
+        pairs: dict[int, dict[bool, dict]] = {}
+        for run in file["runs"]:
+            pairs.setdefault(run["rays_per_step"], {})[bool(_bytes(run)["in host memory"])] = run
+        for rays, pair in sorted(pairs.items()):
+            device, host = pair[False], pair[True]
+            times = [run["ranks"][0]["seconds_per_step"] for run in (device, host)]
+            held = [sum(n for kind, n in _bytes(run).items() if kind != "in host memory") for run in (device, host)]
+            lines.append(
+                [
+                    device["device"], str(rays), f"{host['ranks'][0]['samples_per_step']:.0f}", f"{held[0] / 1e6:.1f}",
+                    f"{1e3 * times[0]:.2f}", f"{held[1] / 1e6:.1f}", f"{_bytes(host)['brought'] / 1e6:.1f}",
+                    f"{1e3 * times[1]:.2f}", f"{times[1] / times[0]:.2f} x", f"{held[0] / held[1]:.1f} x less",
+                    host["commit"][:7],
+                ]
+            )  # fmt: skip
+        last = file["runs"][-1]
+        resolution = " x ".join(map(str, last["resolution"]))
+        notes.append(
+            f"{last['scene']}, {last['field']}, {resolution} vertices, {last['device']}, torch {last['torch']}, "
+            f"{last['date'][:10]}, one run each; the last one's command: `{last['command']}`."
+        )
+    return "\n\n".join([markdown_table(header, lines), *notes])
+
+
+def _bytes(run: dict) -> dict[str, int]:
+    return run["ranks"][0]["scene_bytes"]
+
+
 def _over_the_ideal(ranks: list[dict], alone: dict, name: str) -> str:
     """The slowest rank's time over that of one process divided by the ranks."""
     if alone.get(name) is None or any(rank.get(name) is None for rank in ranks):

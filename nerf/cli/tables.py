@@ -5,8 +5,8 @@
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
 A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is summary, settings, training,
-frames, captures, capture_baselines, poses, ablation, benchmark, step, scenes, viewer, exports, ranks, curve_elsewhere
-or curve, which also draws curve.png beside its page.
+frames, captures, capture_baselines, poses, ablation, benchmark, step, scenes, viewer, exports, ranks, features,
+curve_elsewhere or curve, which also draws curve.png beside its page.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from nerf.benchmarks.capture_table import capture_baselines_table, captures_tabl
 from nerf.benchmarks.curve_plot import plot_curve
 from nerf.benchmarks.curve_table import curve_tables, elsewhere_tables
 from nerf.benchmarks.delivery_tables import exports_table, viewer_table
-from nerf.benchmarks.ranks_table import ranks_table
+from nerf.benchmarks.ranks_table import features_table, ranks_table
 from nerf.benchmarks.scenes_table import scenes_table
 from nerf.benchmarks.settings_table import settings_table
 from nerf.benchmarks.step_table import step_table
@@ -49,6 +49,7 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "summary": summary_table,
     "scenes": scenes_table,
     "ranks": ranks_table,
+    "features": features_table,
     "settings": settings_table,
 }
 # The kinds of result files of a table; by default those with its name.

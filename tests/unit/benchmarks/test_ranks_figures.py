@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from nerf.benchmarks.ranks import GridClock
-from nerf.benchmarks.ranks_table import ranks_table
+from nerf.benchmarks.ranks_table import features_table, ranks_table
 from nerf.ops.backend import select
 
 
@@ -47,3 +47,21 @@ def test_a_result_without_it_has_a_dash() -> None:
     header, _, _, two, *_ = ranks_table([result((1.0, None)), result((0.7, None), (0.7, None))]).splitlines()
     columns = [cell.strip() for cell in header.split("|")]
     assert [cell.strip() for cell in two.split("|")][columns.index("grid part")] == "-"
+
+
+def test_features_in_host_memory_stand_beside_those_on_the_device() -> None:
+    """Of a batch each; what is in host memory takes none of the device's."""
+    runs = []
+    for rays, seconds, brought in ((256, (0.001, 0.0015), 20), (1024, (0.002, 0.005), 30)):
+        for where, held in enumerate(({"values": 100, "brought": 0, "in host memory": 0}, {"values": 10})):
+            away = {"brought": brought * 10**6, "in host memory": 90 * 10**6} if where else {}
+            scene = {kind: count * 10**6 for kind, count in held.items()} | away
+            rank = {"seconds_per_step": seconds[where], "samples_per_step": 5000.0, "scene_bytes": scene}
+            run = {"scene": "bricks", "field": "voxel_deferred", "resolution": [9, 9, 9], "device": "a GPU"}
+            run |= {"torch": "2", "commit": "abc", "date": "2026-11-25", "command": "python", "ranks": [rank]}
+            runs.append(run | {"rays_per_step": rays})
+    _, _, few, many, *notes = features_table([{"runs": runs[::-1]}]).splitlines()
+    assert [x.strip() for x in few.split("|")[2:-2]] == [
+        "256", "5000", "100.0", "1.00", "30.0", "20.0", "1.50", "1.50 x", "3.3 x less"
+    ]  # fmt: skip
+    assert "2.50 x" in many and "2.5 x less" in many and any("9 x 9 x 9 vertices, a GPU" in note for note in notes)
