@@ -99,7 +99,8 @@ def forward(
     """The weighted losses of a batch by name, from its samples. drawn [P,3]: the batch's background colors."""
     background = state.background.train(drawn)
     alpha = batch.rgba[:, 3:]
-    target = torch.lerp(background.detach().expand(len(alpha), 3), batch.rgba[:, :3], alpha)
+    behind = background.detach().expand(len(alpha), 3)
+    target = torch.lerp(behind, batch.rgba[:, :3].to(behind), alpha.to(behind))
     if state.parts is None:
         rendering = render_samples(state.field, sampler, samples, background)
     else:
