@@ -28,7 +28,8 @@ REASONS: dict[tuple[str, ...], str] = {
     (ARITHMETIC,): """
         Cameras.centers Cameras.directions_through Cameras.moved Cameras.of_sizes Cameras.resized Cameras.to
         Cameras.within ContractedSpace.inner_box ContractedSpace.thickness ContractedSpace.to KeyFrame.timed
-        KeyFramePath.at KeyFramePath.inserted KeyFramePath.moved KeyFramePath.stretched KeyFramePath.timed Lenses.to NdcRays.positions NdcSpace.depth_range
+        KeyFramePath.at KeyFramePath.inserted KeyFramePath.moved KeyFramePath.stretched KeyFramePath.timed
+        Lenses.to NdcRays.positions NdcSpace.depth_range
         NdcSpace.to NdcSpace.unit Rays.pixel_directions Rays.pixel_means SceneBox.size SceneBox.to SceneBox.voxel_size
         SceneRays.distances SceneRays.positions SceneRays.world_depth WarpedRays.distances WarpedRays.positions
         WorldSpace.path WorldSpace.to WorldSpace.to_scene WorldSpace.to_world cube_faces distance_to_contracted
