@@ -116,21 +116,20 @@ def prepare_rank(world: World, given: Any) -> None:
     """
     if getattr(given, "dry_run", False):
         raise UserError("dry_run=true trains nothing, so it needs one process: start it without torchrun.")
-    settings = flat(asdict(given))
-    check_agreed(world, versions() | {name: x for name, x in settings.items() if name not in OF_RANK_0})
+    check_agreed(world, versions() | _settings(given))
     if given.device == "cuda" or (given.device == "auto" and any(world.all_told(torch.cuda.is_available()))):
-        if given.deterministic:
-            raise UserError(
-                "deterministic=true is kept by one GPU or by several CPUs: here each rank adds up the light in front "
-                "of it in any order. Start it without torchrun, give device=cpu, or leave it out."
-            )
         use_gpus(world)
+
+
+def _settings(given: Any) -> dict[str, object]:
+    """What has to be the same on each rank."""
+    return {name: x for name, x in flat(asdict(given)).items() if name not in OF_RANK_0}
 
 
 def divided(training: TrainingRun, world: World) -> TrainingRun:
     """The run with its scene divided among the ranks.
 
-    Raises UserError where their images differ, or features are in host memory.
+    Raises UserError where their images or settings differ, or features are in host memory.
     """
     state = training.state
     if training.config.train.features == "host":
@@ -138,7 +137,9 @@ def divided(training: TrainingRun, world: World) -> TrainingRun:
             "train.features=host keeps features in the memory of one host, so it needs one process: start it without "
             "torchrun, or give train.features=device, which divides them among the ranks."
         )
-    check_agreed(world, {"the checksum of the images": state.batches.checksum(), "the step": state.clock.step})
+    resolved = _settings(training.config)  # some follow the memory of a rank's GPU
+    facts = {"the checksum of the images": state.batches.checksum(), "the step": state.clock.step}
+    check_agreed(world, resolved | facts)
     state.divide(world)
     box = " x ".join(f"{first}-{last}" for first, last in state.parts.division.boxes[world.rank])
     note = f"{world.size} ranks; this one has the cells {box} of {state.field.resolution}"

@@ -9,7 +9,7 @@ import torch
 from nerf.distributed.world import World
 from nerf.errors import UserError
 
-REMEDY = "every rank needs the same command line, the same files and the same versions"
+REMEDY = "every rank needs the same command line, the same files, the same versions and the same kind of GPU"
 
 
 def versions() -> dict[str, object]:

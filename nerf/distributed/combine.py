@@ -31,20 +31,22 @@ class Order:
     transmittance: Tensor  # [R,S] in front of this rank's segments
 
 
-def front_to_back(world: World, optical_depth: Tensor, first: Tensor) -> Order:
+def front_to_back(world: World, through: Tensor, first: Tensor) -> Order:
     """The order of all ranks' segments, and the transmittance in front of one's own.
 
-    optical_depth [R,S]: of all samples of a segment, visible or not. first [R,S]: t of its first sample, infinite for a
-    segment without any. Both of this rank; two numbers of each segment are exchanged.
+    through [R,S]: the transmittance of a segment, by all its samples, visible or not. first [R,S]: t of its first
+    sample, infinite for a segment without any. Both of this rank; two numbers of each segment are exchanged.
     """
-    found = world.gathered(torch.stack([optical_depth, first]), "transmittance")  # [N,2,R,S]
-    depths, firsts = (x.transpose(0, 1).flatten(1) for x in found.unbind(1))  # [R,K]
+    found = world.gathered(torch.stack([through, first]), "transmittance")  # [N,2,R,S]
+    segments, firsts = (x.transpose(0, 1).flatten(1) for x in found.unbind(1))  # [R,K]
     order = firsts.argsort(dim=1, stable=True)
-    sorted_depths = depths.gather(1, order)
-    before = torch.zeros_like(depths).scatter_(1, order, sorted_depths.cumsum(1) - sorted_depths)
-    segments = optical_depth.shape[1]
-    own = before[:, world.rank * segments : (world.rank + 1) * segments]
-    return Order(order, torch.exp(-own))
+    light, lights = torch.ones_like(segments[:, 0]), []
+    for segment in segments.gather(1, order).unbind(1):  # a scan by cumprod promises no order on a GPU
+        lights.append(light)
+        light = light * segment
+    before = torch.empty_like(segments).scatter_(1, order, torch.stack(lights, dim=1))
+    count = through.shape[1]
+    return Order(order, before[:, world.rank * count : (world.rank + 1) * count])
 
 
 def exchange(world: World, own: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ class Parts:
 
     world: World
     division: Division
+    in_order: bool = False  # sums over the ranks are made in one order
     whole_optimizer: dict[str, Tensor] | None = None  # of collect_moments, until the next step
     whole: bool = False  # rank 0 has all values, until the next step
     _placed: tuple[VertexRows | None, Exchanged, Exchanged] | None = field(default=None, repr=False)
@@ -54,7 +55,7 @@ class Parts:
     @classmethod
     def of(cls, world: World, occupancy: OccupancyGrid, field: Field) -> "Parts":
         """The parts of a scene. Raises UserError where there are fewer cells than ranks."""
-        return cls(world, _divided(world, occupancy, field))
+        return cls(world, _divided(world, occupancy, field), field.backend.deterministic)
 
     def _become(self, division: Division) -> None:
         self.division, self.whole, self.whole_optimizer, self._placed = division, False, None, None
@@ -127,18 +128,24 @@ class Parts:
                     group.parameter.grad = torch.zeros_like(group.parameter)
                 if not group.on_vertices:
                     small.append(group.parameter.grad)
-        self._summed([x.view(-1, 1) for x in small], None, "gradients of small modules")
+        self._summed([x.view(-1, 1) for x in small], None, self.sum_, "gradients of small modules")
         grids = [group for optimizer in optimizers for group in optimizer.groups if group.on_vertices]
         if grids:
             gradients = [group.parameter.grad.view(-1, group.parameter.shape[-1]) for group in grids]
-            self._summed(gradients, self._exchanges(grids[0].rows)[0], "border gradients")
+            self._summed(gradients, self._exchanges(grids[0].rows)[0], self.sum_, "border gradients")
 
-    def _summed(self, tensors: list[Tensor], where: Exchanged | None, purpose: str) -> None:
+    def sum_(self, x: Tensor, purpose: str) -> Tensor:
+        """Replaces x, contiguous, by its sum over the ranks, which is the same in every run where that is asked for."""
+        return self.world.sum_in_order_(x, purpose) if self.in_order else self.world.sum_(x, purpose)
+
+    def _summed(
+        self, tensors: list[Tensor], where: Exchanged | None, sum_: Callable[[Tensor, str], Tensor], purpose: str
+    ) -> None:
         """Replaces rows of tensors [V,C] by their sums over the ranks. where: which rows; None: all."""
         if not tensors or (where is not None and len(where.places) == 0):
             return
         parts = [x if where is None else x.index_select(0, where.places) * where.given for x in tensors]
-        joined = self.world.sum_(torch.cat([x.reshape(-1) for x in parts]), purpose)
+        joined = sum_(torch.cat([x.reshape(-1) for x in parts]), purpose)
         for tensor, found in zip(tensors, joined.split([x.numel() for x in parts]), strict=True):
             if where is None:
                 tensor.copy_(found.view_as(tensor))
@@ -150,7 +157,8 @@ class Parts:
     def refresh_halo(self, field: Field) -> None:
         """Brings the values of the vertices beside one's own, which another rank has trained."""
         grids = [grid.detach().view(-1, grid.shape[-1]) for grid in field.grids]
-        self._summed(grids, self._exchanges(field.rows)[1], "halo values")
+        # One rank gives each value and the others zeros: any order is exact.
+        self._summed(grids, self._exchanges(field.rows)[1], self.world.sum_, "halo values")
 
     def all_true(self, condition: Tensor) -> Tensor:
         """Whether a condition [] bool holds on every rank."""

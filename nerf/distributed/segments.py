@@ -1,7 +1,7 @@
 """The visible samples of one part, exactly those that one process would keep there.
 
 One process looks at density along the whole ray: a sample is kept if its weight is large enough, and none behind a low
-transmittance. A rank sees its own part only. So it marches all of that, says the optical depth of each segment, and
+transmittance. A rank sees its own part only. So it marches all of that, says the transmittance of each segment, and
 chooses when it has heard those of the others: which samples are visible depends on all samples in front of them, in
 whatever part these are.
 
@@ -22,9 +22,12 @@ from nerf.distributed.combine import Order, front_to_back
 from nerf.distributed.parts import Division
 from nerf.distributed.world import World
 from nerf.fields.field import Field
+from nerf.ops.backend import Backend
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
 from nerf.scene.occupancy import OccupancyGrid
+
+LEAST_DEPTH = 1e-30  # of a sample: so that its alpha is not 0, and weight / alpha is the transmittance in front of it
 
 
 @dataclass(frozen=True)
@@ -65,23 +68,38 @@ def visible_part_samples(
     slot = samples.ray_indices * count + segment
     with torch.no_grad():
         density = field.density(samples.coords(sampler.grid_map))
+        starts = _offsets(slot, slots[0] * slots[1])
         depth = density * (samples.t_ends - samples.t_starts)
-        total = depth.new_zeros(slots[0] * slots[1]).index_add_(0, slot, depth)
-        starts = _offsets(slot, len(total))
-        first = torch.full_like(total, torch.inf)
-        filled = starts.diff() > 0
+        weight, in_front, through = undimmed(sampler.backend, depth, starts)
+        first = torch.full_like(through, torch.inf)
         if len(slot):
             begins = starts[:-1].clamp(max=len(slot) - 1)
-            first = torch.where(filled, samples.t_starts.index_select(0, begins), first)
-        order = front_to_back(world, total.view(slots), first.view(slots))
-        before = depth.double().cumsum(0) - depth.double()  # of a million samples: float32 has too few digits
-        if len(slot):
-            before = before - before.index_select(0, starts.index_select(0, slot))
-        transmittance = order.transmittance.flatten().index_select(0, slot) * torch.exp(-before).to(depth)
-        weight = transmittance * -torch.expm1(-depth)
-        keep = (weight >= min_weight) & (transmittance >= sampler.config.min_transmittance)
+            first = torch.where(starts.diff() > 0, samples.t_starts.index_select(0, begins), first)
+        order = front_to_back(world, through.view(slots), first.view(slots))
+        light = order.transmittance.flatten().index_select(0, slot)
+        keep = (light * weight >= min_weight) & (light * in_front >= sampler.config.min_transmittance)
     offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[starts]
     return PartSamples(samples.select(keep), offsets, count, order)
+
+
+def undimmed(backend: Backend, optical_depth: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What the samples of each slot weigh if light came to the slot undimmed.
+
+    optical_depth [M]: of samples that are packed by slot. starts [slots+1] int64: where those of each slot begin.
+    Returns weight [M], transmittance in front of each sample [M] and through each slot [slots], 1 where it is empty.
+
+    composite_rays walks each slot in one order; a scan of all samples would differ from run to run on a GPU. It gives
+    transmittance * alpha, and alpha is known.
+    """
+    depth = optical_depth.clamp(min=LEAST_DEPTH)
+    nothing, zeros = depth.new_empty(len(depth), 0), torch.zeros_like(depth)
+    weight = backend.ops.composite_rays(depth, nothing, zeros, torch.ones_like(depth), starts, 0.0)[3]
+    in_front = weight / -torch.expm1(-depth)
+    through = depth.new_ones(len(starts) - 1)
+    if len(depth):
+        last = (starts[1:] - 1).clamp(min=0)
+        through = torch.where(starts.diff() > 0, (in_front * torch.exp(-depth)).index_select(0, last), through)
+    return weight, in_front, through
 
 
 def marched(

@@ -1,87 +1,46 @@
 """Two runs of one seed with deterministic=true are equal to the bit: parameters, moments, occupancy and pictures.
 
-On a CPU every run is (test_threads.py for the number of threads); the tests of a GPU are marked cuda.
+On a CPU every run is (test_threads.py for the number of threads); the tests of a GPU are marked cuda. Several ranks on
+one GPU talk by gloo here; scripts/train.py has them talk by NCCL, each on a GPU of its own.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from tiny_runs import supersampled, tiny_config, tiny_images, tiny_state
-from torch import Tensor
+from ranks import on_ranks
+from repeated_runs import differing, divided_variants, trained, trained_on_ranks, variants
+from tiny_runs import tiny_config, tiny_images
 
-from nerf.config.schema import FIELDS, Config, DatasetConfig, ExposureConfig, PosesConfig, TrainConfig
 from nerf.errors import UserError
-from nerf.ops.backend import select
-from nerf.rendering.render import render_image
 from nerf.runs.run import start
-from nerf.training.loop import Callback, train
-from nerf.training.state import TrainState, make_sampler
-
-
-class LogsAtAnyTime(Callback):
-    """Asks for a log where a clock would have: at other steps in each run."""
-
-    def __init__(self, every: int) -> None:
-        self.every = every
-
-    def wants_log(self, state: TrainState) -> bool:
-        return state.clock.step % self.every == 0
-
-
-def variants() -> dict[str, Config]:
-    """The kinds of runs, and of scenes, whose backward passes differ."""
-    steps = tiny_config(steps=40, rays_per_step=512)
-    plain = {name: replace(tiny_config(name, steps=40, rays_per_step=512), deterministic=True) for name in FIELDS}
-    learned = replace(
-        plain["voxel_mlp"], poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True, vignetting=True)
-    )
-    unbounded = DatasetConfig(scene="sphere", background="learned", kind="unbounded")
-    return plain | {
-        "learned cameras": learned,
-        "contracted": replace(learned, dataset=unbounded),
-        "images in host memory": replace(
-            plain["voxel_sh"], train=TrainConfig(**{**asdict(steps.train), "images": "host"})
-        ),
-        "antialiased": supersampled(plain["voxel_deferred"], 0.5),
-        "without a graph": replace(
-            plain["voxel_deferred"], train=TrainConfig(**{**asdict(steps.train), "cuda_graph": False})
-        ),
-    }
-
-
-def trained(config: Config, device: str, every: int) -> dict[str, Tensor]:
-    """All that a run of this config leaves: tensors by name."""
-    config, state = tiny_state(config, select("native", device, deterministic=True))
-    list(train(config, state, [LogsAtAnyTime(every)]))
-    found = {"occupied": state.occupancy.occupied}
-    background = state.background.eval(state.device)
-    with torch.no_grad():
-        rendering = render_image(state.field, make_sampler(config, state), state.cameras, 0, background)
-    found["picture"] = rendering.rgb
-    saved = {"field": dict(state.field.state_dict()), "state": state.state_dict()}
-    saved["state"].pop("clock")  # the seconds are another number in each run
-
-    def collect(name: str, x: object) -> None:
-        if isinstance(x, Tensor):
-            found[name] = x.detach().cpu().clone()
-        elif isinstance(x, dict):
-            for key, value in x.items():
-                collect(f"{name}.{key}", value)
-        else:
-            found[name] = torch.tensor(float(x))
-
-    collect("", saved)
-    return found
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", variants())
 def test_two_runs_on_a_gpu_are_one(name, cuda):
     config = variants()[name]
-    first, second = trained(config, cuda, 7), trained(config, cuda, 11)
-    assert first.keys() == second.keys()
-    assert [key for key in first if not torch.equal(first[key], second[key])] == []
+    assert differing(trained(config, cuda, 7), trained(config, cuda, 11)) == []
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_two_runs_on_several_ranks_are_one(count, device, tmp_path):
+    configs = divided_variants()
+    if count > 2:
+        configs = {"contracted": configs["contracted"]}
+    elif device == "cpu":  # where little is by chance
+        configs = {name: configs[name] for name in ("voxel_sh", "contracted", "antialiased")}
+    first, second = (on_ranks(count, trained_on_ranks, configs, device, every, str(tmp_path)) for every in (7, 11))
+    for rank in range(count):
+        for name in configs:
+            assert differing(first[rank][name], second[rank][name]) == [], f"{name} on rank {rank}"
+
+
+def test_ranks_that_were_stopped_end_as_if_never_stopped(device, tmp_path):
+    configs = {"learned cameras": divided_variants()["learned cameras"]}
+    through, stopped = (on_ranks(2, trained_on_ranks, configs, device, 7, str(tmp_path), x) for x in (False, True))
+    for rank in range(2):
+        assert differing(through[rank]["learned cameras"], stopped[rank]["learned cameras"]) == [], f"rank {rank}"
 
 
 def test_a_run_that_is_repeated_has_no_schedule_in_seconds():

@@ -74,13 +74,13 @@ def a_rank(rank: int, told: list[torch.Tensor]) -> World:
 
 @pytest.mark.parametrize("rank", range(3))
 def test_the_transmittance_in_front_of_a_rank_is_that_of_all_nearer_segments(rank: int) -> None:
-    depths, firsts = torch.rand(2, 3, RAYS, 2, dtype=torch.float64)
-    told = [torch.stack(pair) for pair in zip(depths, firsts)]
-    found = front_to_back(a_rank(rank, told), depths[rank], firsts[rank])
+    through, firsts = torch.rand(2, 3, RAYS, 2, dtype=torch.float64)
+    told = [torch.stack(pair) for pair in zip(through, firsts)]
+    found = front_to_back(a_rank(rank, told), through[rank], firsts[rank])
     for ray in range(RAYS):
         for segment in range(2):
             nearer = firsts[:, ray] < firsts[rank, ray, segment]
-            assert found.transmittance[ray, segment].item() == pytest.approx(depths[:, ray][nearer].sum().neg().exp())
+            assert found.transmittance[ray, segment].item() == pytest.approx(through[:, ray][nearer].prod().item())
         assert firsts[:, ray].flatten()[found.order[ray]].diff().min() >= 0
 
 

@@ -75,7 +75,7 @@ def met_again(world: World) -> tuple[int, bool, bool]:
     samples, segment, count = marched(world, division, sampler, rays, None)
     slot = samples.ray_indices * count + segment
     first = torch.full((2 * count,), torch.inf).scatter_reduce(0, slot, samples.t_starts, "amin").view(2, count)
-    order = front_to_back(world, torch.zeros_like(first), first).order
+    order = front_to_back(world, torch.ones_like(first), first).order
     # Every sample of all ranks, in the order of the segments, against the order of t.
     mine = [samples.t_starts[slot == i].tolist() for i in range(2 * count)]
     everyone = world.all_told(mine)

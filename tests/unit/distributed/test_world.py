@@ -3,6 +3,7 @@
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,14 +12,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import free_port, on_ranks
+from tiny_runs import tiny_config, tiny_images, tiny_state
 
 from nerf.cli import ranks
-from nerf.config.schema import Config
 from nerf.distributed import world as worlds
 from nerf.distributed.agreement import check_agreed
+from nerf.distributed.parts import divide
 from nerf.distributed.watch import Watch
 from nerf.distributed.world import RankLost, World, check_gpus, join
 from nerf.errors import UserError
+from nerf.runs.run import TrainingRun
 
 
 def words(work: Callable[[], object]) -> str:
@@ -102,13 +105,26 @@ def test_a_broken_collective_is_told_in_the_words_of_the_lost_rank() -> None:
             raise RuntimeError("Connection closed by peer")
 
 
-def test_several_gpus_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "check_agreed", lambda world, facts: None)
-    monkeypatch.setattr(ranks, "use_gpus", lambda world: None)
-    ranks.prepare_rank(World(0, 2), Config(device="cuda"))
-    ranks.prepare_rank(World(0, 2), Config(device="cpu", deterministic=True))
-    with pytest.raises(UserError, match="deterministic=true is kept by one GPU or by several CPUs"):
-        ranks.prepare_rank(World(0, 2), Config(device="cuda", deterministic=True))
+def test_ranks_whose_gpus_chose_other_settings_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts: dict[str, object] = {}
+    monkeypatch.setattr(ranks, "check_agreed", lambda world, found: facts.update(found))
+    config, state = tiny_state(replace(tiny_config(), train=replace(tiny_config().train, images="host")))
+    state.divide = lambda world: setattr(state, "parts", SimpleNamespace(division=divide(torch.ones(4, 4, 4) > 0, 2)))
+    ranks.divided(TrainingRun(config, tiny_images(), state), World(0, 2))
+    assert facts["train.images"] == "host" and "field.num_voxels" in facts and "dataset.root" not in facts
+
+
+def sums(world: World) -> tuple[list[float], list[float]]:
+    """Sums in which the order is all, a few numbers at a time."""
+    worlds.AT_A_TIME = 2
+    own = [[1.0, 2.0**30, -(2.0**30)], [2.0**30, 1.0, 2.0**30], [-(2.0**30), -(2.0**30), 1.0]][world.rank]
+    rows = torch.tensor([own, own])
+    return world.sum_in_order_(rows, "test")[1].tolist(), rows[0].tolist()
+
+
+def test_sums_are_made_from_rank_0_on() -> None:
+    for found in on_ranks(3, sums):
+        assert found == ([0.0, 0.0, 1.0], [0.0, 0.0, 1.0])
 
 
 def test_a_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
