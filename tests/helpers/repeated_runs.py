@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from resumed_runs import MIDDLE, stop_and_restore
+from resumed_runs import MIDDLE
 from tiny_runs import run_to, supersampled, tiny_config, tiny_images, tiny_state
 from torch import Tensor
 
@@ -78,7 +78,7 @@ def trained_on_ranks(
         if stopped:
             run_to(config, state, MIDDLE)
             if world.leads:
-                stop_and_restore(place, config, state)
+                checkpoint.save(place, config, state, tiny_images().cameras)
             world.told(None)  # the file is there
             content = checkpoint.load_resume(place)
             state = checkpoint.restore_run(content, config, tiny_images(), state.field.backend)
