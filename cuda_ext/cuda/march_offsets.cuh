@@ -8,13 +8,19 @@
 namespace nerf::cuda {
 
 // Four cells side by side along z as four bits, the first in the lowest; those from z = limit on are empty. Rows begin at
-// any address: the four bytes are cut out of the one or two aligned words that they lie in.
-static __device__ unsigned four_cells(const bool* row, int64_t limit) {
-  const uintptr_t address = uintptr_t(row);
-  const unsigned* word = reinterpret_cast<const unsigned*>(address & ~uintptr_t(3));
+// any address: the four bytes are cut out of the one or two aligned words that they lie in. At the array's ends, where
+// such a word is not all of the array, they are read one by one.
+static __device__ unsigned four_cells(const bool* row, int64_t limit, const bool* begin, const bool* end) {
+  const uintptr_t address = uintptr_t(row), first = address & ~uintptr_t(3);
   const unsigned shift = 8 * unsigned(address & 3), present = limit < 4 ? 8 * unsigned(limit) : 32;
-  const unsigned high = shift + present > 32 ? word[1] : 0;
-  unsigned bytes = __funnelshift_r(word[0], high, shift);
+  const bool two = shift + present > 32;
+  if (first < uintptr_t(begin) || first + (two ? 8 : 4) > uintptr_t(end)) {
+    unsigned bits = 0;
+    for (int k = 0; k < 4 && k < limit; ++k) bits |= unsigned(row[k]) << k;
+    return bits;
+  }
+  const unsigned* word = reinterpret_cast<const unsigned*>(first);
+  unsigned bytes = __funnelshift_r(word[0], two ? word[1] : 0, shift);
   if (present < 32) bytes &= (1u << present) - 1;
   return (__vsetne4(bytes, 0) * 0x01020408u) >> 24;
 }
@@ -25,12 +31,14 @@ void pack_occupancy(const MarchArgs<T>& a, Stream stream) {
     const OccupancyWords occupancy = a.occupancy();
     const Place column = place(i, occupancy.size(2)), at = place(column.row, occupancy.size(1));
     const int64_t z = 4 * int64_t(column.column);
+    const bool* end = a.occupied + a.cells[0] * a.cells[1] * a.cells[2];
     uint64_t word = 0;
 #pragma unroll
     for (int k = 0; k < 16; ++k) {
       const int64_t x = 4 * at.row + k / 4, y = 4 * int64_t(at.column) + k % 4;
-      if (x < a.cells[0] && y < a.cells[1])
-        word |= uint64_t(four_cells(a.occupied + (x * a.cells[1] + y) * a.cells[2] + z, a.cells[2] - z)) << (4 * k);
+      if (x >= a.cells[0] || y >= a.cells[1]) continue;
+      const bool* row = a.occupied + (x * a.cells[1] + y) * a.cells[2] + z;
+      word |= uint64_t(four_cells(row, a.cells[2] - z, a.occupied, end)) << (4 * k);
     }
     a.words[i] = word;
   });

@@ -6,7 +6,8 @@
     compute-sanitizer --target-processes all --tool memcheck python tests/fuzz/ops.py 300 --device cuda
 
 On a GPU the same numbers are called with, the library is the one that is there, and a call that made the GPU fail
-ends the process; racecheck and initcheck are other tools of compute-sanitizer.
+ends the process; racecheck and initcheck are other tools of compute-sanitizer. PyTorch asks for each tensor's memory
+alone there: in its pool nobody would see where a tensor ends.
 A process of its own makes the calls; it is started again behind a call that ended it. Status 1 if there was one, or
 an error that says nothing. The library with sanitizers is built into build/fuzz.
 """
@@ -133,6 +134,8 @@ def main() -> None:
         return make_calls(library, names, given.first, last, given.seed, log, given.plain, given.device)
     plain = given.plain or given.device == "cuda"
     library, environment = (ROOT / "nerf/ops/libnerf.so", {}) if plain else sanitized_library()
+    if given.device == "cuda":
+        environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     BUILD.mkdir(parents=True, exist_ok=True)
     log, problems, began = BUILD / f"calls.{os.getpid()}", 0, time.monotonic()
     first, last = given.first, given.first + given.calls

@@ -162,7 +162,7 @@ def test_the_device_waits_as_long_as_it_is_told(quiet_cuda):
     waited = [watch._between_events(lambda: torch.cuda._sleep(int(watch._cycles_per_ms))) for _ in range(5)]
     assert 0.7 < statistics.median(waited) < 1.4
     word = torch.zeros(1, device=quiet_cuda)
-    cold, warm = (statistics.median(watch.times(Call(lambda _: word.zero_()), c)) for c in (True, False))
+    cold, warm = (min(watch.times(Call(lambda _: word.zero_()), c)) for c in (True, False))  # of three: hosts pause
     assert warm < cold + 0.004
 
 
