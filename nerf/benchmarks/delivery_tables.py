@@ -23,16 +23,13 @@ def viewer_table(results: list[dict]) -> str:
 
 
 def exports_table(results: list[dict]) -> str:
-    """A line for each format of each run."""
+    """A line for each format of each run, and one for splats as Spark draws them."""
     header = ["scene", "format", "size", "MB", "beside photos dB", "beside ours dB", "ours beside photos dB"]
     header += ["views", "device", "commit"]
     lines = []
     for result in results:
-        for name in ("web", "splats", "mesh"):
-            if name not in result:
-                continue
-            found, size = result[name], "-"
-            if name == "splats":
+        for name, found in _formats(result).items():
+            if name.startswith("splats"):
                 size = f"{found['count']} Gaussians"
             if name == "mesh":
                 off, bare = found["voxels_off"], 100 * found["uncovered"]
@@ -48,3 +45,11 @@ def exports_table(results: list[dict]) -> str:
                 ]
             )  # fmt: skip
     return markdown_table(header, lines)
+
+
+def _formats(result: dict) -> dict[str, dict]:
+    """The formats of a run in their order; splats as Spark draws them are one."""
+    spark = result.get("splats", {}).get("spark", {})
+    drawn = {"splats in Spark": {**result["splats"], **spark}} if "photos" in spark else {}
+    found = result | drawn
+    return {name: found[name] for name in ("web", "splats", "splats in Spark", "mesh") if name in found}

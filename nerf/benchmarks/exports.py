@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nerf.benchmarks.figures import Log
 from nerf.benchmarks.page_pictures import BrowserMissing, page_pictures
+from nerf.benchmarks.spark_pictures import spark_pictures, spark_version
 from nerf.benchmarks.splat_renderer import PinholeCamera, render_file
 from nerf.config.settings import setting
 from nerf.datasets.posed_images import PosedImages
@@ -60,7 +61,7 @@ def check(settings: ExportsConfig) -> None:
 
 
 def measure_exports(run: LoadedRun, settings: ExportsConfig, folder: Path, log: Log) -> dict:
-    """Writes the exports of a run into a folder and scores them; without a browser the page's pictures are left out."""
+    """Writes the exports of a run into a folder and scores them; without a browser its pictures are left out."""
     views = run.views("test", max(1, len(run.given_views("test")) // settings.views))
     background = run.background
     if views.cameras.has_panoramas:
@@ -101,9 +102,16 @@ def _splats(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Pat
     for index in range(len(cameras)):
         pose, lens = cameras.c2w[index].double().cpu().numpy(), cameras.intrinsics[index].tolist()
         pinholes.append(PinholeCamera.of_opengl(pose, lens, *cameras.size(index)))
-    drawn = render_file(path, pinholes, run.background[0].item(), usable_cores())
+    background = run.background[0].item()
+    drawn = render_file(path, pinholes, background, usable_cores())
     pictures = [torch.from_numpy(picture).float() for picture in drawn]
-    return {"count": written.count, "bytes": path.stat().st_size, **scored.beside(pictures)}
+    found = {"count": written.count, "bytes": path.stat().st_size, **scored.beside(pictures)}
+    try:
+        by_spark = spark_pictures(path, cameras, background)
+    except BrowserMissing as missing:
+        return found | {"spark": {"not_drawn": str(missing)}}
+    beside = {**scored.beside(by_spark), "numpy": _psnr(by_spark, pictures)}
+    return found | {"spark": {"version": spark_version(), **beside}}
 
 
 def _mesh(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:

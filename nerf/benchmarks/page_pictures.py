@@ -1,9 +1,9 @@
-"""What a page of `export format=web` draws, read back from a browser without a window. Needs selenium and Chromium."""
+"""What a page draws, read back from a browser without a window: `export format=web`. Needs selenium and Chromium."""
 
 import base64
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,9 @@ class BrowserMissing(Exception):
 
 def page_pictures(path: Path, cameras: Cameras, rays_per_pixel: int) -> list[Tensor]:
     """The page's pictures [H,W,3] in [0,1] for cameras. Raises BrowserMissing."""
-    with _browser() as driver:
+    with browser() as driver:
         driver.get(path.absolute().as_uri())
-        end = time.monotonic() + PATIENCE
-        while not driver.execute_script(READY) and time.monotonic() < end:
-            time.sleep(0.1)
+        wait_for(lambda: driver.execute_script(READY))
         if not driver.execute_script("return 'nerf' in window"):
             raise BrowserMissing(f"the page says: {driver.find_element('id', 'message').text}")
         return [_picture(driver, cameras, index, rays_per_pixel) for index in range(len(cameras))]
@@ -52,22 +50,35 @@ def _picture(driver: Any, cameras: Cameras, index: int, rays_per_pixel: int) -> 
         "center": c2w[:, 3].tolist(),
         "intrinsics": cameras.intrinsics[index].tolist(),
     }
-    data = base64.b64decode(driver.execute_script(READ, camera, width, height, rays_per_pixel))
-    rgba = np.frombuffer(data, np.uint8).reshape(height, width, 4)
+    return picture(driver.execute_script(READ, camera, width, height, rays_per_pixel), width, height)
+
+
+def picture(base64_rgba: str, width: int, height: int) -> Tensor:
+    """RGB [H,W,3] in [0,1] of bytes RGBA that a page sent."""
+    rgba = np.frombuffer(base64.b64decode(base64_rgba), np.uint8).reshape(height, width, 4)
     return torch.from_numpy(rgba[..., :3].copy()).float() / 255
 
 
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """What condition returns once that is true, or after PATIENCE."""
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
 @contextmanager
-def _browser() -> Iterator[Any]:
+def browser() -> Iterator[Any]:
+    """A driver of Chromium. Raises BrowserMissing."""
     try:
         from selenium import webdriver  # optional
     except ImportError as error:
         raise BrowserMissing("no selenium here: pip install selenium") from error
-    browser, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver_program is None:
+    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver_program is None:
         raise BrowserMissing("no browser here: apt install chromium chromium-driver")
     options = webdriver.ChromeOptions()
-    options.binary_location = browser
+    options.binary_location = program
     for option in OPTIONS:
         options.add_argument(option)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_program))

@@ -24,6 +24,7 @@ def test_the_exports_of_a_run_are_scored(
     write_tiny_scene(Path("scene"))
     assert call("train", *RUN) == 0
     monkeypatch.setattr(page_pictures.shutil, "which", lambda name: None)
+    monkeypatch.delenv("NODE_PATH", raising=False)
     monkeypatch.setattr("nerf.benchmarks.exports.usable_cores", lambda: 1)
     assert call("benchmark", *SMALL) == 0
     found = json.loads(Path("out/exports.json").read_text())
@@ -31,11 +32,15 @@ def test_the_exports_of_a_run_are_scored(
     assert found["web"]["bytes"] == Path("out/scene.html").stat().st_size
     assert len(found["views"]) == len(found["splats"]["ours"]["per_view"]) == 2 and found["splats"]["count"] <= 200
     assert found["splats"]["ours"]["mean"] > 15
+    assert "npm install" in found["splats"]["spark"]["not_drawn"]
     assert found["mesh"]["triangles"] > 100 and 0 <= found["mesh"]["voxels_off"]["median"] < 3
     assert found["mesh"]["uncovered"] < 0.1
     assert "Gaussians" in capsys.readouterr().out
     table = exports_table([found])
     assert f"{found['splats']['photos']['mean']:.2f}" in table and table.count("\n") == 4
+    found["splats"]["spark"] = {"photos": {"mean": 12.34}, "ours": {"mean": 43.21}}
+    line = next(line for line in exports_table([found]).splitlines() if "splats in Spark" in line)
+    assert "12.34" in line and "43.21" in line and f"{found['splats']['count']} Gaussians" in line
 
     pinhole = PinholeCamera(np.eye(4), (20.0, 20.0, 10.0, 10.0), 20, 20)
     alone = render_file(Path("out/splats.ply"), [pinhole], 1.0, 1)
