@@ -23,7 +23,7 @@ def viewer_table(results: list[dict]) -> str:
 
 
 def exports_table(results: list[dict]) -> str:
-    """A line for each format of each run, and one for splats as Spark draws them."""
+    """A line for each format of each run, and for splats as Spark draws them."""
     header = ["scene", "format", "size", "MB", "beside photos dB", "beside ours dB", "ours beside photos dB"]
     header += ["views", "device", "commit"]
     lines = []
@@ -48,8 +48,10 @@ def exports_table(results: list[dict]) -> str:
 
 
 def _formats(result: dict) -> dict[str, dict]:
-    """The formats of a run in their order; splats as Spark draws them are one."""
-    spark = result.get("splats", {}).get("spark", {})
-    drawn = {"splats in Spark": {**result["splats"], **spark}} if "photos" in spark else {}
-    found = result | drawn
-    return {name: found[name] for name in ("web", "splats", "splats in Spark", "mesh") if name in found}
+    """The formats of a run in their order; splats as Spark draws them are further ones."""
+    found = {name: result[name] for name in ("web", "splats") if name in result}
+    splats = result.get("splats", {})
+    for name, key in (("splats in Spark", "spark"), ("splats in Spark, extSplats", "spark_full")):
+        if "photos" in splats.get(key, {}):
+            found[name] = splats | splats[key]
+    return found | {name: result[name] for name in ("mesh",) if name in result}

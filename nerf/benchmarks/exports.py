@@ -11,7 +11,7 @@ from torch import Tensor
 from nerf.benchmarks.figures import Log
 from nerf.benchmarks.page_pictures import BrowserMissing, page_pictures
 from nerf.benchmarks.spark_pictures import spark_pictures, spark_version
-from nerf.benchmarks.splat_renderer import PinholeCamera, render_file
+from nerf.benchmarks.splat_renderer import PinholeCamera, read_splats, render_file
 from nerf.config.settings import setting
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
@@ -38,6 +38,9 @@ class ExportsConfig:
     web_steps: int | None = setting(None, "mode=exports: as of export.py", low=2)
     splats_steps: int | None = setting(None, "mode=exports: as of export.py", low=0)
     max_splats: int = setting(MOST, "mode=exports: as of export.py", low=1, high=10_000_000)
+    splats_file: str | None = setting(
+        None, "mode=exports: splats of the run that export.py has written, PLY; none = they are made", path=True
+    )
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,13 @@ class Scored:
 
 
 def check(settings: ExportsConfig) -> None:
-    """Raises UserError for formats that are not measured."""
+    """Raises UserError for formats that are not measured, and for splats that are not there."""
     unknown = [name for name in settings.formats if name not in FORMATS]
     if unknown or not settings.formats:
         raise UserError(f"exports.formats={settings.formats}, expected some of {', '.join(FORMATS)}.")
+    splats = settings.splats_file
+    if splats is not None and not (splats.endswith(".ply") and Path(splats).is_file()):
+        raise UserError(f"exports.splats_file={splats} is no PLY file; write one with export.py format=splats.")
 
 
 def measure_exports(run: LoadedRun, settings: ExportsConfig, folder: Path, log: Log) -> dict:
@@ -94,10 +100,11 @@ def _web(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) 
 
 
 def _splats(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:
-    path = folder / "splats.ply"
-    written = export_splats(
-        path, run.field, run.sampler, run.cameras, settings.max_splats, steps=settings.splats_steps
-    )  # fmt: skip
+    if settings.splats_file is None:
+        path, most = folder / "splats.ply", settings.max_splats
+        export_splats(path, run.field, run.sampler, run.cameras, most, steps=settings.splats_steps)
+    else:
+        path = Path(settings.splats_file)
     cameras, pinholes = scored.views.cameras, []
     for index in range(len(cameras)):
         pose, lens = cameras.c2w[index].double().cpu().numpy(), cameras.intrinsics[index].tolist()
@@ -105,13 +112,15 @@ def _splats(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Pat
     background = run.background[0].item()
     drawn = render_file(path, pinholes, background, usable_cores())
     pictures = [torch.from_numpy(picture).float() for picture in drawn]
-    found = {"count": written.count, "bytes": path.stat().st_size, **scored.beside(pictures)}
+    found = {"count": len(read_splats(path).means), "bytes": path.stat().st_size, **scored.beside(pictures)}
     try:
-        by_spark = spark_pictures(path, cameras, background)
+        spark: dict = {"version": spark_version()}
+        for name, full in (("spark", False), ("spark_full", True)):
+            drawn_by_spark = spark_pictures(path, cameras, background, full)
+            found[name] = spark | scored.beside(drawn_by_spark) | {"numpy": _psnr(drawn_by_spark, pictures)}
     except BrowserMissing as missing:
-        return found | {"spark": {"not_drawn": str(missing)}}
-    beside = {**scored.beside(by_spark), "numpy": _psnr(by_spark, pictures)}
-    return found | {"spark": {"version": spark_version(), **beside}}
+        found["spark"] = {"not_drawn": str(missing)}
+    return found
 
 
 def _mesh(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:

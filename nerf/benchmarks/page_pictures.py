@@ -84,6 +84,7 @@ def browser() -> Iterator[Any]:
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_program))
     try:
         driver.set_script_timeout(PATIENCE)
+        driver.command_executor.client_config.timeout = PATIENCE  # a page that draws does not answer
         yield driver
     finally:
         driver.quit()

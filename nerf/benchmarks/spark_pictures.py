@@ -25,14 +25,15 @@ PACKAGES = {"@sparkjsdev/spark": "dist/spark.module.js", "three": "build/three.m
 DRAW = "window.drawn = null; draw(arguments[0]).then((x) => { drawn = x }, (error) => { drawn = `! ${error}` })"
 
 
-def spark_pictures(path: Path, cameras: Cameras, background: float) -> list[Tensor]:
+def spark_pictures(path: Path, cameras: Cameras, background: float, full: bool = False) -> list[Tensor]:
     """Spark's pictures [H,W,3] in [0,1] of a file for pinhole cameras, over a grey background.
 
-    Gaussians are blurred by 0.3 pixels and sorted by depth, as those of 3D Gaussian Splatting are. Raises
-    BrowserMissing, and RuntimeError where Spark fails.
+    Gaussians are blurred by 0.3 pixels and sorted by depth, as those of 3D Gaussian Splatting are. full: their centers
+    stay float32 (Spark's extSplats), not float16 as by default. Raises BrowserMissing, and RuntimeError where Spark
+    fails.
     """
     with _serving(path, _node_modules()) as address, browser() as driver:
-        driver.get(address)
+        driver.get(f"{address}#full" if full else address)
         if not wait_for(lambda: driver.execute_script("return 'draw' in window")):
             raise RuntimeError("the page with Spark did not load")
         return [_picture(driver, cameras, index, background) for index in range(len(cameras))]

@@ -28,7 +28,8 @@ settings apply to every run. The default dataset is lego, as with mode=step and 
 
 mode=viewer: trains with nobody there, with a page at rest and with one that moves, in turn. The run folder gets
 viewer.json. mode=exports: the run folder gets the exports of a run and exports.json, with their PSNR beside photos and
-the run's own pictures. The page is drawn where there is Chromium, splats by a renderer in NumPy.
+the run's own pictures. Where there is Chromium it draws the page, and the splats with Spark (npm
+install -g @sparkjsdev/spark three@0.180); a renderer in NumPy draws them too.
 
 mode=scenes: trains each scene that is found in dataset.root=FOLDER, else in $NERF_DATA or data/, with each budget, and
 compares it with published figures. The run folder gets scenes.json, a file for each run, the models, and a picture of

@@ -42,6 +42,11 @@ def test_the_exports_of_a_run_are_scored(
     line = next(line for line in exports_table([found]).splitlines() if "splats in Spark" in line)
     assert "12.34" in line and "43.21" in line and f"{found['splats']['count']} Gaussians" in line
 
+    kept = json.dumps(found["splats"]["photos"])
+    assert call("benchmark", *SMALL, "exports.formats=[splats]", "exports.splats_file=out/splats.ply") == 0
+    again = json.loads(Path("out/exports.json").read_text())
+    assert json.dumps(again["splats"]["photos"]) == kept and "web" not in again
+
     pinhole = PinholeCamera(np.eye(4), (20.0, 20.0, 10.0, 10.0), 20, 20)
     alone = render_file(Path("out/splats.ply"), [pinhole], 1.0, 1)
     beside = render_file(Path("out/splats.ply"), [pinhole, pinhole], 1.0, 2)
@@ -54,6 +59,8 @@ def test_formats_and_settings_that_have_no_effect(
     call = script_caller(monkeypatch, tmp_path)
     assert call("benchmark", "mode=exports", "exports.formats=[web,stl]") == 2
     assert "expected some of web, splats, mesh" in capsys.readouterr().err
+    assert call("benchmark", "mode=exports", "exports.splats_file=none.ply") == 2
+    assert "none.ply is no PLY file" in capsys.readouterr().err
     assert call("benchmark", "mode=exports", "train.steps=3") == 2
     assert "train.steps=3 has no effect with mode=exports" in capsys.readouterr().err
     assert call("benchmark", "mode=viewer", "exports.views=3") == 2
