@@ -12,6 +12,8 @@
 #include <tuple>
 #include <vector>
 
+#include "math/rounding.h"
+
 namespace nerf {
 
 using torch::headeronly::ScalarType;
@@ -77,6 +79,18 @@ inline void check_floating(const char* name, const Tensor& t) {
   check_address(name, t);
 }
 
+// Of numbers that may be stored with 16 bits, and are computed as float32 then.
+inline void check_stored(const char* name, const Tensor& t) {
+  if (t.scalar_type() != ScalarType::Half && t.scalar_type() != ScalarType::Float &&
+      t.scalar_type() != ScalarType::Double)
+    reject(std::string(name) + " is " + dtype_name(t.scalar_type()) + ", expected float16, float32 or float64");
+  check_address(name, t);
+}
+
+inline ScalarType wide_dtype(const Tensor& stored) {
+  return stored.scalar_type() == ScalarType::Half ? ScalarType::Float : stored.scalar_type();
+}
+
 inline void check_in_place(const char* name, const Tensor& t) {
   if (!t.is_contiguous()) reject(std::string(name) + " is written in place and must be contiguous");
 }
@@ -120,6 +134,13 @@ template <class Body>
 void with_scalar(const Tensor& t, const Body& body) {
   if (t.scalar_type() == ScalarType::Float) body(float());
   else body(double());
+}
+
+// As with_scalar, or body(Float16()).
+template <class Body>
+void with_stored(const Tensor& t, const Body& body) {
+  if (t.scalar_type() == ScalarType::Half) body(Float16());
+  else with_scalar(t, body);
 }
 
 }  // namespace nerf

@@ -1,40 +1,67 @@
 // A step of masked Adam (adam.h) for rows of a grid that is elsewhere, as in host memory, from copies of their values.
 //
 // The moments are read where they are, and moments and values are written there, only where there is a gradient: each
-// number goes over the bus once in a direction, and both directions are in use at once.
+// number goes over the bus once in a direction, and both directions are in use at once. A row's two moments lie beside each
+// other, as longer pieces take less of the bus.
+//
+// Values may be stored as float16, their moments then as bfloat16: rounded at random (rounding.h).
 #pragma once
 
 #include "adam.h"
 #include "place.h"
+#include "rounding.h"
+#include "several.h"
 
 namespace nerf {
 
-template <class T>
+// Squares of gradients take the range of a float32.
+template <class S>
+using Moment = std::conditional_t<std::is_same_v<S, Float16>, BFloat16, S>;
+
+// S: as values are stored.
+template <class S>
 struct AdamRowsArgs {
-  AdamArgs<T> adam;  // param [L,C], moments [A,C], grad [K,C]; all_rows: L; num_rows: of the list below
+  using T = Wide<S>;
+  AdamArgs<T> adam;                       // grad [K,C]; all_rows: L; num_rows: of the list below
+  S* param;                               // [L,C]
+  Moment<S>* moments;                     // [A,2,C] of a row first exp_avg, then exp_avg_sq
   int64_t moment_rows, value_rows;        // A, K
   const T* values;                        // [K,C] copies
   const int64_t *rows, *places, *stored;  // [num_rows] of K and of A, [K] of L: passed over where there is no such row
   AdamScale<T>* scale;                    // [1]
 };
 
-// Value i of the list.
-template <class T>
-HOST_DEVICE void adam_row_value(const AdamRowsArgs<T>& a, int64_t i) {
+// Pack i of the list, of kCount channels.
+template <int kCount, class S>
+HOST_DEVICE void adam_row_values(const AdamRowsArgs<S>& a, int64_t i) {
+  using T = Wide<S>;
+  using M = Moment<S>;
   const AdamArgs<T>& adam = a.adam;
-  const Place p = place(i, adam.channels);
+  const Place p = place(i, adam.channels / kCount);
   const int64_t row = a.rows[p.row];
   if (row < 0 || row >= a.value_rows) return;
-  const T grad = adam.grad[row * adam.channels + p.column];
-  if (grad == T(0)) return;
+  const int64_t column = int64_t(p.column) * kCount, here = row * adam.channels + column;
+  const auto grad = Several<T, kCount>::load(adam.grad + here);
+  if (grad.is_zero()) return;
   const int64_t moment_row = a.places[p.row], stored = a.stored[row];
   if (moment_row < 0 || moment_row >= a.moment_rows || stored < 0 || stored >= adam.all_rows) return;
-  const int64_t moment = moment_row * adam.channels + p.column;
-  T value = a.values[row * adam.channels + p.column], m = adam.exp_avg[moment], v = adam.exp_avg_sq[moment];
-  adam_value(adam, *a.scale, T(adam.lr[adam.lr_count == 1 ? 0 : p.column]), grad, value, m, v);
-  adam.param[stored * adam.channels + p.column] = value;
-  adam.exp_avg[moment] = m;
-  adam.exp_avg_sq[moment] = v;
+  M* const first = a.moments + 2 * moment_row * adam.channels + column;
+  auto m = Several<M, kCount>::load(first), v = Several<M, kCount>::load(first + adam.channels);
+  const auto values = Several<T, kCount>::load(a.values + here);
+  Several<S, kCount> rounded;
+  const AdamScale<T> scale = *a.scale;
+  const uint32_t seed = random_row(*adam.step, stored);
+  NERF_UNROLL for (int c = 0; c < kCount; ++c) {
+    T value = values.v[c], m_c = widen(m.v[c]), v_c = widen(v.v[c]);
+    adam_value(adam, scale, T(adam.lr[adam.lr_count == 1 ? 0 : column + c]), grad.v[c], value, m_c, v_c);
+    const uint32_t random = random_bits(seed, uint32_t(column + c));
+    m.v[c] = narrow_at_random<M>(m_c, random);
+    v.v[c] = narrow_at_random<M>(v_c, random >> 16);
+    rounded.v[c] = narrow_at_random<S>(value, hashed(random));
+  }
+  rounded.store(a.param + stored * adam.channels + column);
+  m.store(first);
+  v.store(first + adam.channels);
 }
 
 }  // namespace nerf

@@ -12,9 +12,17 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// The type that sums of T are made in.
 template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+struct WideOf {
+  using Type = T;
+};
+template <>
+struct WideOf<BFloat16> {
+  using Type = float;
+};
+// The type that numbers stored as T are computed in.
+template <class T>
+using Wide = typename WideOf<T>::Type;
 
 HOST_DEVICE float widen(float x) { return x; }
 HOST_DEVICE double widen(double x) { return x; }

@@ -5,22 +5,25 @@
 #pragma once
 
 #include "place.h"
+#include "rounding.h"
 #include "rows.h"
+#include "several.h"
 
 namespace nerf {
 
 constexpr int64_t kWordsOfTile = 8;
 
-template <class T>
+// S: as values are stored.
+template <class S>
 struct BringRowsArgs {
-  const T* grid;  // [L,C]
+  const S* grid;  // [L,C]
   int64_t all_rows, channels;
   const uint64_t *marks, *table;  // [X,Y,ceil(Z/32)]
   int64_t words, words_of_line, depth;
   int64_t* ends;     // [tiles] vertices up to a tile's end: in the lower half all marked ones, in the upper half corners
   uint64_t* window;  // [X,Y,ceil(Z/32)] the table of the window
   int64_t capacity, corner_capacity;
-  T* values;        // [capacity,C]
+  Wide<S>* values;  // [capacity,C]
   int64_t* stored;  // [capacity] rows of the grid
   int64_t *corners, *vertices;  // [corner_capacity] rows of the window, and their vertices
   int64_t* counts;              // [2] marked vertices, and corners of them
@@ -77,11 +80,17 @@ HOST_DEVICE void clear_tail(const BringRowsArgs<T>& a, int64_t i) {
   if (i >= a.counts[1] && i < a.corner_capacity) a.corners[i] = a.vertices[i] = kMissing;
 }
 
-template <class T>
-HOST_DEVICE void copy_value(const BringRowsArgs<T>& a, int64_t i) {
-  const Place p = place(i, a.channels);
-  const int64_t row = a.stored[p.row];
-  a.values[i] = row >= 0 ? a.grid[row * a.channels + p.column] : T(0);
+// Pack i of the window's values, of kCount channels.
+template <int kCount, class S>
+HOST_DEVICE void copy_values(const BringRowsArgs<S>& a, int64_t i) {
+  const Place p = place(i, a.channels / kCount);
+  const int64_t row = a.stored[p.row], column = int64_t(p.column) * kCount;
+  Several<Wide<S>, kCount> values = {};
+  if (row >= 0) {
+    const auto stored = Several<S, kCount>::load(a.grid + row * a.channels + column);
+    NERF_UNROLL for (int c = 0; c < kCount; ++c) values.v[c] = widen(stored.v[c]);
+  }
+  values.store(a.values + int64_t(p.row) * a.channels + column);
 }
 
 }  // namespace nerf

@@ -5,16 +5,16 @@
 
 namespace nerf {
 
-void adam_rows(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& values,
-               const Tensor& grad, const Tensor& stored, const Tensor& rows, const Tensor& places, const Tensor& lr,
-               const Tensor& step, double beta1, double beta2, double eps) {
-  check_floating("param", param);
-  const ScalarType dtype = param.scalar_type();
-  check_argument("param", param, param, dtype, {kAny, kAny});
+void adam_rows(const Tensor& param, const Tensor& moments, const Tensor& values, const Tensor& grad,
+               const Tensor& stored, const Tensor& rows, const Tensor& places, const Tensor& lr, const Tensor& step,
+               double beta1, double beta2, double eps) {
+  check_stored("param", param);
+  const ScalarType own = param.scalar_type(), dtype = wide_dtype(param);
+  check_argument("param", param, param, own, {kAny, kAny});
   const int64_t channels = param.size(1);
   check_channels("param", channels);
-  check_argument("exp_avg", exp_avg, param, dtype, {kAny, channels});
-  check_argument("exp_avg_sq", exp_avg_sq, param, dtype, {exp_avg.size(0), channels});
+  const ScalarType of_moments = own == ScalarType::Half ? ScalarType::BFloat16 : own;
+  check_argument("moments", moments, param, of_moments, {kAny, 2, channels});
   check_argument("values", values, param, dtype, {kAny, channels});
   check_argument("grad", grad, param, dtype, {values.size(0), channels});
   check_argument("stored", stored, param, ScalarType::Long, {values.size(0)});
@@ -26,22 +26,21 @@ void adam_rows(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     reject("lr has shape " + shape_name(lr.sizes()) + ", expected [1] or one per channel, [" +
            std::to_string(channels) + "]");
   check_in_place("param", param);
-  check_in_place("exp_avg", exp_avg);
-  check_in_place("exp_avg_sq", exp_avg_sq);
+  check_in_place("moments", moments);
   const Tensor v = dense(values), g = dense(grad), to = dense(stored), visited = dense(rows), at = dense(places),
                rate = dense(lr), number = dense(step);
-  check_apart({{"param", &param}, {"exp_avg", &exp_avg}, {"exp_avg_sq", &exp_avg_sq}},
+  check_apart({{"param", &param}, {"moments", &moments}},
               {{"values", &v}, {"grad", &g}, {"stored", &to}, {"rows", &visited}, {"places", &at}, {"lr", &rate},
                {"step", &number}});
   if (channels == 0 || visited.numel() == 0) return;
-  with_scalar(param, [&](auto scalar) {
-    using T = decltype(scalar);
+  with_stored(param, [&](auto scalar) {
+    using S = decltype(scalar);
+    using T = Wide<S>;
     const Tensor scale = empty(param, {3}, dtype);
     static_assert(sizeof(AdamScale<T>) == 3 * sizeof(T));
-    AdamRowsArgs<T> a = {};
-    a.adam.param = data<T>(param);
-    a.adam.exp_avg = data<T>(exp_avg);
-    a.adam.exp_avg_sq = data<T>(exp_avg_sq);
+    AdamRowsArgs<S> a = {};
+    a.param = data<S>(param);
+    a.moments = data<Moment<S>>(moments);
     a.adam.grad = data<T>(g);
     a.adam.channels = channels;
     a.adam.all_rows = param.size(0);
@@ -52,7 +51,7 @@ void adam_rows(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     a.adam.beta1 = beta1;
     a.adam.beta2 = beta2;
     a.adam.eps = eps;
-    a.moment_rows = exp_avg.size(0);
+    a.moment_rows = moments.size(0);
     a.value_rows = v.size(0);
     a.values = data<T>(v);
     a.rows = data<int64_t>(visited);
@@ -64,7 +63,7 @@ void adam_rows(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
 }
 
 NERF_OPERATION(adam_rows,
-               "(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor values, Tensor grad, Tensor "
-               "stored, Tensor rows, Tensor places, Tensor lr, Tensor step, float beta1, float beta2, float eps) -> ()")
+               "(Tensor(a!) param, Tensor(b!) moments, Tensor values, Tensor grad, Tensor stored, Tensor rows, Tensor "
+               "places, Tensor lr, Tensor step, float beta1, float beta2, float eps) -> ()")
 
 }  // namespace nerf

@@ -26,7 +26,7 @@ void check_room(const char* name, int64_t room) {
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> bring_rows(const Tensor& grid, const Tensor& marks,
                                                                       const Tensor& table, int64_t depth,
                                                                       int64_t capacity, int64_t corner_capacity) {
-  check_floating("grid", grid);
+  check_stored("grid", grid);
   check_argument("grid", grid, grid, grid.scalar_type(), {kAny, kAny});
   const int64_t channels = grid.size(1);
   check_channels("grid", channels);
@@ -38,10 +38,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> bring_rows(const Tens
   const Tensor g = dense(grid), marked = dense(marks), words = dense(table);
   Tensor window = empty(words, shape, ScalarType::Long), counts = empty(words, {2}, ScalarType::Long);
   Tensor values, stored, corners, vertices;
-  with_scalar(g, [&](auto scalar) {
-    using T = decltype(scalar);
-    BringRowsArgs<T> a = {};
-    a.grid = data<T>(g);
+  with_stored(g, [&](auto scalar) {
+    using S = decltype(scalar);
+    BringRowsArgs<S> a = {};
+    a.grid = data<S>(g);
     a.all_rows = g.size(0);
     a.channels = channels;
     a.marks = data<uint64_t>(marked);
@@ -63,11 +63,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> bring_rows(const Tens
       a.capacity = int64_t(all & 0xFFFFFFFFu);
       a.corner_capacity = int64_t(all >> 32);
     }
-    values = empty(g, {a.capacity, channels}, g.scalar_type());
+    values = empty(g, {a.capacity, channels}, wide_dtype(g));
     stored = empty(words, {a.capacity}, ScalarType::Long);
     corners = empty(words, {a.corner_capacity}, ScalarType::Long);
     vertices = empty(words, {a.corner_capacity}, ScalarType::Long);
-    a.values = data<T>(values);
+    a.values = data<Wide<S>>(values);
     a.stored = data<int64_t>(stored);
     a.corners = data<int64_t>(corners);
     a.vertices = data<int64_t>(vertices);

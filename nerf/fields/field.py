@@ -168,7 +168,10 @@ class Field(nn.Module, ABC):
 
     @property
     def deferred_grid(self) -> Tensor | None:
-        """The grid whose interpolation gives the values of forward(), for deferred shading; None if there is none."""
+        """The grid whose interpolation gives the values of forward(), for deferred shading.
+
+        None if there is none, or operations cannot read it in place: it is stored with 16 bits, in host memory.
+        """
         return None
 
     # The same for all fields.

@@ -122,8 +122,8 @@ class VoxelDeferred(VoxelMlp):
         return self.density(coords), self.interpolate(self.feature_grid, coords)
 
     @property
-    def deferred_grid(self) -> Tensor:
-        return self.feature_grid
+    def deferred_grid(self) -> Tensor | None:
+        return None if self.feature_grid.dtype == torch.float16 else self.feature_grid  # which is brought, not read
 
     @property
     def shading(self) -> str:

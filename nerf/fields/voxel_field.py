@@ -75,12 +75,12 @@ class VoxelField(Field):
         """The trilinear interpolation [N,C] of one of the field's grids at points [N,3] in lattice units."""
         more: dict[str, Any] = {"deterministic": True} if self.backend.deterministic else {}  # what variants lack
         rows, host = self._rows, self.host_rows
-        if host is not None and grid is self.appearance_grid:
-            if host.in_step and torch.is_grad_enabled():
-                window = host.bring(grid.detach(), coords.detach(), rows)
-                grid, rows = window.values, window
-            else:
-                grid = grid.detach()  # read in place
+        if host is not None and grid is self.appearance_grid and host.in_step and torch.is_grad_enabled():
+            rows = host.bring(grid.detach(), coords.detach(), rows)
+            grid = rows.values
+        elif grid.dtype == torch.float16:
+            rows = host.look(grid.detach(), coords.detach(), rows)
+            grid = rows.values
         if rows is not None:
             more["table"], more["depth"] = rows.arguments
         return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad, **more)
@@ -105,16 +105,17 @@ class VoxelField(Field):
 
     def dense(self, grid: Tensor) -> Tensor:
         """One of the field's grids as [X,Y,Z,C], 0 at vertices that are not stored."""
-        return grid if self._rows is None else self._rows.expanded(grid)
+        return grid if self._rows is None else self._rows.expanded(grid).to(self.density_grid.dtype)
 
     def values_at(self, grid: Tensor, vertices: Tensor) -> Tensor:
         """The values [K,C] of one of the field's grids at vertices [K] int64, 0 where they are not stored."""
         if self._rows is None:
             return grid.flatten(0, 2).index_select(0, vertices)
         if len(grid) == 0:
-            return grid.new_zeros(len(vertices), grid.shape[1])
+            return self.density_grid.new_zeros(len(vertices), grid.shape[1])
         row = self._rows.rows(vertices)
-        return grid.index_select(0, row.clamp(min=0)).masked_fill_(row[:, None] < 0, 0.0)
+        values = grid.index_select(0, row.clamp(min=0)).masked_fill_(row[:, None] < 0, 0.0)
+        return values.to(self.density_grid.dtype)
 
     @property
     def grids(self) -> tuple[nn.Parameter, ...]:
@@ -183,7 +184,7 @@ class VoxelField(Field):
             return self.dense(grid)
         if not self._goes_to_host(name, rows):
             return self.values_at(grid, rows.vertices)
-        values = self._host.zeros((len(rows.vertices), grid.shape[-1]), grid.dtype)
+        values = self._host.no_values(len(rows.vertices), grid.shape[-1])
         for first in range(0, len(values), POINTS_AT_A_TIME):
             some = slice(first, first + POINTS_AT_A_TIME)
             values[some] = self.values_at(grid, rows.vertices[some])
@@ -251,14 +252,14 @@ class VoxelField(Field):
         if rows is not None:
             shape = len(rows.vertices), grid.shape[-1]
             in_host = self._goes_to_host(name, rows)
-            finer = self._host.zeros(shape, grid.dtype) if in_host else grid.new_empty(shape)
+            finer = self._host.no_values(*shape) if in_host else self.density_grid.new_empty(shape)
             for first in range(0, len(finer), POINTS_AT_A_TIME):
                 some = rows.vertices[first : first + POINTS_AT_A_TIME]
                 places = zip(axes, _places(some, resolution), strict=True)
                 coords = torch.stack([axis[place] for axis, place in places], -1)
                 finer[first : first + POINTS_AT_A_TIME] = self.interpolate(grid, coords)
             return finer
-        finer = grid.new_empty(*resolution, grid.shape[-1])
+        finer = self.density_grid.new_empty(*resolution, grid.shape[-1])
         slab = max(1, POINTS_AT_A_TIME // (y * z))
         for first in range(0, x, slab):
             coords = torch.cartesian_prod(axes[0][first : first + slab], *axes[1:])

@@ -20,9 +20,9 @@ def bring_rows(
     and T = corner_capacity; what does not fit is left out, and counts tells that. Behind the last row values are 0 and
     the lists have -1, which operations pass over.
 
-    Returns the window's table [X,Y,ceil(Z/32)] int64, its values [K,C], their rows in the grid [K] int64, the corners'
-    rows in the window [T] int64, rising, the corners' vertices [T] int64, and counts [2] int64: the marked vertices,
-    and the corners of them, whether they fit or not. Not differentiable.
+    Returns the window's table [X,Y,ceil(Z/32)] int64, its values [K,C], of a float16 grid float32, their rows in the
+    grid [K] int64, the corners' rows in the window [T] int64, rising, the corners' vertices [T] int64, and counts [2]
+    int64: the marked vertices, and the corners of them, whether they fit or not. Not differentiable.
     """
     grid = grid.detach()
     size = (*table.shape[:2], depth)
@@ -36,11 +36,16 @@ def bring_rows(
         corners = _with_room(corners.masked_fill(corners >= capacity, -1), corner_capacity)
         stored = _with_room(stored, capacity)
     values = grid.index_select(0, stored.clamp(min=0)) if len(grid) else grid.new_zeros(len(stored), grid.shape[1])
-    values = values.masked_fill(stored[:, None] < 0, 0.0)
+    values = values.to(_wide(grid)).masked_fill(stored[:, None] < 0, 0.0)
     vertices = torch.full_like(corners, -1)
     fits = corners >= 0
     vertices[fits] = window.vertices[corners[fits]]
     return window.table, values, stored, corners, vertices, counts
+
+
+def _wide(grid: Tensor) -> torch.dtype:
+    """The dtype of the copies of a grid's values."""
+    return torch.float32 if grid.dtype == torch.float16 else grid.dtype
 
 
 def _with_room(rows: Tensor, count: int) -> Tensor:
@@ -57,7 +62,7 @@ def _(grid, marks, table, depth, capacity=0, corner_capacity=0):
         capacity, corner_capacity = (torch.library.get_ctx().new_dynamic_size() for _ in range(2))
     return (
         torch.empty_like(table),
-        grid.new_empty(capacity, grid.shape[1]),
+        grid.new_empty(capacity, grid.shape[1], dtype=_wide(grid)),
         table.new_empty(capacity),
         table.new_empty(corner_capacity),
         table.new_empty(corner_capacity),

@@ -12,7 +12,8 @@ from torch import Tensor
 
 PAGE = 4096  # bytes; a page is pinned once, so no two tensors may share one
 PORTABLE_AND_MAPPED = 1 | 2  # cudaHostRegisterPortable, cudaHostRegisterMapped
-TYPES = {torch.float32: "<f4", torch.float64: "<f8", torch.int64: "<i8"}
+# How PyTorch takes over numbers of each size.
+TYPES = {2: "<i2", 4: "<i4", 8: "<i8"}
 
 
 class _Mapped:
@@ -28,7 +29,7 @@ class _Mapped:
                 f"{size / 2**30:.2f} GiB of host memory could not be pinned (CUDA error {error}); close programs that "
                 "use it, or give fewer voxels with field.num_voxels"
             )
-        known = {"shape": shape, "typestr": TYPES[dtype], "data": (address, False), "version": 2}
+        known = {"shape": shape, "typestr": TYPES[dtype.itemsize], "data": (address, False), "version": 2}
         self.__cuda_array_interface__ = known
         weakref.finalize(self, _release, memory, address).atexit = False  # the driver is gone by then
 
@@ -40,7 +41,7 @@ def _release(memory: Tensor, address: int) -> None:
 
 
 def host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros of a shape, float32, float64 or int64, in host memory, for operations on the device.
+    """Zeros of a shape, of a dtype of 2, 4 or 8 bytes, in host memory, for operations on the device.
 
     Raises RuntimeError where host memory is too small, or may not be pinned.
     """
@@ -50,7 +51,7 @@ def host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     tensor = torch.as_tensor(mapped, device=torch.device("cuda", torch.cuda.current_device()))
     if tensor.data_ptr() != mapped.__cuda_array_interface__["data"][0]:
         raise RuntimeError("this GPU does not reach host memory at its own address; use train.features=device")
-    return tensor
+    return tensor.view(dtype)
 
 
 class HostCounts:

@@ -3,7 +3,6 @@
 Step number and learning rates are tensors, so that a replayed CUDA graph uses their current values.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,9 +12,9 @@ from torch import Tensor, nn
 
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
-from nerf.optim.host_rows import HostRows
+from nerf.optim import host_rows
+from nerf.optim.host_rows import HostRows, copy_rows
 
-ROWS_AT_A_TIME = 1 << 20  # of moments in host memory, to bound memory on the device
 EPSILON = 1e-10  # below the gradients of rarely hit voxels; a larger one would shrink their steps
 
 
@@ -43,7 +42,8 @@ class MaskedAdam:
     In grids it updates, and keeps moments for, the active vertices only; gradients at other vertices are ignored. If
     the backend adds to gradients in place, the gradient buffers of grids are allocated here and zeroed by each step.
 
-    A grid in host memory is updated at the rows that the step has brought to the device (nerf/optim/host_rows.py).
+    A grid in host memory is updated at the rows that the step has brought to the device (nerf/optim/host_rows.py); its
+    moments are parts of one tensor there.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class MaskedAdam:
         self.trained, self.groups = trained, trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
         self.active_vertices, self.active_rows = active_vertices, self._rows_of(active_vertices)
+        self.in_host: dict[str, Tensor] = {}  # both moments of a group together, [A,2,C]
         self.moments = {group.name: self._no_moments(group) for group in self.groups}
         self._clear_gradients()
         self.decay = torch.ones(1, device=backend.device)
@@ -69,8 +70,12 @@ class MaskedAdam:
         if group.on_vertices and self.active_vertices is not None:
             shape = (len(self.active_vertices), shape[-1])
         if group.host is not None:
-            return group.host.zeros(shape, group.parameter.dtype), group.host.zeros(shape, group.parameter.dtype)
+            return self._no_moments_in_host(group, shape[0])
         return group.parameter.new_zeros(shape), group.parameter.new_zeros(shape)
+
+    def _no_moments_in_host(self, group: ParameterGroup, rows: int) -> tuple[Tensor, Tensor]:
+        self.in_host[group.name] = both = group.host.no_moments(rows, group.parameter.shape[-1])
+        return both.unbind(1)
 
     def _rows_of(self, active_vertices: Tensor | None) -> Tensor | None:
         """Where the grids have the values of the active vertices, [L] int64; None: all rows."""
@@ -89,20 +94,18 @@ class MaskedAdam:
         self.active_rows = self._rows_of(active_vertices)
         for group in self.groups:
             if group.on_vertices and before is not active_vertices:
+                shape = group.parameter.shape
+                if active_vertices is not None:
+                    shape = torch.Size((len(active_vertices), shape[-1]))
+                moments = list(self.moments.pop(group.name))
+                self.in_host.pop(group.name, None)
                 if moved is None:
                     vertices = group.parameter.shape[:-1].numel()
                     places = _places(_rows(before, vertices, active_vertices), _rows(active_vertices, vertices, before))
-                    move = functools.partial(_moved, place=places[0], there=places[1], host=group.host)
-                else:
-                    move = moved
-                shape = (
-                    group.parameter.shape
-                    if active_vertices is None
-                    else (len(active_vertices), group.parameter.shape[-1])
-                )
-                moments = list(self.moments.pop(group.name))
+                    targets = (None, None) if group.host is None else self._no_moments_in_host(group, len(places[0]))
                 for i in range(2):  # one at a time: four moments at once may not fit into memory
-                    moments[i] = move(moments[i]).view(shape)
+                    found = moved(moments[i]) if moved is not None else _moved(moments[i], *places, targets[i])
+                    moments[i] = found.view(shape)
                 self.moments[group.name] = moments[0], moments[1]
         self._clear_gradients()
 
@@ -151,7 +154,7 @@ class MaskedAdam:
         place, active = _places(self.active_vertices, window.vertices)
         self.backend.ops.adam_rows(
             group.parameter,
-            *self.moments[group.name],
+            self.in_host[group.name],
             window.values.detach(),
             window.values.grad,
             window.stored,
@@ -165,14 +168,22 @@ class MaskedAdam:
         )
 
     def state_dict(self) -> dict[str, Tensor]:
+        """Step number and moments. Those in host memory are copied, as float32 and for the CPU."""
         moments = {f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)}
+        for name in self.in_host:
+            for kind in ("exp_avg", "exp_avg_sq"):
+                moment = moments[f"{name}.{kind}"]
+                moments[f"{name}.{kind}"] = copy_rows(moment, torch.empty(moment.shape))
         return {"step_number": self.step_number, **moments}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self.step_number.copy_(state["step_number"])
         for name, pair in self.moments.items():
-            pair[0].copy_(state[f"{name}.exp_avg"])
-            pair[1].copy_(state[f"{name}.exp_avg_sq"])
+            for kind, moment in zip(("exp_avg", "exp_avg_sq"), pair, strict=True):
+                if name in self.in_host:
+                    copy_rows(state[f"{name}.{kind}"], moment)
+                else:
+                    moment.copy_(state[f"{name}.{kind}"])
 
 
 def _rows(rows: Tensor | None, vertices: int, like: Tensor | None) -> Tensor:
@@ -188,13 +199,12 @@ def _places(before: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
     return place, before.index_select(0, place) == now
 
 
-def _moved(moment: Tensor, place: Tensor, there: Tensor, host: HostRows | None = None) -> Tensor:
-    """Moments [L,C] of the new rows, from those of K old rows; zero where a row is new. host: they are to be there."""
+def _moved(moment: Tensor, place: Tensor, there: Tensor, moved: Tensor | None) -> Tensor:
+    """Moments [L,C] of the new rows, from those of K old rows; zero where a row is new. moved: zeros to be filled."""
     moment = moment.view(-1, moment.shape[-1])
-    shape = len(place), moment.shape[1]
-    moved = moment.new_zeros(shape) if host is None else host.zeros(shape, moment.dtype)
+    moved = moment.new_zeros(len(place), moment.shape[1]) if moved is None else moved
     if len(moment):
-        parts = (x.split(ROWS_AT_A_TIME) for x in (moved, place, there))
+        parts = (x.split(host_rows.ROWS_AT_A_TIME) for x in (moved, place, there))
         for part, at, known in zip(*parts, strict=True):
             part.copy_(moment.index_select(0, at).masked_fill_(~known[:, None], 0.0))
     return moved

@@ -5,6 +5,9 @@ grid. They are copied to the device as a sparse grid of their own, the window, i
 variation do what they do in the whole grid. Adam leaves values alone whose gradient is zero, so only the corners of the
 samples' cells go back: the same numbers as if all of the grid were on the device.
 
+They are stored with 16 bits, half of what goes over the bus: Adam rounds at random (nerf/ops/rounding.py), so small
+changes add up. Windows are float32.
+
 On a GPU a window has room for a fixed number of rows, so that a step can be captured. A step that needs more is left
 out, as one whose loss is not finite; the host sees that without waiting, and makes more room for the steps after it.
 
@@ -18,7 +21,11 @@ from torch import Tensor
 
 from nerf.ops.backend import Backend
 from nerf.ops.host_memory import HostCounts, host_zeros
-from nerf.ops.vertex_rows import VertexRows
+from nerf.ops.vertex_rows import LOWER_HALF, VERTICES_PER_WORD, VertexRows
+
+# As values and moments are stored, which adam_rows takes together: squares of gradients need the range of a float32.
+VALUES, MOMENTS = torch.float16, torch.bfloat16
+ROWS_AT_A_TIME = 1 << 20  # that are converted, to bound memory on the device
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,13 @@ class HostRows:
         self.room = 0, 0  # rows and corners of each window; 0: as many as it needs, which is read from the device
         self._most = HostCounts(2, backend.device)
 
-    def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return host_zeros(shape, dtype, self.backend.device)
+    def no_values(self, rows: int, channels: int) -> Tensor:
+        """Zeros in host memory for a grid [L,C]."""
+        return host_zeros((rows, channels), VALUES, self.backend.device)
+
+    def no_moments(self, rows: int, channels: int) -> Tensor:
+        """Zeros in host memory for both moments of a grid [A,2,C]."""
+        return host_zeros((rows, 2, channels), MOMENTS, self.backend.device)
 
     def begin_step(self) -> None:
         """From now until end_step() the grid's values are brought to the device, with a gradient."""
@@ -94,12 +106,23 @@ class HostRows:
                 "a step evaluates the field once where its features are in host memory; use train.features=device for "
                 "a loss that evaluates it again"
             )
-        self.window = self._window(grid, coords, rows)
+        self.window = self._of_step(grid, coords, rows)
         self.most_bytes = max(self.most_bytes, self.window.nbytes)
         return self.window
 
     @torch.no_grad()
-    def _window(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
+    def look(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
+        """What interpolation at points [N,3] in lattice units reads of the grid [L,C], for outside of steps.
+
+        Without a gradient. Waits for the device.
+        """
+        corners = self.backend.ops.mark_vertices(coords, *rows.arguments) & LOWER_HALF
+        marks = corners | corners << VERTICES_PER_WORD
+        table, values, *lists, _ = self.backend.ops.bring_rows(grid, marks, *rows.arguments)
+        return Window(table, rows.resolution[2], values, *lists, None)
+
+    @torch.no_grad()
+    def _of_step(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
         ops = self.backend.ops
         marks = ops.mark_vertices(coords, *rows.arguments)
         table, values, *lists, counts = ops.bring_rows(grid, marks, *rows.arguments, *self.room)
@@ -111,3 +134,10 @@ class HostRows:
         if self.backend.adds_to_gradients:
             values.grad = torch.zeros_like(values)
         return Window(table, rows.resolution[2], values, *lists, fits)
+
+
+def copy_rows(source: Tensor, target: Tensor) -> Tensor:
+    """Copies rows [A,...] into a tensor of another dtype or in another memory, and returns that."""
+    for part, rows in zip(target.split(ROWS_AT_A_TIME), source.split(ROWS_AT_A_TIME), strict=True):
+        part.copy_(rows)
+    return target

@@ -169,6 +169,15 @@ def composited_grid(
 
     Returns values [P,C], opacity [P] and depth [P] as Rendering has it, means of each pixel's rays.
     """
+    if values_grid.dtype == torch.float16:  # what is seen of it is brought from host memory
+        samples = visible_samples(field, sampler, rays)
+        coords = samples.coords(sampler.grid_map)
+        intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
+        values, opacity, depth, _ = sampler.backend.ops.composite_rays(
+            field.density(coords), field.interpolate(values_grid, coords), *intervals, sampler.config.min_transmittance
+        )
+        depth = samples.path.world_depth(depth, opacity)
+        return tuple(rays.pixel_means(x) for x in (values, opacity, depth))
     grid = field.density_grid_view
     path, march = sampler.march(rays, None)
     limits = sampler.config.min_transmittance, sampler.config.min_weight

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nerf.calibration.pose_alignment import perturbed
 from nerf.cameras.cameras import Cameras
@@ -80,7 +81,7 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
     """
     clear_left_overs(folder, depth=0)
     resume = state.state_dict() | {
-        "field": state.field.state_dict(),
+        "field": {name: _widened(value) for name, value in state.field.state_dict().items()},
         "occupied": state.occupancy.occupied,
         "start_cameras": packed_cameras(state.batches.cameras),
         "images": state.batches.checksum(),
@@ -95,10 +96,16 @@ def save(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> N
     save_model(folder, config, state, cameras)
 
 
+def _widened(values: Tensor) -> Tensor:
+    """A parameter as files have it: float32, wherever a run keeps it."""
+    return values.cpu().float() if values.dtype == torch.float16 else values
+
+
 def save_model(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> Path:
     """Writes the model file only, and returns its path. Raises NotSaved like save."""
     packed = pack(state.field, state.occupancy)
-    networks = {name: value for name, value in state.field.state_dict().items() if name not in packed.values}
+    parameters = state.field.named_parameters()
+    networks = {name: value.detach() for name, value in parameters if name not in packed.values}
     grids = {name: deflated(values) for name, values in packed.values.items()}
     model = {"occupied_bits": packed.occupied, "grids": grids, "networks": networks}
     _write(folder / MODEL_FILE, _common(config, state, cameras) | model)

@@ -25,6 +25,7 @@ from nerf.training.pruning import RAYS_PER_CHUNK
 
 GIB = 2**30
 FLOAT = 4  # bytes
+IN_HOST = 2  # bytes of a number in host memory
 ACTIVE_FRACTION = 0.35  # active vertices of all vertices, at the finest grids
 STORED_PER_ACTIVE = 1.4  # vertices of a sparse grid that have values: the active ones and their neighbors
 BYTES_PER_VERTEX = 0.25  # of the table that finds a sparse grid's rows
@@ -115,7 +116,7 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         images=pixels + depths,
         samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),
         window=window,
-        in_host=int((stored + 2 * ACTIVE_FRACTION) * vertices) * of_features,
+        in_host=int((stored + 2 * ACTIVE_FRACTION) * vertices) * of_features // FLOAT * IN_HOST,
     )
 
 

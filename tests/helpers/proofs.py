@@ -21,6 +21,8 @@ DIFFERENTIABLE = {name: known.of for name, known in DERIVATIVES.items() if known
 
 ALWAYS_FLOAT32 = ("lr", "step")  # of adam_step
 
+TAKES_HALF = {("adam_rows", "param"), ("bring_rows", "grid")}  # operation and argument
+
 # One type beside the one that is expected.
 WRONG_DTYPE = {
     torch.float32: torch.float16,
@@ -150,7 +152,7 @@ def assert_checks_types_and_shapes(name: str, arguments: tuple, any_shape: tuple
     """Every tensor argument in turn gets a wrong dtype and one dimension too many."""
     for key, x in zip(argument_names(name), arguments, strict=False):
         if isinstance(x, Tensor):
-            wrong = x.to(WRONG_DTYPE[x.dtype])
+            wrong = x.to(torch.int32 if (name, key) in TAKES_HALF else WRONG_DTYPE[x.dtype])
             assert_rejected(name, arguments, key, wrong, "expected (float|int|uint|bool)")
             if key not in any_shape:
                 assert_rejected(name, arguments, key, x[None], r"expected \[")

@@ -82,6 +82,22 @@ def test_what_does_not_fit_is_counted_and_left_out(ops, device):
     assert corners.max() < 100 and torch.equal(corners < 0, vertices < 0) and (corners >= 0).any()
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4, 8, 12, 16])
+@BOTH
+def test_the_window_of_a_float16_grid_is_float32(ops, channels, device):
+    grid, *rest = as_case(_bringing, channels=channels, room=(400, 300))(torch.float32, device)
+    found, expected = ops.bring_rows(grid.half(), *rest), ops.bring_rows(grid.half().float(), *rest)
+    assert found[1].dtype == torch.float32 and found[1].any()
+    assert all(map(torch.equal, found, expected))
+
+
+def test_every_float16_has_its_number(device):
+    grid = torch.arange(1 << 16, device=device).to(torch.int16).view(torch.float16).view(-1, 16)
+    rows = VertexRows.of(torch.arange(1 << 12, device=device), (16, 8, 32))
+    values = native.bring_rows(grid, torch.full_like(rows.table, -1), *rows.arguments)[1]
+    torch.testing.assert_close(values, grid.float(), rtol=0, atol=0, equal_nan=True)
+
+
 def test_marks_without_a_row_have_no_value(device):
     grid, marks, table, depth = as_case(_bringing)(torch.float32, device)
     everywhere = torch.full_like(marks, -1)

@@ -20,6 +20,7 @@ from nerf.errors import UserError
 from nerf.export.web.bake import Baked, bake
 from nerf.fields.view_encoding import encode_view, encoding_width
 from nerf.fields.voxel_deferred import SMALLEST_OPACITY, VoxelDeferred
+from nerf.rendering.render import composited_grid
 from nerf.rendering.sampler import RaySampler
 
 FREQUENCIES = 4  # of the view direction, as the fields have them
@@ -65,14 +66,7 @@ def composited(field: VoxelDeferred, sampler: RaySampler, cameras: Cameras, pixe
     parts = []
     for some in pixels.split(1 << 15):
         rays = cameras.rays_through(some, sampler.rays_per_pixel, sampler.backend.ops)
-        _, march = sampler.march(rays, None)
-        grid = field.density_grid_view
-        limits = sampler.config.min_transmittance, sampler.config.min_weight
-        values, opacity, _ = sampler.backend.ops.render_rays(
-            *march, grid.values, grid.shift, grid.scale, *limits, field.deferred_grid,
-            sampler.grid_map.space.contraction, rays.per_pixel, grid.table,
-        )  # fmt: skip
-        opacity = rays.pixel_means(opacity)
+        values, opacity, _ = composited_grid(field, sampler, rays, field.feature_grid)
         parts.append((values / opacity.clamp(min=SMALLEST_OPACITY)[:, None], opacity, rays.pixel_directions()))
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 

@@ -1,8 +1,10 @@
-"""Features in host memory: the same run to the bit, with a step's rows alone on the device."""
+"""Features in host memory: the same run but for 16 bits, with a step's rows alone on the device."""
 
 import gc
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,10 +16,12 @@ from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, PosesConfig, TrainConfig
 from nerf.errors import UserError
 from nerf.fields import voxel_field
-from nerf.ops.backend import select
+from nerf.fields.voxel_field import VoxelField
+from nerf.ops.backend import Backend, select
 from nerf.ops.host_memory import HostCounts, host_zeros
-from nerf.optim import adam
-from nerf.rendering.render import render_image
+from nerf.ops.rounding import hashed, narrow_at_random, random_bits
+from nerf.optim import adam, host_rows
+from nerf.rendering.render import composited_grid, render_image
 from nerf.runs import checkpoint
 from nerf.runs.resolve import check_features
 from nerf.runs.run import TrainingRun
@@ -33,7 +37,14 @@ def sparse_however_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voxel_field, "SPARSE_FROM", 1)
     monkeypatch.setattr(voxel_field, "SPARSE_BELOW", 2.0)
     monkeypatch.setattr(voxel_field, "POINTS_AT_A_TIME", 1000)
-    monkeypatch.setattr(adam, "ROWS_AT_A_TIME", 1000)
+    monkeypatch.setattr(host_rows, "ROWS_AT_A_TIME", 1000)
+
+
+@pytest.fixture
+def with_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host memory has the numbers of an ordinary run: all but the rounding is compared to the bit."""
+    monkeypatch.setattr(host_rows, "VALUES", torch.float32)
+    monkeypatch.setattr(host_rows, "MOMENTS", torch.float32)
 
 
 def config_of(field: str, features: str) -> Config:
@@ -52,6 +63,7 @@ def assert_same(one: TrainState, other: TrainState) -> None:
     assert torch.equal(one.occupancy.occupied, other.occupancy.occupied)
 
 
+@pytest.mark.usefixtures("with_32_bits")
 @pytest.mark.parametrize(
     ("field", "backend"),
     [("voxel_sh", "native"), ("voxel_mlp", "native"), ("voxel_deferred", "native"), ("voxel_deferred", "torch")],
@@ -68,6 +80,7 @@ def test_a_run_is_the_same_to_the_bit(field: str, backend: str) -> None:
     assert_same(*states)
 
 
+@pytest.mark.usefixtures("with_32_bits")
 @pytest.mark.parametrize(("field", "backend"), [("voxel_sh", "native"), ("voxel_deferred", "torch")])
 def test_a_run_with_room_for_a_fixed_number_of_rows_is_the_same_to_the_bit(field: str, backend: str) -> None:
     """As on a GPU, where nothing is read back."""
@@ -104,6 +117,7 @@ def test_a_step_without_room_for_its_rows_changes_nothing_and_the_next_one_has_i
     assert not torch.equal(before["density_grid"], state.field.density_grid)
 
 
+@pytest.mark.usefixtures("with_32_bits")
 @pytest.mark.parametrize("kind", ["poses", "unbounded"])
 def test_a_run_is_the_same_in_contracted_space_and_with_learned_poses(kind: str) -> None:
     states = []
@@ -121,6 +135,7 @@ def test_a_run_is_the_same_in_contracted_space_and_with_learned_poses(kind: str)
     assert_same(*states)
 
 
+@pytest.mark.usefixtures("with_32_bits")
 @pytest.mark.parametrize("first", ["device", "host"])
 def test_a_run_goes_on_with_features_in_the_other_place(first: str, tmp_path: Path) -> None:
     """From the same files, to the same numbers."""
@@ -135,6 +150,100 @@ def test_a_run_goes_on_with_features_in_the_other_place(first: str, tmp_path: Pa
     assert_same(never_stopped, state)
 
 
+@pytest.fixture
+def rounded_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Backend]:
+    """Makes an ordinary run round what a run with features in host memory stores with 16 bits, on a backend for it."""
+
+    def values(name: str, grid: torch.Tensor) -> torch.Tensor:
+        return grid if name == "density_grid" or grid.dim() != 2 else grid.half().float()
+
+    def rounded() -> Backend:
+        backend = select("native", "cpu")
+        step_of_all, ops = backend.ops.adam_step, SimpleNamespace(**vars(backend.ops))
+
+        def adam_step(param, first, second, grad, lr, step, rows, *rest) -> None:
+            step_of_all(param, first, second, grad, lr, step, rows, *rest)
+            if rows is None or param.dim() != 2 or param.shape[-1] == 1:
+                return
+            random = random_bits(step, rows, param.shape[-1])
+            with torch.no_grad():
+                param[rows] = narrow_at_random(param[rows], torch.float16, hashed(random)).float()
+            for moment, bits in ((first, random), (second, random >> 16)):
+                moment.copy_(narrow_at_random(moment, torch.bfloat16, bits))
+
+        ops.adam_step = adam_step
+        for name in ("_stored", "_resampled"):  # of grids that become sparse, or finer
+            make = getattr(VoxelField, name)
+            monkeypatch.setattr(VoxelField, name, lambda self, n, *rest, make=make: values(n, make(self, n, *rest)))
+        moved = adam._moved
+        monkeypatch.setattr(
+            adam,
+            "_moved",
+            lambda old, *rest: (lambda x: x if x.shape[-1] == 1 else x.bfloat16().float())(moved(old, *rest)),
+        )
+        return replace(backend, ops=ops)
+
+    return rounded
+
+
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])
+def test_a_run_with_16_bits_is_that_of_a_device_that_rounds_alike(
+    field: str, rounded_alike: Callable[[], Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, through doublings and prunings."""
+    config, host = tiny_state(supersampled(config_of(field, "host"), 0.5))
+    run_to(config, host, STEPS)
+    assert host.field.appearance_grid.dtype == torch.float16
+    config, device = tiny_state(supersampled(config_of(field, "device"), 0.5), rounded_alike())
+    run_to(config, device, STEPS)
+    assert torch.equal(host.field.appearance_grid.float(), device.field.appearance_grid)
+    assert torch.equal(host.field.density_grid, device.field.density_grid)
+    moments, others = host.optimizer.state_dict(), device.optimizer.state_dict()
+    assert all(torch.equal(x, others[name]) for name, x in moments.items())
+
+
+def test_a_run_with_16_bits_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
+    """From files that have them as float32."""
+    config, never_stopped = tiny_state(config_of("voxel_deferred", "host"))
+    run_to(config, never_stopped, STEPS)
+    config, state = tiny_state(config_of("voxel_deferred", "host"))
+    run_to(config, state, MIDDLE)
+    config, state = stop_and_restore(tmp_path, config, state)
+    content = checkpoint.load_resume(tmp_path)
+    assert content["field"]["feature_grid"].dtype == torch.float32
+    assert {x.dtype for x in content["optimizer"].values()} == {torch.float32}
+    assert state.field.feature_grid.dtype == torch.float16
+    run_to(config, state, STEPS)
+    assert_same(never_stopped, state)
+
+
+@pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp", "voxel_deferred"])
+def test_pictures_of_16_bits_are_those_of_a_device_with_the_same_values(field: str, tmp_path: Path) -> None:
+    """Here rows are brought and samples stored, there rays read the grid in place: the same but for roundings."""
+    config, state = tiny_state(config_of(field, "host"))
+    run_to(config, state, MIDDLE)
+    checkpoint.save(tmp_path, config, state, tiny_images().cameras)
+    content = checkpoint.load_resume(tmp_path)
+    on_device = replace(config, train=replace(config.train, features="device"))
+    device, _ = checkpoint.restore_field(content, on_device, state.field.backend)
+    fields = state.field, device
+    assert fields[0].appearance_grid.dtype == torch.float16 and fields[1].appearance_grid.dtype == torch.float32
+    vertices = torch.arange(0, 9**3, 2)
+    assert torch.equal(*(x.values_at(x.appearance_grid.detach(), vertices) for x in fields))
+    assert torch.equal(*(x.dense(x.appearance_grid.detach()) for x in fields))
+    sampler, cameras = make_sampler(config, state), tiny_images().cameras
+    for normals in (False, True):
+        host, expected = (render_image(x, sampler, cameras, 1, torch.ones(3), normals) for x in fields)
+        for name in ("rgb", "depth", "opacity") + (("normals",) if normals else ()):
+            torch.testing.assert_close(getattr(host, name), getattr(expected, name), rtol=1e-4, atol=1e-4)
+    rays = cameras.pixel_range_rays(1, 0, 400, 4, state.field.backend.ops)
+    found = zip(*(composited_grid(x, sampler, rays, x.appearance_grid.detach()) for x in fields), strict=True)
+    for ours, theirs in found:
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert state.field.host_rows.window is None
+
+
+@pytest.mark.usefixtures("with_32_bits")
 def test_pictures_and_model_files_are_the_same(tmp_path: Path) -> None:
     found = []
     for features in ("device", "host"):
@@ -170,8 +279,9 @@ def test_a_step_has_few_rows_of_a_large_grid_on_the_device() -> None:
     group = next(group for group in state.optimizer.groups if group.host is not None)
     moments = state.optimizer.moments[group.name]
     assert group.parameter is field.appearance_grid and group.parameter.grad is None
+    assert group.parameter.dtype == torch.float16 and {x.dtype for x in moments} == {torch.bfloat16}
     assert len(group.parameter) == len(field.rows.vertices) and len(moments[0]) == len(state.optimizer.active_vertices)
-    whole = 2 * group.parameter.nbytes + moments[0].nbytes + moments[1].nbytes
+    whole = 4 * (2 * group.parameter.numel() + 2 * moments[0].numel())  # on a device, with a gradient
     assert 0 < field.host_rows.most_bytes < whole / 4
 
 
@@ -230,11 +340,11 @@ def test_ranks_are_refused() -> None:
 def test_host_memory_is_the_devices_to_read_and_write(cuda: str) -> None:
     device = torch.device(cuda)
     before = torch.cuda.memory_allocated()
-    for shape in ((0, 4), (3, 4), (100_000, 16)):
-        memory = host_zeros(shape, torch.float32, device)
-        assert memory.is_cuda and memory.shape == shape and not memory.any()
+    for shape, dtype in (((0, 4), torch.float32), ((3, 4), torch.float16), ((100_000, 16), torch.bfloat16)):
+        memory = host_zeros(shape, dtype, device)
+        assert memory.is_cuda and memory.dtype == dtype and memory.shape == shape and not memory.any()
         rows = torch.arange(0, shape[0], 2, device=device)
-        values = torch.rand(len(rows), shape[1], device=device)
+        values = torch.rand(len(rows), shape[1], device=device).to(dtype)
         memory.index_copy_(0, rows, values)
         assert torch.equal(memory.index_select(0, rows), values) and torch.equal(memory.cpu()[::2], values.cpu())
         del memory, rows, values

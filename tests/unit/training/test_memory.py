@@ -57,7 +57,7 @@ def test_the_plan_with_features_in_host_memory() -> None:
     plan, whole = (plan_memory(c, finest, images) for c in (config, on_a_gpu("voxel_deferred")[0]))
     vertices = math.prod(finest)
     per_vertex = STORED_PER_ACTIVE * ACTIVE_FRACTION + 2 * ACTIVE_FRACTION
-    assert plan.in_host == pytest.approx(per_vertex * vertices * 16 * 4, rel=1e-3)
+    assert plan.in_host == pytest.approx(per_vertex * vertices * 16 * 2, rel=1e-3)
     assert plan.gradients == pytest.approx(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices * 4, rel=0.05)
     assert 0 < plan.window < whole.values / 4 and plan.total < whole.total / 3
     kept = plan.values + plan.gradients + plan.moments + plan.window
