@@ -22,6 +22,7 @@ from nerf.benchmarks.gpu_idle import idle_fraction
 from nerf.benchmarks.ops_cases import touched_vertices
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES
 from nerf.benchmarks.timing import Stopwatch, matmul_rate, measure_ceilings
+from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.rendering.render import visible_samples
 from nerf.runs.run import TrainingRun
 from nerf.training.cuda_graph import WARM_UP_STEPS, StepRunner
@@ -142,7 +143,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     """The minimum work of each stage for the batch, in the order of STAGES."""
     config, state = run.config, run.state
     p, r, m, v, c = batch.pixels, batch.rays, batch.samples, batch.vertices, batch.channels
-    grids, composited = _grids(run), state.field.deferred_grid
+    grids, composited = _grids(run), state.field.feature_grid if isinstance(state.field, VoxelDeferred) else None
     of_samples, of_rays, points = FLOAT * m, LONG * (r + 1), 3 * FLOAT * m
     shown = 3 if composited is None else composited.shape[-1]  # composited channels
     functions = grids[1].shape[-1] // 3  # number of harmonics
