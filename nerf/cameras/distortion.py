@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from nerf.cameras.limits import LARGEST_COEFFICIENT
+from nerf.ops.activations import in_pieces
 
 PERSPECTIVE = ("k1", "k2", "p1", "p2", "k3", "k4")
 FISHEYE = ("k1", "k2", "k3", "k4")
@@ -113,13 +114,13 @@ class Lenses:
         k, reach = self._coefficients(image, points), self.reach.index_select(0, image).to(points)
         found = []
         if "perspective" in self.kinds:
-            ahead = torch.where(z > 0, torch.maximum(z, LEAST_AHEAD * torch.hypot(x, y)), torch.ones_like(z))
+            ahead = torch.where(z > 0, torch.maximum(z, LEAST_AHEAD * in_pieces(torch.hypot, x, y)), torch.ones_like(z))
             x, y = x / ahead, y / ahead
             inside = (reach * reach / (x * x + y * y).clamp(min=SMALLEST)).clamp(max=1).sqrt()
             found.append(torch.stack(_perspective(k, inside * x, inside * y)[:2], dim=-1) / inside[:, None])
         if "fisheye" in self.kinds:
             radius = points[:, :2].square().sum(-1).clamp(min=SMALLEST**2).sqrt()
-            theta = torch.atan2(radius, z)
+            theta = in_pieces(torch.atan2, radius, z)
             used = torch.minimum(theta, reach)
             found.append(points[:, :2] * (_fisheye(k, used)[0] * theta / used / radius)[:, None])
         if "equirectangular" in self.kinds:
@@ -167,10 +168,11 @@ class Lenses:
 def _angles(points: Tensor) -> Tensor:
     """Longitude in [-pi, pi) and latitude in [-pi/2, pi/2] [N,2] of points [N,3] in camera space; 0 where it is any."""
     x, y, z = points.unbind(-1)
-    longitude = torch.atan2(x, z)
+    longitude = in_pieces(torch.atan2, x, z)
     # What is straight behind is on the left edge, not one pixel to the right of the picture.
     longitude = torch.where(longitude >= math.pi, -longitude, longitude)
-    return torch.stack([longitude, torch.atan2(y, (x * x + z * z).clamp(min=SMALLEST**2).sqrt())], dim=-1)
+    level = (x * x + z * z).clamp(min=SMALLEST**2).sqrt()
+    return torch.stack([longitude, in_pieces(torch.atan2, y, level)], dim=-1)
 
 
 def _end(radial: np.ndarray, tangential: float, farthest: float) -> tuple[float, float]:

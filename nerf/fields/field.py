@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from nerf.errors import UserError
+from nerf.ops.activations import activate_density
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim.adam import ParameterGroup
@@ -183,7 +183,7 @@ class Field(nn.Module, ABC):
 
     def activate_density(self, raw_density: Tensor) -> Tensor:
         """Raw density to density per unit of scene space."""
-        return functional.softplus(raw_density + self.density_shift) * self.density_scale
+        return activate_density(raw_density, self.density_shift, self.density_scale)
 
     def raw_density_of(self, alpha: float) -> float:
         """The raw density at which one voxel length has this alpha. The activation is strictly increasing."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from nerf.config.fields import FieldSettings, Recipe
 from nerf.config.settings import setting
 from nerf.fields.voxel_mlp import VoxelMlp, VoxelMlpConfig
+from nerf.ops.activations import sigmoid
 from nerf.ops.backend import Backend
 from nerf.scene.box import Resolution, SceneBox
 
@@ -144,7 +145,7 @@ class VoxelDeferred(VoxelMlp):
             if self.view_weight is not None:
                 view = view * self.view_weight
             inputs = torch.cat([features, view], dim=-1)
-        rgb = torch.sigmoid(self.network(inputs))
+        rgb = sigmoid(self.network(inputs))
         if self.config.diffuse:
             # Composited colors blend correctly where several surfaces meet in a pixel; features do not.
             rgb = rgb + values[:, :3] / opacity.clamp(min=SMALLEST_OPACITY)[:, None]

@@ -12,6 +12,7 @@ from nerf.config.settings import setting
 from nerf.fields.bf16_mlp import Bf16Mlp, bf16_mlp_without_gradient, has_bf16_tensor_cores, round_up
 from nerf.fields.view_encoding import encode_view, encoding_width
 from nerf.fields.voxel_field import VoxelField
+from nerf.ops.activations import sigmoid
 from nerf.ops.backend import Backend
 from nerf.ops.mlp import has_fused_code, has_fused_kernel
 from nerf.optim.adam import ParameterGroup
@@ -67,7 +68,7 @@ class VoxelMlp(VoxelField):
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         view = self.encode_view(ray_directions).index_select(0, ray_indices)
         features = self.interpolate(self.feature_grid, coords)
-        rgb = torch.sigmoid(self.network(self.concat_inputs(features, view)))
+        rgb = sigmoid(self.network(self.concat_inputs(features, view)))
         return self.density(coords), rgb
 
     def concat_inputs(self, features: Tensor, view: Tensor) -> Tensor:

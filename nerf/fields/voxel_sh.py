@@ -14,6 +14,7 @@ from nerf.config.fields import FieldConfig, FieldSettings, Recipe
 from nerf.config.settings import setting
 from nerf.fields.spherical_harmonics import num_coefficients, sh_basis
 from nerf.fields.voxel_field import VoxelField
+from nerf.ops.activations import sigmoid
 from nerf.ops.backend import Backend
 from nerf.optim.adam import ParameterGroup
 from nerf.scene.box import Resolution, SceneBox
@@ -64,7 +65,7 @@ class VoxelSh(VoxelField):
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         values = self.interpolate(self.sh_grid, coords)
         basis = self.view_basis(ray_directions)
-        rgb = torch.sigmoid(self.backend.ops.contract_basis(values, basis, ray_indices))
+        rgb = sigmoid(self.backend.ops.contract_basis(values, basis, ray_indices))
         return self.density(coords), rgb
 
     def view_basis(self, ray_directions: Tensor) -> Tensor:

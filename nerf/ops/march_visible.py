@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from nerf.ops.activations import activate_density
 from nerf.ops.composite import composite_rays
 from nerf.ops.march import march_example, march_rays
 from nerf.ops.ray_paths import rays_through_grid
@@ -44,7 +45,7 @@ def march_visible(
     *_, position = rays_through_grid(origins, directions, near, far, upper, contraction)
     coords = position((0.5 * (t_starts + t_ends))[:, None], ray_indices)[:, 0]
     raw_density = interpolate_trilinear(density_grid, coords, table=table, depth=occupied.shape[2] + 1)[:, 0]
-    density = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
+    density = activate_density(raw_density, density_shift, density_scale)
     nothing = density.new_empty(len(density), 0)
     weights = composite_rays(density, nothing, t_starts, t_ends, ray_offsets, min_transmittance)[3]
 

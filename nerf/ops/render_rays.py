@@ -1,8 +1,8 @@
 """render_rays: what each ray sees, in one walk."""
 
-import torch
 from torch import Tensor
 
+from nerf.ops.activations import activate_density
 from nerf.ops.composite import composite_rays
 from nerf.ops.march_visible import march_visible, visible_example
 from nerf.ops.registry import example, fake, numbers, without_gradients
@@ -38,7 +38,7 @@ def render_rays(
     ray_offsets, _, t_starts, t_ends, coords, _ = march_visible(*rays, *density, contraction=contraction, table=table)
     sparse = {"table": table, "depth": occupied.shape[2] + 1}
     raw_density = interpolate_trilinear(density_grid.detach(), coords, **sparse)[:, 0]
-    sigma = torch.nn.functional.softplus(raw_density + density_shift) * density_scale
+    sigma = activate_density(raw_density, density_shift, density_scale)
     values = interpolate_trilinear(values_grid.detach(), coords, **sparse)
     values, opacity, depth, _ = composite_rays(sigma, values, t_starts, t_ends, ray_offsets, 0.0)
     pixels = len(opacity) // rays_per_pixel
