@@ -18,6 +18,7 @@ import torch
 from nerf.errors import UserError
 from nerf.ops.driver import find_driver, no_gpu_reason
 from nerf.ops.library import NativeUnavailable, has_cuda_code
+from nerf.ops.mkl import multiplies_in_one_order
 
 BACKENDS = ("auto", "native", "torch")
 DEVICES = ("auto", "cuda", "cpu")
@@ -63,14 +64,15 @@ def _choose_device(device: str) -> tuple[torch.device, str]:
 def select(backend: str = "auto", device: str = "auto", deterministic: bool = False) -> Backend:
     """Chooses backend and device.
 
-    deterministic: the same bits in every run. On a CPU PyTorch works with one thread from then on: its elementwise
-    functions, sums and matrix products round differently for each number of threads.
+    deterministic: the same bits in every run. On a CPU PyTorch works with one thread from then on where its sums or
+    products round differently for each number of threads: with backend=torch, or without MKL's strict mode.
 
     Raises UserError where a name is unknown or what was asked for cannot run here.
     """
     chosen = replace(_select(backend, device), deterministic=deterministic)
     if deterministic and chosen.device.type == "cpu":
-        torch.set_num_threads(1)
+        if chosen.name == "torch" or not multiplies_in_one_order():
+            torch.set_num_threads(1)
     elif deterministic and chosen.name == "torch":
         raise UserError(
             f"deterministic=true cannot run with backend=torch on a GPU ({chosen.reason}): PyTorch adds the gradients "

@@ -75,11 +75,13 @@ def test_unknown_names_are_refused_with_the_choices():
         backend.select(device="tpu")
 
 
-def test_deterministic_on_a_cpu_is_one_thread(monkeypatch):
+@pytest.mark.parametrize("name, strict, expected", [("native", True, []), ("native", False, [1]), ("torch", True, [1])])
+def test_deterministic_on_a_cpu_is_one_thread_where_more_round_otherwise(name, strict, expected, monkeypatch):
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    assert not backend.select("native", "cpu").deterministic and threads == []
-    assert backend.select("native", "cpu", deterministic=True).deterministic and threads == [1]
+    monkeypatch.setattr(backend, "multiplies_in_one_order", lambda: strict)
+    assert not backend.select(name, "cpu").deterministic and threads == []
+    assert backend.select(name, "cpu", deterministic=True).deterministic and threads == expected
 
 
 def test_deterministic_on_a_gpu_gives_cublas_memory_of_its_own(monkeypatch):
