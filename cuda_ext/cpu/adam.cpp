@@ -23,21 +23,25 @@ bool any_of(const T* row, int64_t channels) {
 
 }  // namespace
 
-template <class T>
-void adam(const AdamArgs<T>& a, Stream) {
+template <class S>
+void adam(const AdamArgs<S>& a, Stream) {
+  using T = Wide<S>;
   const AdamScale<T> scale = adam_scale(a);
   std::vector<T> rates(a.channels, T(a.lr[0]));
   if (a.lr_count > 1) std::copy(a.lr, a.lr + a.channels, rates.begin());
   const T* lr = rates.data();
   parallel_for(a.num_rows, 256, [&](int64_t n) {
-    const AdamArgs<T> b = a;
+    const AdamArgs<S> b = a;
     const int64_t first = (b.rows ? b.rows[n] : n) * b.channels, to_moment = n * b.channels - first;
     if (!any_of(b.grad + first, b.channels)) return;
+    const uint32_t seed = random_row(*b.step, n);
 #pragma GCC ivdep
-    for (int64_t i = first; i < first + b.channels; ++i) adam_update(b, scale, i, i + to_moment, lr[i - first]);
+    for (int64_t i = first; i < first + b.channels; ++i)
+      adam_update(b, scale, i, i + to_moment, lr[i - first], random_bits(seed, uint32_t(i - first)));
   });
 }
 
 NERF_INSTANTIATE(adam, AdamArgs)
+template void adam(const AdamArgs<ShortMoments>&, Stream);
 
 }  // namespace nerf::cpu

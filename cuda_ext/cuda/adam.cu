@@ -13,8 +13,9 @@ constexpr int kAhead = 4;               // packs whose gradients a thread reads 
 constexpr int kBlocksPerProcessor = 4;  // leaves 64 registers per thread
 
 // Columns of one kind of row: kPacks packs of kSize values, or, where kPacks is 0, a number not known at compile time.
-template <class T, int kSize, int kPacks>
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(AdamArgs<T> a) {
+template <class S, int kSize, int kPacks>
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(AdamArgs<S> a) {
+  using T = Wide<S>;
   __shared__ AdamScale<T> scale;
   if (threadIdx.x == 0) scale = adam_scale(a);
   __syncthreads();
@@ -36,12 +37,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
     for (int j = 0; j < kAhead; ++j) {
       if (is_zero(grad[j])) continue;
       const int64_t moment = kSize * (first + j * kThreads);
-      auto p = load<kSize>(a.param + start[j]), m = load<kSize>(a.exp_avg + moment),
-           v = load<kSize>(a.exp_avg_sq + moment);
+      auto p = load<kSize>(a.param + start[j]);
+      auto m = load<kSize>(a.exp_avg + moment), v = load<kSize>(a.exp_avg_sq + moment);
       const float* lr = a.lr + (a.lr_count == 1 ? 0 : start[j] % (packs * kSize));
+      const Place at = place(first + j * kThreads, packs);  // its random bits are those of the row in the list
+      const uint32_t seed = random_row(*a.step, at.row), column = at.column * kSize;
 #pragma unroll
       for (int c = 0; c < kSize; ++c)
-        adam_value(a, scale, T(lr[a.lr_count == 1 ? 0 : c]), grad[j].v[c], p.v[c], m.v[c], v.v[c]);
+        adam_value(a, scale, T(lr[a.lr_count == 1 ? 0 : c]), grad[j].v[c], p.v[c], m.v[c], v.v[c],
+                   random_bits(seed, column + c));
       store(a.param + start[j], p);
       store(a.exp_avg + moment, m);
       store(a.exp_avg_sq + moment, v);
@@ -50,16 +54,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
   }
 }
 
-template <int kSize, class T>
-void launch_adam(const AdamArgs<T>& a, Stream stream) {
+template <int kSize, class S>
+void launch_adam(const AdamArgs<S>& a, Stream stream) {
   const int64_t packs = a.channels / kSize;
-  auto kernel = adam_kernel<T, kSize, 0>;
+  auto kernel = adam_kernel<S, kSize, 0>;
   // What fields have. Nobody trains in double, and every kernel takes the compiler seconds.
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (sizeof(Wide<S>) == 4) {
     if constexpr (kSize == 1) {
-      if (packs == 1) kernel = adam_kernel<T, kSize, 1>;
+      if (packs == 1) kernel = adam_kernel<S, kSize, 1>;
     } else {
-      const auto known = [&](auto channels) { kernel = adam_kernel<T, kSize, channels.value / kSize>; };
+      const auto known = [&](auto channels) { kernel = adam_kernel<S, kSize, channels.value / kSize>; };
       with_channels<4, 16>(CommonChannels(), a.channels, known, [] {});
     }
   }
@@ -69,20 +73,23 @@ void launch_adam(const AdamArgs<T>& a, Stream stream) {
 
 }  // namespace
 
-template <class T>
-void adam(const AdamArgs<T>& a, Stream stream) {
-  constexpr int kSize = kPackSize<T>;
+template <class S>
+void adam(const AdamArgs<S>& a, Stream stream) {
+  constexpr int kSize = kPackSize<Wide<S>>;
   const bool aligned = is_pack_aligned(a.param) && is_pack_aligned(a.exp_avg) && is_pack_aligned(a.exp_avg_sq) &&
                        is_pack_aligned(a.grad);
   if (aligned && a.channels % kSize == 0) return launch_adam<kSize>(a, stream);
   const int64_t values = a.all_rows * a.channels;
-  if (!aligned || a.rows || a.lr_count != 1 || values % kSize != 0) return launch_adam<1>(a, stream);
-  AdamArgs<T> flat = a;  // all rows at one rate: where a row ends does not matter
+  // Random bits ask where a row ends.
+  const bool by_row = std::is_same_v<S, ShortMoments> || a.rows || a.lr_count != 1;
+  if (!aligned || by_row || values % kSize != 0) return launch_adam<1>(a, stream);
+  AdamArgs<S> flat = a;  // all rows at one rate: where a row ends does not matter
   flat.channels = kSize;
   flat.all_rows = flat.num_rows = values / kSize;
   launch_adam<kSize>(flat, stream);
 }
 
 NERF_INSTANTIATE(adam, AdamArgs)
+template void adam(const AdamArgs<ShortMoments>&, Stream);
 
 }  // namespace nerf::cuda

@@ -32,6 +32,9 @@ __device__ Pack<T, kCount> load(const T* address) {
   if constexpr (sizeof pack == kPackBytes) {
     const uint4 bits = *reinterpret_cast<const uint4*>(address);
     memcpy(&pack, &bits, sizeof pack);
+  } else if constexpr (sizeof pack == kPackBytes / 2 && kCount > 1) {
+    const uint2 bits = *reinterpret_cast<const uint2*>(address);
+    memcpy(&pack, &bits, sizeof pack);
   } else {
     static_assert(kCount == 1);
     pack.v[0] = *address;
@@ -45,6 +48,10 @@ __device__ void store(T* address, const Pack<T, kCount>& pack) {
     uint4 bits;
     memcpy(&bits, &pack, sizeof pack);
     *reinterpret_cast<uint4*>(address) = bits;
+  } else if constexpr (sizeof pack == kPackBytes / 2 && kCount > 1) {
+    uint2 bits;
+    memcpy(&bits, &pack, sizeof pack);
+    *reinterpret_cast<uint2*>(address) = bits;
   } else {
     static_assert(kCount == 1);
     *address = pack.v[0];

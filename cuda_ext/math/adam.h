@@ -8,18 +8,30 @@
 // the caller says on the device that it is to be left out, without waiting for it.
 #pragma once
 
-#include "host_device.h"
+#include "rounding.h"
 
 namespace nerf {
 
-template <class T>
+// Stands for float32 values whose moments are stored as bfloat16.
+struct ShortMoments {};
+template <>
+struct WideOf<ShortMoments> {
+  using Type = float;
+};
+
+// What moments are stored as. Squares of gradients need the range of a float32.
+template <class S>
+using Moment = std::conditional_t<std::is_same_v<S, Float16> || std::is_same_v<S, ShortMoments>, BFloat16, S>;
+
+template <class S>
 struct AdamArgs {
-  T* param;                 // [V,C]
-  T *exp_avg, *exp_avg_sq;  // [num_rows,C]: moments of the rows that are visited, in their order
-  T* grad;                  // [V,C]
-  int64_t channels;         // C
-  int64_t all_rows;         // V
-  const int64_t* rows;      // [num_rows] those to visit, each once; null: all
+  using T = Wide<S>;
+  T* param;                         // [V,C]
+  Moment<S> *exp_avg, *exp_avg_sq;  // [num_rows,C]: moments of the rows that are visited, in their order
+  T* grad;                          // [V,C]
+  int64_t channels;                 // C
+  int64_t all_rows;                 // V
+  const int64_t* rows;              // [num_rows] those to visit, each once; null: all
   int64_t num_rows;
   const float* lr;  // [lr_count]: one, or one per channel
   int64_t lr_count;
@@ -33,16 +45,17 @@ struct AdamScale {
   T limit;          // only gradients with a smaller square change anything
 };
 
-template <class T>
-HOST_DEVICE AdamScale<T> adam_scale(const AdamArgs<T>& a) {
+template <class S>
+HOST_DEVICE AdamScale<Wide<S>> adam_scale(const AdamArgs<S>& a) {
+  using T = Wide<S>;
   const double t = double(*a.step);
   const T limit = t > 0 ? T(INFINITY) : T(0);
   return {T(1.0 / (1.0 - pow(a.beta1, t))), T(1.0 / sqrt(1.0 - pow(a.beta2, t))), limit};
 }
 
 // The step of a value p with moments m, v and gradient g; without a gradient all three stay as they are.
-template <class T>
-HOST_DEVICE void adam_value(const AdamArgs<T>& a, const AdamScale<T>& scale, T lr, T g, T& p, T& m, T& v) {
+template <class S, class T>
+HOST_DEVICE void adam_value(const AdamArgs<S>& a, const AdamScale<T>& scale, T lr, T g, T& p, T& m, T& v) {
   const T m_new = T(a.beta1) * m + T(1 - a.beta1) * g;
   const T square = g * g, v_new = T(a.beta2) * v + T(1 - a.beta2) * square;
   const T change = lr * m_new * scale.first / (std::sqrt(v_new) * scale.second + T(a.eps));
@@ -53,11 +66,23 @@ HOST_DEVICE void adam_value(const AdamArgs<T>& a, const AdamScale<T>& scale, T l
   p -= touched ? change : T(0);
 }
 
+// The same with moments as they are stored. random: the bits that they are rounded by (rounding.h), if they are short.
+template <class S, class T>
+HOST_DEVICE void adam_value(const AdamArgs<S>& a, const AdamScale<T>& scale, T lr, T g, T& p, Moment<S>& m, Moment<S>& v,
+                            uint32_t random) {
+  T wide_m = widen(m), wide_v = widen(v);
+  adam_value(a, scale, lr, g, p, wide_m, wide_v);
+  m = narrow_at_random<Moment<S>>(wide_m, random);
+  v = narrow_at_random<Moment<S>>(wide_v, random >> 16);
+}
+
 // The same for value i of the grid, whose moments have a place of their own.
-template <class T>
-HOST_DEVICE void adam_update(const AdamArgs<T>& a, const AdamScale<T>& scale, int64_t i, int64_t moment, T lr) {
-  T p = a.param[i], m = a.exp_avg[moment], v = a.exp_avg_sq[moment];
-  adam_value(a, scale, lr, a.grad[i], p, m, v);
+template <class S, class T>
+HOST_DEVICE void adam_update(const AdamArgs<S>& a, const AdamScale<T>& scale, int64_t i, int64_t moment, T lr,
+                             uint32_t random = 0) {
+  T p = a.param[i];
+  Moment<S> m = a.exp_avg[moment], v = a.exp_avg_sq[moment];
+  adam_value(a, scale, lr, a.grad[i], p, m, v, random);
   a.param[i] = p;
   a.exp_avg[moment] = m;
   a.exp_avg_sq[moment] = v;

@@ -9,14 +9,9 @@
 
 #include "adam.h"
 #include "place.h"
-#include "rounding.h"
 #include "several.h"
 
 namespace nerf {
-
-// Squares of gradients take the range of a float32.
-template <class S>
-using Moment = std::conditional_t<std::is_same_v<S, Float16>, BFloat16, S>;
 
 // S: as values are stored.
 template <class S>

@@ -18,8 +18,10 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   check_channels("param", channels);
   if (rows) check_argument("rows", *rows, param, ScalarType::Long, {kAny});
   const Shape moments = rows ? Shape{rows->numel(), channels} : shape;
-  check_argument("exp_avg", exp_avg, param, dtype, moments);
-  check_argument("exp_avg_sq", exp_avg_sq, param, dtype, moments);
+  const bool are_short = dtype == ScalarType::Float && exp_avg.scalar_type() == ScalarType::BFloat16;
+  const ScalarType of_moments = are_short ? ScalarType::BFloat16 : dtype;
+  check_argument("exp_avg", exp_avg, param, of_moments, moments);
+  check_argument("exp_avg_sq", exp_avg_sq, param, of_moments, moments);
   if (lr.numel() != 1 && lr.numel() != channels)
     reject("lr has shape " + shape_name(lr.sizes()) + ", expected [1] or one per channel, [" +
            std::to_string(channels) + "]");
@@ -33,12 +35,13 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   const int64_t all_rows = param.numel() ? param.numel() / channels : 0;
   if (channels == 0) return;
   if (rows) check_indices("rows", visited, all_rows);
-  with_scalar(param, [&](auto scalar) {
-    using T = decltype(scalar);
-    AdamArgs<T> a = {};
+  const auto step_on = [&](auto scalar) {
+    using S = decltype(scalar);
+    using T = Wide<S>;
+    AdamArgs<S> a = {};
     a.param = data<T>(param);
-    a.exp_avg = data<T>(exp_avg);
-    a.exp_avg_sq = data<T>(exp_avg_sq);
+    a.exp_avg = data<Moment<S>>(exp_avg);
+    a.exp_avg_sq = data<Moment<S>>(exp_avg_sq);
     a.grad = data<T>(grad);
     a.channels = channels;
     a.all_rows = all_rows;
@@ -51,7 +54,9 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     a.beta2 = beta2;
     a.eps = eps;
     NERF_CALL(param, adam, a);
-  });
+  };
+  if (are_short) step_on(ShortMoments());
+  else with_scalar(param, step_on);
 }
 
 NERF_OPERATION(adam_step,

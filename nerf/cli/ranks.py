@@ -129,13 +129,18 @@ def _settings(given: Any) -> dict[str, object]:
 def divided(training: TrainingRun, world: World) -> TrainingRun:
     """The run with its scene divided among the ranks.
 
-    Raises UserError where their images or settings differ, or features are in host memory.
+    Raises UserError where their images or settings differ, features are in host memory, or moments have 16 bits.
     """
     state = training.state
     if training.config.train.features == "host":
         raise UserError(
             "train.features=host keeps features in the memory of one host, so it needs one process: start it without "
             "torchrun, or give train.features=device, which divides them among the ranks."
+        )
+    if training.config.train.moments != "float32":
+        raise UserError(
+            "train.moments=bfloat16 rounds by the places of vertices, which ranks number each in its way, so it needs one "
+            "process: start it without torchrun, or give train.moments=float32."
         )
     resolved = _settings(training.config)  # some follow the memory of a rank's GPU
     facts = {"the checksum of the images": state.batches.checksum(), "the step": state.clock.step}

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from nerf.ops.registry import call, example, fake, numbers
+from nerf.ops.rounding import narrow_at_random, random_bits
 
 _ops = torch.ops.nerf
 
@@ -26,7 +27,8 @@ def adam_step(
 
     param, grad: one shape [...,C]. rows [L] int64: rows of C values to visit, each once, all others stay as they are,
     the gradient too; None: all. A row that does not exist raises ValueError on the CPU and is passed over on CUDA.
-    exp_avg, exp_avg_sq: of the rows, in their order, [L,C]; without rows of param's shape.
+    exp_avg, exp_avg_sq: of the rows, in their order, [L,C]; without rows of param's shape. Of a float32 param they may
+    be bfloat16, rounded at random by step, row of theirs and column (nerf/ops/rounding.py).
     lr: [1], or [C]. step [1] float32: number of this step, from 1; 0 leaves the step out, but for clearing; a tensor,
     so that a CUDA graph can replay the call.
     """
@@ -35,11 +37,20 @@ def adam_step(
         whole = tuple(x.view(-1, x.shape[-1]) for x in whole)
         param, grad = (x.index_select(0, rows) for x in whole)
     touched = (grad != 0) & (grad * grad).isfinite() & (step > 0)
-    exp_avg.copy_(torch.where(touched, torch.lerp(grad, exp_avg, beta1), exp_avg))
-    exp_avg_sq.copy_(torch.where(touched, torch.lerp(grad * grad, exp_avg_sq, beta2), exp_avg_sq))
+    mean, square = exp_avg.to(param), exp_avg_sq.to(param)
+    mean = torch.where(touched, torch.lerp(grad, mean, beta1), mean)
+    square = torch.where(touched, torch.lerp(grad * grad, square, beta2), square)
     first, second = 1 - beta1 ** step.double(), 1 - beta2 ** step.double()
-    size = lr * (exp_avg / first.to(param)) / ((exp_avg_sq / second.to(param)).sqrt() + eps)
+    size = lr * (mean / first.to(param)) / ((square / second.to(param)).sqrt() + eps)
     param.sub_(torch.where(touched, size.to(param.dtype), torch.zeros_like(param)))
+    if exp_avg.dtype != param.dtype and param.numel():
+        channels = param.shape[-1] if param.dim() else 1
+        places = torch.arange(param.numel() // channels, device=param.device)
+        random = random_bits(step, places, channels).view(param.shape)
+        mean = narrow_at_random(mean, exp_avg.dtype, random)
+        square = narrow_at_random(square, exp_avg_sq.dtype, random >> 16)
+    exp_avg.copy_(mean)
+    exp_avg_sq.copy_(square)
     grad.zero_()
     if rows is not None:
         for target, part in zip(whole, (param, grad), strict=True):

@@ -44,6 +44,8 @@ class MaskedAdam:
 
     A grid in host memory is updated at the rows that the step has brought to the device (nerf/optim/host_rows.py); its
     moments are parts of one tensor there.
+
+    moments: torch.bfloat16 stores those of float32 values [...,C] of grids so, rounded at random, if C > 1.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class MaskedAdam:
         beta2: float,
         backend: Backend,
         active_vertices: Tensor | None = None,
+        moments: torch.dtype = torch.float32,
     ) -> None:
+        self.of_features = moments
         self.backend, self.beta1, self.beta2 = backend, beta1, beta2
         self.trained, self.groups = trained, trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
@@ -71,7 +75,10 @@ class MaskedAdam:
             shape = (len(self.active_vertices), shape[-1])
         if group.host is not None:
             return self._no_moments_in_host(group, shape[0])
-        return group.parameter.new_zeros(shape), group.parameter.new_zeros(shape)
+        dtype = group.parameter.dtype
+        if group.on_vertices and shape[-1] > 1 and dtype == torch.float32:
+            dtype = self.of_features
+        return group.parameter.new_zeros(shape, dtype=dtype), group.parameter.new_zeros(shape, dtype=dtype)
 
     def _no_moments_in_host(self, group: ParameterGroup, rows: int) -> tuple[Tensor, Tensor]:
         self.in_host[group.name] = both = group.host.no_moments(rows, group.parameter.shape[-1])
@@ -168,12 +175,12 @@ class MaskedAdam:
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Step number and moments. Those in host memory are copied, as float32 and for the CPU."""
+        """Step number and moments. Those in host memory or of 16 bits are copied, as float32 and for the CPU."""
         moments = {f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)}
-        for name in self.in_host:
-            for kind in ("exp_avg", "exp_avg_sq"):
-                moment = moments[f"{name}.{kind}"]
-                moments[f"{name}.{kind}"] = copy_rows(moment, torch.empty(moment.shape))
+        away = [f"{name}.{kind}" for name in self.in_host for kind in ("exp_avg", "exp_avg_sq")]
+        for name, moment in moments.items():
+            if name in away or moment.dtype == torch.bfloat16:
+                moments[name] = copy_rows(moment, torch.empty(moment.shape))
         return {"step_number": self.step_number, **moments}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -6,12 +6,11 @@ import torch
 
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped
-from nerf.optim.adam import MaskedAdam
 from nerf.training.capacity import plan_capacity
 from nerf.training.cuda_graph import StepRunner
 from nerf.training.initial_state import level_voxels
 from nerf.training.pruning import prune
-from nerf.training.state import TrainState, make_sampler
+from nerf.training.state import TrainState, make_optimizer, make_sampler
 from nerf.training.voxel_budget import refined
 
 TOO_EARLY = 0.5  # progress; before it an empty grid is no error, because density may still grow
@@ -84,7 +83,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         rows = state.parts.rows
     if step_number is not None:  # doubled: gradients and moments are allocated after pruning, for active vertices only
         _release()
-        state.optimizer = MaskedAdam(state.field, config.train.beta1, config.train.beta2, state.field.backend, rows)
+        state.optimizer = make_optimizer(config, state.field, rows)
         state.optimizer.step_number.copy_(step_number)
     elif changed and state.parts is None:
         state.optimizer.set_active(rows)

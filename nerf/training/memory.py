@@ -102,6 +102,7 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
     lattice = int(max(0, most_voxels - vertices) * (BYTES_PER_VERTEX + BYTES_PER_CELL))
     of_density = FLOAT if in_host else per_vertex
+    of_moments = FLOAT + (of_density - FLOAT) // (2 if config.train.moments == "bfloat16" else 1)
     values = int(stored * vertices) * of_density + rest
     pixels = images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if config.train.images != "host" else 0
     depths = images.depths.nbytes if images.depths is not None and config.loss.depth > 0 else 0
@@ -111,7 +112,7 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         window = int(WINDOW_ROOM * rows * (2 * of_features + WINDOW_LISTS) + 2 * vertices * BYTES_PER_VERTEX)
     return MemoryPlan(
         values=values + where + lattice,
-        moments=2 * (int(ACTIVE_FRACTION * vertices) * of_density + rest),
+        moments=2 * (int(ACTIVE_FRACTION * vertices) * of_moments + rest),
         gradients=values,
         images=pixels + depths,
         samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),

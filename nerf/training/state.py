@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nerf.calibration.exposure import Exposure
 from nerf.calibration.pose_refinement import PoseRefinement, scene_radius
@@ -163,6 +164,13 @@ class TrainState:
             setattr(self, attribute, saved.get(name, getattr(self, attribute)))
 
 
+def make_optimizer(config: Config, field: Field, active_vertices: Tensor | None) -> MaskedAdam:
+    """The field's optimizer, which keeps moments for these vertices [L] int64."""
+    train = config.train
+    moments = torch.bfloat16 if train.moments == "bfloat16" else torch.float32
+    return MaskedAdam(field, train.beta1, train.beta2, field.backend, active_vertices, moments)
+
+
 def assemble(
     config: Config,
     field: Field,
@@ -188,7 +196,7 @@ def assemble(
     return TrainState(
         field,
         occupancy,
-        MaskedAdam(field, config.train.beta1, config.train.beta2, backend, occupancy.active_vertices()),
+        make_optimizer(config, field, occupancy.active_vertices()),
         batches,
         clock,
         Background.of(config.dataset, field.background),

@@ -33,6 +33,7 @@ SWITCHED_ON: dict[str, dict[str, object]] = {
     "sampler.rays_per_pixel": {"sampler.rays_per_pixel": 4, "train.antialias_start": 0.5},
     "train.max_seconds": {},  # by the clock no two runs are alike; test_resume.py looks at its clock
     "train.save_every": {"train.save_every": 3},
+    "train.moments": {"train.moments": "bfloat16"},
     "exposure.learn": {"exposure.learn": True},
     "exposure.vignetting": {"exposure.vignetting": True},
     "dataset.aabb": {"dataset.aabb": [-1.2, -1.1, -1.0, 1.0, 1.1, 1.2]},

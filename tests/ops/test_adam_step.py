@@ -12,6 +12,7 @@ from proofs import (
 from torch import Tensor
 
 from nerf.ops import native
+from nerf.ops.rounding import narrow_at_random, random_bits
 
 NAME = "adam_step"
 
@@ -235,3 +236,52 @@ def test_bad_arguments_are_named():
         bad[index] = torch.ones(4, 40).T
         with pytest.raises(ValueError, match=f"^{key} is written in place and must be contiguous"):
             native.adam_step(*bad)
+
+
+SHORT = [name for name in CASES[NAME] if name not in ("empty", "no_rows", "all_untouched", "huge_gradient")]
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_bfloat16_moments_are_those_of_float32_rounded_by_step_row_and_column(name, device):
+    """To the bit on a CPU. On a GPU a compiler may make other roundings of two kernels."""
+    param, first, second, *rest = CASES[NAME][name](torch.float32, device)
+    first, second = first.bfloat16(), second.bfloat16()
+    wide = param.clone(), first.float(), second.float(), rest[0].clone(), *rest[1:]
+    native.adam_step(*wide)
+    channels = param.shape[-1]
+    random = random_bits(rest[2], torch.arange(first.numel() // channels, device=device), channels).view(first.shape)
+    before = first.clone()
+    native.adam_step(param, first, second, *rest)
+    assert not torch.equal(first, before)
+    expected = (narrow_at_random(x, torch.bfloat16, bits) for x, bits in ((wide[1], random), (wide[2], random >> 16)))
+    for ours, theirs in zip((first, second), expected, strict=True):
+        if device == "cpu":
+            assert torch.equal(ours, theirs)
+        assert (ours.view(torch.int16) - theirs.view(torch.int16)).abs().max() <= 1
+        assert (ours != theirs).float().mean() < 0.01
+    torch.testing.assert_close(param, wide[0])
+
+
+@BOTH
+@pytest.mark.parametrize("channels", [1, 5, 12, 16])
+@pytest.mark.parametrize("rows", [None, [5, 0, 7]])
+def test_bfloat16_moments_are_rounded_alike_on_all_devices(ops, channels, rows, device):
+    """With numbers whose steps are exact."""
+    arguments = as_case(_adam, shape=(9, channels), zeros=0.3, rows=rows)(torch.float32, device)
+    param, first, second, grad, lr, step, visited, *_ = arguments
+    first, second, grad = first.bfloat16(), second.bfloat16(), (grad * 256).round() / 256
+    g = (grad if visited is None else grad[visited]).double()
+    exact = [torch.where(g != 0, (x.double() + y) / 2, x.double()) for x, y in ((first, g), (second, g * g))]
+    ops.adam_step(param, first, second, grad, lr, step, visited, 0.5, 0.5, 1e-8)
+    random = random_bits(step, torch.arange(len(first), device=device), channels)
+    for ours, numbers_, bits in zip((first, second), exact, (random, random >> 16), strict=True):
+        assert torch.equal(numbers_.float().double(), numbers_)
+        assert torch.equal(ours, narrow_at_random(numbers_.float(), torch.bfloat16, bits))
+
+
+def test_bfloat16_moments_go_with_float32_and_both_are_so():
+    param, first, second, *rest = CASES[NAME]["typical"](torch.float32, "cpu")
+    assert_rejected(NAME, (param, first.bfloat16(), second, *rest), "exp_avg_sq", second, "expected bfloat16")
+    assert_rejected(NAME, (param, first, second, *rest), "exp_avg_sq", second.bfloat16(), "expected float32")
+    param, first, second, *rest = CASES[NAME]["typical"](torch.float64, "cpu")
+    assert_rejected(NAME, (param, first, second, *rest), "exp_avg", first.bfloat16(), "expected float64")

@@ -144,3 +144,21 @@ def test_state_there_and_back(backend: Backend) -> None:
     for name, parameter in field.named_parameters():
         assert torch.equal(parameter, other.get_parameter(name)), name
     assert two.step_number.item() == 4
+
+
+def test_moments_of_features_may_have_16_bits_and_files_have_32(backend: Backend) -> None:
+    """Density and networks keep float32. What is saved goes on exactly, with other vertices too."""
+    field, other = make_field(backend), make_field(backend)
+    rows = torch.tensor([3, 17, 40])
+    one, two = (MaskedAdam(x, *BETAS, backend, rows, torch.bfloat16) for x in (field, other))
+    give_gradients(field, seed=0)
+    one.step()
+    dtypes = {name: {x.dtype for x in pair} for name, pair in one.moments.items()}
+    assert dtypes.pop("feature_grid") == {torch.bfloat16} and set().union(*dtypes.values()) == {torch.float32}
+    saved = one.state_dict()
+    assert {x.dtype for x in saved.values()} == {torch.float32} and saved["feature_grid.exp_avg"].any()
+    two.load_state_dict(saved)
+    for optimizer in (one, two):
+        optimizer.set_active(torch.tensor([0, 17, 40, 63]))
+    for name, pair in one.moments.items():
+        assert all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(pair, two.moments[name], strict=True)), name

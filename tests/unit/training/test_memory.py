@@ -66,6 +66,15 @@ def test_the_plan_with_features_in_host_memory() -> None:
     assert str(plan).endswith(f"GiB, and {plan.in_host / GIB:.2f} in host memory")
 
 
+def test_the_plan_with_moments_of_16_bits() -> None:
+    config, finest, images = on_a_gpu("voxel_deferred", moments="bfloat16")
+    plan, whole = (plan_memory(c, finest, images) for c in (config, on_a_gpu("voxel_deferred")[0]))
+    channels = config.field.feature_channels
+    share = (1 + channels / 2) / (1 + channels)
+    assert plan.moments == pytest.approx(share * whole.moments, rel=0.02)
+    assert whole.total - plan.total == whole.moments - plan.moments
+
+
 def test_host_memory_that_is_too_small_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = on_a_gpu("voxel_deferred", features="host")
     monkeypatch.setattr(memory, "host_memory", lambda: (2**20, 2**40))
