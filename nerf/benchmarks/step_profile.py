@@ -164,6 +164,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)
     whole = state.optimizer.active_vertices is None or state.field.rows is not None  # Adam needs no list of rows
     listed = 0 if whole else LONG * batch.visited * len(grids)
+    short = 4 * 2 * (v + turn) * (c - 1) if config.train.moments == "bfloat16" else 0  # saved, in and out
     cells = math.prod(n - 1 for n in state.field.resolution)
     composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {
@@ -180,7 +181,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         "composite backward": Work(composite + of_samples * (2 + shown)),
         "interpolate backward": Work(points * len(grids) + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
         "total variation": Work(FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn),
-        "adam": Work(FLOAT * (batch.visited * c + 7 * (v + turn) * c + 8 * dense) + listed),
+        "adam": Work(FLOAT * (batch.visited * c + 7 * (v + turn) * c + 8 * dense) + listed - short),
     }
     work["basis backward"] = work["basis"]
     return {stage: work[stage] for stage in STAGES}
