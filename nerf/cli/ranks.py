@@ -139,8 +139,8 @@ def divided(training: TrainingRun, world: World) -> TrainingRun:
         )
     if training.config.train.moments != "float32":
         raise UserError(
-            "train.moments=bfloat16 rounds by the places of vertices, which ranks number each in its way, so it needs one "
-            "process: start it without torchrun, or give train.moments=float32."
+            "train.moments=bfloat16 rounds by the places of vertices, which ranks number each in its way, so it needs "
+            "one process: start it without torchrun, or give train.moments=float32."
         )
     resolved = _settings(training.config)  # some follow the memory of a rank's GPU
     facts = {"the checksum of the images": state.batches.checksum(), "the step": state.clock.step}
