@@ -25,7 +25,7 @@ from nerf.rendering.render import composited_grid, render_image
 from nerf.runs import checkpoint
 from nerf.runs.resolve import check_features
 from nerf.runs.run import TrainingRun
-from nerf.training.loop import step_runner
+from nerf.training.loop import NonFiniteLoss, step_runner
 from nerf.training.losses import LossInputs
 from nerf.training.state import TrainState, make_sampler
 from nerf.training.step import TrainStep
@@ -295,6 +295,16 @@ def test_a_skipped_step_changes_nothing() -> None:
     assert step.read().skipped == 1
     for name, values in state.field.state_dict().items():
         assert torch.equal(values, before[name]), name
+
+
+def test_values_beyond_float16_end_a_run_in_words() -> None:
+    """Not by a picture that is wrong in silence."""
+    config, state = tiny_state(config_of("voxel_deferred", "host"))
+    run_to(config, state, MIDDLE)
+    state.field.appearance_grid.data.copy_(torch.full(state.field.appearance_grid.shape, 1e5))
+    assert state.field.appearance_grid.isinf().all()
+    with pytest.raises(NonFiniteLoss, match="were skipped"):
+        run_to(config, state, STEPS)
 
 
 def test_a_second_look_at_the_field_in_a_step_is_refused() -> None:
