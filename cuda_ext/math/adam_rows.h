@@ -1,8 +1,8 @@
 // A step of masked Adam (adam.h) for rows of a grid that is elsewhere, as in host memory, from copies of their values.
 //
 // The moments are read where they are, and moments and values are written there, only where there is a gradient: each
-// number goes over the bus once in a direction, and both directions are in use at once. A row's two moments lie beside each
-// other, as longer pieces take less of the bus.
+// number goes over the bus once in a direction, and both directions are in use at once. The two moments are arrays of their
+// own: an instruction then reads rows that follow each other as one piece, and short pieces take more of the bus.
 //
 // Values may be stored as float16, their moments then as bfloat16: rounded at random (rounding.h).
 #pragma once
@@ -19,7 +19,7 @@ struct AdamRowsArgs {
   using T = Wide<S>;
   AdamArgs<T> adam;                       // grad [K,C]; all_rows: L; num_rows: of the list below
   S* param;                               // [L,C]
-  Moment<S>* moments;                     // [A,2,C] of a row first exp_avg, then exp_avg_sq
+  Moment<S>* moments;                     // [2,A,C] exp_avg, then exp_avg_sq
   int64_t moment_rows, value_rows;        // A, K
   const T* values;                        // [K,C] copies
   const int64_t *rows, *places, *stored;  // [num_rows] of K and of A, [K] of L: passed over where there is no such row
@@ -40,8 +40,9 @@ HOST_DEVICE void adam_row_values(const AdamRowsArgs<S>& a, int64_t i) {
   if (grad.is_zero()) return;
   const int64_t moment_row = a.places[p.row], stored = a.stored[row];
   if (moment_row < 0 || moment_row >= a.moment_rows || stored < 0 || stored >= adam.all_rows) return;
-  M* const first = a.moments + 2 * moment_row * adam.channels + column;
-  auto m = Several<M, kCount>::load(first), v = Several<M, kCount>::load(first + adam.channels);
+  M* const first = a.moments + moment_row * adam.channels + column;
+  M* const second = first + a.moment_rows * adam.channels;
+  auto m = Several<M, kCount>::load(first), v = Several<M, kCount>::load(second);
   const auto values = Several<T, kCount>::load(a.values + here);
   Several<S, kCount> rounded;
   const AdamScale<T> scale = *a.scale;
@@ -56,7 +57,7 @@ HOST_DEVICE void adam_row_values(const AdamRowsArgs<S>& a, int64_t i) {
   }
   rounded.store(a.param + stored * adam.channels + column);
   m.store(first);
-  v.store(first + adam.channels);
+  v.store(second);
 }
 
 }  // namespace nerf

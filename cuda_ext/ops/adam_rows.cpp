@@ -14,7 +14,7 @@ void adam_rows(const Tensor& param, const Tensor& moments, const Tensor& values,
   const int64_t channels = param.size(1);
   check_channels("param", channels);
   const ScalarType of_moments = own == ScalarType::Half ? ScalarType::BFloat16 : own;
-  check_argument("moments", moments, param, of_moments, {kAny, 2, channels});
+  check_argument("moments", moments, param, of_moments, {2, kAny, channels});
   check_argument("values", values, param, dtype, {kAny, channels});
   check_argument("grad", grad, param, dtype, {values.size(0), channels});
   check_argument("stored", stored, param, ScalarType::Long, {values.size(0)});
@@ -51,7 +51,7 @@ void adam_rows(const Tensor& param, const Tensor& moments, const Tensor& values,
     a.adam.beta1 = beta1;
     a.adam.beta2 = beta2;
     a.adam.eps = eps;
-    a.moment_rows = moments.size(0);
+    a.moment_rows = moments.size(1);
     a.value_rows = v.size(0);
     a.values = data<T>(v);
     a.rows = data<int64_t>(visited);

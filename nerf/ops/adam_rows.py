@@ -24,7 +24,7 @@ def adam_rows(
     beta2: float,
     eps: float,
 ) -> None:
-    """One step of Adam as adam_step takes it, in place in param [L,C] and moments [A,2,C], exp_avg before exp_avg_sq.
+    """One step of Adam as adam_step takes it, in place in param [L,C] and moments [2,A,C], exp_avg before exp_avg_sq.
 
     values, grad [K,C]: copies of some rows of param and their gradient, which stay as they are. stored [K] int64: which
     rows of param these are. rows [T] int64: which of the K to visit, each once; places [T] int64: their rows in the
@@ -34,19 +34,19 @@ def adam_rows(
     param may be float16; then the moments are bfloat16, values and grad float32, and what is written is rounded at
     random, by step, row of param and column (nerf/ops/rounding.py). A value beyond 65504 becomes infinite.
     """
-    visited = (rows >= 0) & (rows < len(values)) & (places >= 0) & (places < len(moments))
+    visited = (rows >= 0) & (rows < len(values)) & (places >= 0) & (places < moments.shape[1])
     rows, places = rows[visited], places[visited]
     to = stored.index_select(0, rows)
     visited = (to >= 0) & (to < len(param))
     rows, places, to = rows[visited], places[visited], to[visited]
     value, gradient = values.index_select(0, rows), grad.index_select(0, rows)
-    first, second = (x.to(value.dtype, copy=True) for x in moments.index_select(0, places).unbind(1))
+    first, second = (x.to(value.dtype, copy=True) for x in moments.index_select(1, places).unbind(0))
     adam_step(value, first, second, gradient, lr, step, None, beta1, beta2, eps)
     random = random_bits(step, to, param.shape[1])
     param.index_copy_(0, to, narrow_at_random(value, param.dtype, hashed(random)))
     first = narrow_at_random(first, moments.dtype, random)
     second = narrow_at_random(second, moments.dtype, random >> 16)
-    moments.index_copy_(0, places, torch.stack([first, second], 1))
+    moments.index_copy_(1, places, torch.stack([first, second]))
 
 
 @call("adam_rows")
@@ -76,7 +76,7 @@ def _(param, moments, values, grad, stored, rows, places, lr, step, beta1, beta2
 @example("adam_rows")
 def _():
     param, stored = numbers(40, 8, seed=4), torch.arange(0, 40, 2)
-    moments = numbers(30, 2, 8, low=0.001, high=0.1, seed=2)
+    moments = numbers(2, 30, 8, low=0.001, high=0.1, seed=2)
     grad = numbers(20, 8, low=-1) * (numbers(20, 8, seed=1) < 0.5)
     rows, places = torch.tensor([2, 4, 5, 13, 19, -1]), torch.tensor([1, -1, 7, 20, 29, 3])
     rates = torch.full((1,), 0.1), torch.full((1,), 3.0)

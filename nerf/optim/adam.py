@@ -62,7 +62,7 @@ class MaskedAdam:
         self.trained, self.groups = trained, trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
         self.active_vertices, self.active_rows = active_vertices, self._rows_of(active_vertices)
-        self.in_host: dict[str, Tensor] = {}  # both moments of a group together, [A,2,C]
+        self.in_host: dict[str, Tensor] = {}  # both moments of a group together, [2,A,C]
         self.moments = {group.name: self._no_moments(group) for group in self.groups}
         self._clear_gradients()
         self.decay = torch.ones(1, device=backend.device)
@@ -82,7 +82,7 @@ class MaskedAdam:
 
     def _no_moments_in_host(self, group: ParameterGroup, rows: int) -> tuple[Tensor, Tensor]:
         self.in_host[group.name] = both = group.host.no_moments(rows, group.parameter.shape[-1])
-        return both.unbind(1)
+        return both.unbind(0)
 
     def _rows_of(self, active_vertices: Tensor | None) -> Tensor | None:
         """Where the grids have the values of the active vertices, [L] int64; None: all rows."""

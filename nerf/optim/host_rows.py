@@ -67,8 +67,8 @@ class HostRows:
         return host_zeros((rows, channels), VALUES, self.backend.device)
 
     def no_moments(self, rows: int, channels: int) -> Tensor:
-        """Zeros in host memory for both moments of a grid [A,2,C]."""
-        return host_zeros((rows, 2, channels), MOMENTS, self.backend.device)
+        """Zeros in host memory for both moments of a grid [2,A,C]."""
+        return host_zeros((2, rows, channels), MOMENTS, self.backend.device)
 
     def begin_step(self) -> None:
         """From now until end_step() the grid's values are brought to the device, with a gradient."""
