@@ -182,7 +182,9 @@ def choose(device: str, field: str, seconds: float | None) -> Recipe:
     return next((recipe for recipe in rows if (seconds or SECONDS_OF_STEPS) <= recipe.up_to), rows[-1])
 
 
-def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple[str, Mapping[str, int | float]]]:
+def layers(
+    config: Config, recipe: Recipe, device: str, kind: str, many_passes: bool = False
+) -> list[tuple[str, Mapping[str, int | float]]]:
     """What gives open settings their values, each with its name; a later layer goes before an earlier one."""
     limit = f" up to {recipe.up_to:g} s" if math.isfinite(recipe.up_to) else ""
     found = [
@@ -190,6 +192,8 @@ def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple
         (f"{kind} scenes on {device}", KINDS[kind][device]),
         (f"{recipe.field} in {kind} scenes", known_fields()[recipe.field].of_kind.get(kind, {})),
     ]
+    if many_passes and device == "cpu" and kind == "bounded" and config.poses.mode == "fixed":
+        found.append(("many passes over the pixels", known_fields()[recipe.field].many_passes))
     if kind == "bounded" and config.poses.mode == "refine":
         own = recipe.settings.get("field.num_voxels", MOST_VOXELS_WITH_POSES)
         found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))
@@ -200,7 +204,7 @@ def layers(config: Config, recipe: Recipe, device: str, kind: str) -> list[tuple
     return found
 
 
-def sources(given: Config, resolved: Config, device: str) -> dict[str, str]:
+def sources(given: Config, resolved: Config, device: str, many_passes: bool = False) -> dict[str, str]:
     """Where each value of a resolved config comes from, by the setting's name on the command line."""
     kind = resolved.dataset.kind
     of_device, seconds = followed(given, device, given.train.max_seconds)
@@ -214,7 +218,8 @@ def sources(given: Config, resolved: Config, device: str) -> dict[str, str]:
         elif value == defaults[name]:
             found[name] = "default"
         else:
-            named = [label for label, settings in layers(given, recipe, of_device, kind) if name in settings]
+            found_in = layers(given, recipe, of_device, kind, many_passes)
+            named = [label for label, settings in found_in if name in settings]
             found[name] = named[-1] if named else _other_source(name, kind, device)
     return found
 
@@ -244,18 +249,19 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def resolve_config(config: Config, device: str, kind: str | None = None) -> Config:
+def resolve_config(config: Config, device: str, kind: str | None = None, many_passes: bool = False) -> Config:
     """The config with every open setting filled in.
 
     A budget that is not given is the device's, a setting that is None takes its recipe's value, and where poses are
     learned field.upsample_at becomes the schedule of coarse_to_fine.
 
     device: cpu or cuda. kind: of the scene, bounded, forward_facing or unbounded, for which dataset.kind=auto stands;
-    None: bounded. Raises UserError if a setting is open that the recipe gives no value for.
+    None: bounded. many_passes: whether the run makes many over the training pixels (runs.resolve). Raises UserError if
+    a setting is open that the recipe gives no value for.
     """
     if kind is None:
         kind = "bounded" if config.dataset.kind == "auto" else config.dataset.kind
-    config = _filled_in(config, device, kind)
+    config = _filled_in(config, device, kind, many_passes)
     if config.poses.mode == "fixed":
         return config
     doublings_at = coarse_to_fine(config.poses, config.field.num_voxels)
@@ -272,7 +278,7 @@ def coarse_to_fine(config: PosesConfig, num_voxels: int) -> list[float]:
     return [config.coarse_to_fine_end * (count + 1) / doublings for count in range(doublings)]
 
 
-def _filled_in(config: Config, device: str, kind: str) -> Config:
+def _filled_in(config: Config, device: str, kind: str, many_passes: bool) -> Config:
     """The config with the device's budget where none is given, and its recipe's value for each setting that is None."""
     steps, seconds = config.train.steps, config.train.max_seconds
     if steps is None and seconds is None:
@@ -288,7 +294,7 @@ def _filled_in(config: Config, device: str, kind: str) -> Config:
     if background == "auto":
         background = BACKGROUNDS[kind]
     chosen = dict(DEFAULTS)
-    for _, settings in layers(config, recipe, of_device, kind):
+    for _, settings in layers(config, recipe, of_device, kind, many_passes):
         chosen |= settings
     for name, value in chosen.items():
         group, leaf = name.split(".")

@@ -99,6 +99,7 @@ SETTINGS = FieldSettings(
         Recipe("cuda", "voxel_deferred", math.inf, _FROM_20_SECONDS),
         Recipe("cpu", "voxel_deferred", math.inf, _CPU),
     ),
+    many_passes={name: _FROM_8_SECONDS[name] for name in ("sampler.rays_per_pixel", "loss.distortion")},
 )
 
 
