@@ -18,6 +18,8 @@ from nerf.scene.box import SceneBox
 from nerf.training.initial_state import init_state
 from nerf.training.state import TrainState
 
+EPS = 1e-7  # of Adam: far below the gradients of these runs, far above their rounding
+
 
 def config_of(kind: str) -> Config:
     """A run of 40 steps with doublings and prunings, and what its kind says."""
@@ -47,8 +49,10 @@ def double_state(config: Config, backend: str = "torch") -> tuple[Config, TrainS
     chosen = select(backend, "cpu")
     adam, ops = chosen.ops.adam_step, SimpleNamespace(**vars(chosen.ops))
 
-    def adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, *rest):  # which takes these as float32 alone
-        adam(param, exp_avg, exp_avg_sq, grad, lr.float(), step.float(), *rest)
+    def adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, *rest):
+        # Rates and step are float32 alone. Without EPS a gradient that is the last bits of a sum becomes a whole step.
+        *others, _ = rest
+        adam(param, exp_avg, exp_avg_sq, grad, lr.float(), step.float(), *others, EPS)
 
     ops.adam_step = adam_step
     chosen = replace(chosen, ops=ops)
