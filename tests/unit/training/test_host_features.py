@@ -18,7 +18,6 @@ from nerf.errors import UserError
 from nerf.fields import voxel_field
 from nerf.fields.voxel_field import VoxelField
 from nerf.ops.backend import Backend, select
-from nerf.ops.host_memory import HostCounts, host_zeros
 from nerf.ops.rounding import hashed, narrow_at_random, random_bits
 from nerf.optim import adam, host_rows
 from nerf.rendering.render import composited_grid, render_image
@@ -350,20 +349,6 @@ def test_ranks_are_refused() -> None:
         divided(TrainingRun(config, tiny_images(), state), None)
 
 
-def test_host_memory_is_the_devices_to_read_and_write(cuda: str) -> None:
-    device = torch.device(cuda)
-    before = torch.cuda.memory_allocated()
-    for shape, dtype in (((0, 4), torch.float32), ((3, 4), torch.float16), ((100_000, 16), torch.bfloat16)):
-        memory = host_zeros(shape, dtype, device)
-        assert memory.is_cuda and memory.dtype == dtype and memory.shape == shape and not memory.any()
-        rows = torch.arange(0, shape[0], 2, device=device)
-        values = torch.rand(len(rows), shape[1], device=device).to(dtype)
-        memory.index_copy_(0, rows, values)
-        assert torch.equal(memory.index_select(0, rows), values) and torch.equal(memory.cpu()[::2], values.cpu())
-        del memory, rows, values
-    assert torch.cuda.memory_allocated() == before
-
-
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])
 def test_steps_on_a_gpu_are_one_graph_that_is_recorded_anew_with_more_room(field: str, cuda: str) -> None:
     config, state = tiny_state(config_of(field, "host"), select("native", cuda))
@@ -389,19 +374,6 @@ def test_steps_on_a_gpu_are_one_graph_that_is_recorded_anew_with_more_room(field
     run(3)
     assert step.read().without_room == 0 and runner._graph is not graph
     assert host.room[0] > 100 and not torch.equal(before, state.field.appearance_grid)
-
-
-def test_counts_in_host_memory_are_read_without_waiting(cuda: str) -> None:
-    counts = HostCounts(2, torch.device(cuda))
-    assert counts.read() == [0, 0]
-    for given in ([3, 2**40], [5, 7]):
-        counts.keep_larger(torch.tensor(given, device=cuda))
-    torch.cuda.synchronize()
-    assert counts.read() == [5, 2**40]
-    counts.clear()
-    counts.keep_larger(torch.tensor([1, 0], device=cuda))
-    torch.cuda.synchronize()
-    assert counts.read() == [1, 0]
 
 
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])
