@@ -54,7 +54,10 @@ HOST_DEVICE T unsquash(T x, T limit) {
 }
 
 // Of a ray; there its walk ends. More are no picture but a step, a jitter or an end that is no length of this scene.
-constexpr int64_t kMaxLatticePoints = 1 << 20;
+#ifndef NERF_MAX_LATTICE_POINTS  // fewer in tests/fuzz/ops.py, for tools under which a point takes long
+#define NERF_MAX_LATTICE_POINTS (1 << 20)
+#endif
+constexpr int64_t kMaxLatticePoints = NERF_MAX_LATTICE_POINTS;
 
 template <class T>
 struct LatticeRay {

@@ -5,9 +5,10 @@
     python tests/fuzz/ops.py 1 --only adam_step --first 77          one call again
     compute-sanitizer --target-processes all --tool memcheck python tests/fuzz/ops.py 300 --device cuda
 
-On a GPU the same numbers are called with, the library is the one that is there, and a call that made the GPU fail
-ends the process; racecheck and initcheck are other tools of compute-sanitizer. PyTorch asks for each tensor's memory
-alone there: in its pool nobody would see where a tensor ends.
+On a GPU the same numbers are called with, but for room that takes minutes to fill, the library is the one that is
+there, and a call that made the GPU fail ends the process; racecheck and initcheck are other tools of
+compute-sanitizer. PyTorch asks for each tensor's memory alone there: in its pool nobody would see where a tensor ends.
+With --short-walks rays end after 4096 points, not a million, each of which takes the tool a hundred times as long.
 A process of its own makes the calls; it is started again behind a call that ended it. Status 1 if there was one, or
 an error that says nothing. The library with sanitizers is built into build/fuzz.
 """
@@ -35,6 +36,7 @@ CXXFLAGS = (
 CALL_SECONDS = 60  # a call that takes longer never ends
 MEMORY = 6 << 30  # bytes
 MOST_ENDS = 20  # of the process; more tell nothing new
+SHORT_WALKS = "-DNERF_MAX_LATTICE_POINTS=4096"
 BROKEN = "CUDA error"  # of a kernel; no later call of the process has a result
 # What C++ and PyTorch's C interface say where an operation says nothing.
 WORDLESS = r"std::|bad_alloc|length_error|vector|API call failed|\.(h|cpp|cc):\d+|^\W*\w*\W*$"
@@ -66,6 +68,15 @@ def sanitized_library() -> tuple[Path, dict[str, str]]:
         "ASAN_OPTIONS": options,
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
+
+
+def library_of_short_walks() -> Path:
+    """The library with short walks, built into build/fuzz where it is not up to date."""
+    os.environ["NVCC_APPEND_FLAGS"] = f"{os.environ.get('NVCC_APPEND_FLAGS', '')} {SHORT_WALKS}".strip()
+    sys.path.insert(0, str(ROOT / "cuda_ext"))
+    import build
+
+    return build.build(folder=BUILD / "short_walks", library=BUILD / "short_walks.so")
 
 
 def make_calls(
@@ -125,6 +136,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument("--plain", action="store_true", help="without sanitizers")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: with the library that is there")
+    parser.add_argument("--short-walks", action="store_true", help="cuda: with a library whose rays end early")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     names = given.only.split(",") if given.only else []
@@ -135,6 +147,7 @@ def main() -> None:
     plain = given.plain or given.device == "cuda"
     library, environment = (ROOT / "nerf/ops/libnerf.so", {}) if plain else sanitized_library()
     if given.device == "cuda":
+        library = library_of_short_walks() if given.short_walks else library
         environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     BUILD.mkdir(parents=True, exist_ok=True)
     log, problems, began = BUILD / f"calls.{os.getpid()}", 0, time.monotonic()
