@@ -13,7 +13,7 @@ namespace {
 Tensor sums_up_to(const Tensor& counts) {
   using torch::stable::detail::from;
   std::array<StableIValue, 3> stack{from(counts), from(int64_t(0)), from(std::optional<ScalarType>())};
-  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::cumsum", "", stack.data(), TORCH_ABI_VERSION));
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::cumsum", "", stack.data(), TORCH_ABI_VERSION));
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 

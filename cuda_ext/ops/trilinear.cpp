@@ -36,7 +36,7 @@ TrilinearArgs<T> grid_arguments(const GridShape& shape, const Tensor& grid, cons
 std::tuple<Tensor, Tensor> stable_sort(const Tensor& values) {
   using torch::stable::detail::from;
   std::array<StableIValue, 4> stack{from(values), from(std::optional<bool>(true)), from(int64_t(0)), from(false)};
-  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::sort", "stable", stack.data(), TORCH_ABI_VERSION));
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::sort", "stable", stack.data(), TORCH_ABI_VERSION));
   return {torch::stable::detail::to<Tensor>(stack[0]), torch::stable::detail::to<Tensor>(stack[1])};
 }
 
