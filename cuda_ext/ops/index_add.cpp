@@ -33,8 +33,9 @@ bool interleave(const Tensor& dst, const Tensor& src, int64_t pitch) {
     for (int64_t d = 0; d < tensors[i]->dim(); ++d)
       if (tensors[i]->stride(d) % pitch != 0) reach[i] += (tensors[i]->size(d) - 1) * tensors[i]->stride(d);
   const int64_t bytes = static_cast<const char*>(src.data_ptr()) - static_cast<const char*>(dst.data_ptr());
-  const int64_t size = dst.element_size() * pitch, offset = (bytes % size + size) % size;  // of src behind dst
-  return offset >= (reach[0] + 1) * dst.element_size() && offset + (reach[1] + 1) * dst.element_size() <= size;
+  const int64_t element = dst.element_size();  // signed, as all that it meets
+  const int64_t size = element * pitch, offset = (bytes % size + size) % size;  // of src behind dst
+  return offset >= (reach[0] + 1) * element && offset + (reach[1] + 1) * element <= size;
 }
 
 // Each number of dst has a place of its own if each dimension steps over all that the smaller steps reach.
