@@ -5,7 +5,8 @@
 #               arguments under the sanitizers of g++, for an hour or more        make fuzz CASES=1000
 # make docs     builds the site of docs/ into build/docs; a broken link fails it
 # make wheel    packs the last commit as one wheel, for every Python, PyTorch and GPU generation, into build/wheel
-# make wheel-matrix    installs that wheel under several Pythons and PyTorches, gigabytes each, and runs its commands
+# make wheel-matrix    installs that wheel under several Pythons and PyTorches, gigabytes each, runs its commands and
+#               compiles the sources with each PyTorch's headers
 # make clean    removes what these made, except the runs in outputs/
 #
 # All of them install everything into .venv first, once. pip is used as it is configured on this machine: where its index

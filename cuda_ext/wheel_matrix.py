@@ -5,9 +5,11 @@
     python cuda_ext/wheel_matrix.py WHEEL --out docs/results/wheel_matrix.json
 
 Each environment is outside of any checkout and has no compiler on its PATH. There `nerf` trains the bundled scene for
-60 steps, renders, evaluates and asks the doctor; the scores of all environments are compared. A pair that cannot be
-installed is told with its reason. PyTorch is what pip offers, often a CUDA build of gigabytes; an environment is
-removed once it has run. The exit status is 1 where a command failed, scores differ, or no pair could be installed.
+60 steps, renders, evaluates and asks the doctor; the scores of all environments are compared. Then the sources beside
+this file are compiled against each environment's PyTorch, whose headers may lack what newer ones have; this alone
+takes a compiler. A pair that cannot be installed is told with its reason. PyTorch is what pip offers, often a CUDA
+build of gigabytes; an environment is removed once it has run. The exit status is 1 where a command or the compiler
+failed, scores differ, or no pair could be installed.
 """
 
 import argparse
@@ -33,6 +35,10 @@ COMMANDS = (
     ("evaluate", "run", "every=10", "hydra.run.dir=scores"),
     ("doctor",),
 )
+LOADED = (
+    "import sys, torch; torch.ops.load_library(sys.argv[1]); grid, ones = torch.ones(2, 2, 2, 3), torch.ones(4, 3); "
+    "assert torch.equal(torch.ops.nerf.interpolate_trilinear(grid, ones), ones)"
+)
 FACTS = "import json, platform, torch; print(json.dumps([platform.python_version(), torch.__version__]))"
 
 
@@ -45,7 +51,7 @@ def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
     found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if found.returncode != 0:
         lines = [line for line in (found.stderr or found.stdout).splitlines() if line.strip()]
-        errors = [line for line in lines if line.lower().startswith("error")]
+        errors = [line for line in lines if "error: " in line.lower()]
         raise Failed((errors or lines or [f"exit status {found.returncode}"])[-1][:300])
     return found.stdout
 
@@ -66,13 +72,17 @@ def find_python(version: str) -> str | None:
 
 def install(python: str, torch: str, wheel: Path, folder: Path) -> Path:
     """A new environment with PyTorch and the wheel; its programs' folder. Raises Failed."""
-    outside = {name: value for name, value in os.environ.items() if name not in OURS and not name.startswith("NERF_")}
+    outside = _outside()
     run([python, "-m", "venv", str(folder / "env")], folder, outside)
     programs = folder / "env" / "bin"
     pip = [str(programs / "pip"), "--disable-pip-version-check", "install", "-q"]
     wanted = "torch" if torch == "newest" else f"torch=={torch}"
     run([*pip, wanted, str(wheel)], folder, outside)
     return programs
+
+
+def _outside() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in OURS and not name.startswith("NERF_")}
 
 
 def try_wheel(programs: Path, folder: Path) -> dict:
@@ -96,6 +106,21 @@ def try_wheel(programs: Path, folder: Path) -> dict:
     }
 
 
+def try_sources(programs: Path, folder: Path) -> dict:
+    """Compiles the CPU code against an environment's PyTorch, which then runs an operation; how long. Raises Failed.
+
+    No .cu file includes a header of PyTorch's. Nothing is optimized: headers are what may fail.
+    """
+    python, tree = str(programs / "python"), folder / "tree" / "cuda_ext"
+    shutil.copytree(Path(__file__).resolve().parent, tree, ignore=shutil.ignore_patterns("__pycache__"))
+    began = time.perf_counter()
+    environment = _outside() | {"NERF_CUDA": "0", "CXXFLAGS": "-O0"}
+    library = run([python, str(tree / "build.py")], folder, environment).strip()
+    seconds = time.perf_counter() - began
+    run([python, "-c", LOADED, library], folder, environment)
+    return {"compile_seconds": seconds}
+
+
 def one_pair(version: str, torch: str, wheel: Path) -> dict:
     """A row of the result: the figures of one environment, or why there are none."""
     row: dict = {"python": version, "torch": torch, "result": "ok"}
@@ -110,14 +135,15 @@ def one_pair(version: str, torch: str, wheel: Path) -> dict:
             return row | {"result": f"not installed: {error}"}
         try:
             exact = json.loads(run([str(programs / "python"), "-c", FACTS], folder, {"PATH": str(programs)}))
-            return row | dict(zip(("python", "torch"), exact)) | try_wheel(programs, folder)
+            row |= dict(zip(("python", "torch"), exact))
+            return row | try_wheel(programs, folder) | try_sources(programs, folder)
         except Failed as error:
             return row | {"result": f"FAILED: {error}"}
 
 
 def table(rows: list[dict]) -> str:
     """The rows, aligned."""
-    head = ("Python", "PyTorch", "backend", "device", "PSNR", "evaluated", "seconds", "result")
+    head = ("Python", "PyTorch", "backend", "device", "PSNR", "evaluated", "seconds", "compiled", "result")
     cells = [head]
     for row in rows:
         figures = [f"{row[key]:.{digits}f}" if key in row else "-" for key, digits in FORMATS]
@@ -127,14 +153,14 @@ def table(rows: list[dict]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells)
 
 
-FORMATS = (("psnr", 2), ("evaluated_psnr", 2), ("seconds", 0))
+FORMATS = (("psnr", 2), ("evaluated_psnr", 2), ("seconds", 0), ("compile_seconds", 0))
 
 
 def problem(rows: list[dict]) -> str | None:
     """What is wrong with the result as a whole, None if nothing is."""
     failed = [f"Python {row['python']} with PyTorch {row['torch']}" for row in rows if row["result"].startswith("FAIL")]
     if failed:
-        return f"the wheel failed under {'; '.join(failed)}"
+        return f"failed: {'; '.join(failed)}"
     scores = [row["psnr"] for row in rows if "psnr" in row]
     if not scores:
         return "no pair could be installed; nothing was tried"

@@ -15,7 +15,7 @@ SPEC.loader.exec_module(matrix)
 
 GOOD = {
     "python": "3.11.7", "torch": "2.13.0+cpu", "result": "ok", "backend": "native", "device": "CPU, 1 threads",
-    "psnr": 16.14, "evaluated_psnr": 16.21, "seconds": 42.0,
+    "psnr": 16.14, "evaluated_psnr": 16.21, "seconds": 42.0, "compile_seconds": 9.0,
 }  # fmt: skip
 ABSENT = {"python": "3.10", "torch": "newest", "result": "not installed: no Python 3.10 on this machine"}
 BROKEN = {"python": "3.12.1", "torch": "2.10.0", "result": "FAILED: error: broken"}
@@ -31,7 +31,7 @@ def test_a_result_is_judged_as_a_whole() -> None:
 def test_the_table_has_a_line_for_each_pair() -> None:
     head, good, absent = matrix.table([GOOD, ABSENT]).splitlines()
     assert good.split() == [
-        "3.11.7", "2.13.0+cpu", "native", "CPU,", "1", "threads", "16.14", "16.21", "42", "ok"
+        "3.11.7", "2.13.0+cpu", "native", "CPU,", "1", "threads", "16.14", "16.21", "42", "9", "ok"
     ]  # fmt: skip
     assert absent.endswith(ABSENT["result"]) and head.index("result") == absent.index("not installed")
 
@@ -52,6 +52,9 @@ def test_an_environment_that_cannot_be_made_is_told_in_pips_words(tmp_path: Path
         matrix.run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path, {})
     program = "import sys; sys.exit('ERROR: no such release\\n[notice] a new release of pip')"
     with pytest.raises(matrix.Failed, match="^ERROR: no such release$"):
+        matrix.run([sys.executable, "-c", program], tmp_path, {})
+    program = "import sys; sys.exit('error: the library did not compile:\\na.cpp:3:1: error: no such name\\n  3 | x')"
+    with pytest.raises(matrix.Failed, match="^a.cpp:3:1: error: no such name$"):
         matrix.run([sys.executable, "-c", program], tmp_path, {})
 
 
