@@ -129,23 +129,27 @@ def _settings(given: Any) -> dict[str, object]:
 def divided(training: TrainingRun, world: World) -> TrainingRun:
     """The run with its scene divided among the ranks.
 
-    Raises UserError where their images or settings differ, features are in host memory, or moments have 16 bits.
+    Moments become float32: bfloat16 is rounded by the numbers of vertices, which each rank counts in its own way, so
+    that replicas would differ. Raises UserError where images or settings of the ranks differ, or features are in host
+    memory.
     """
-    state = training.state
-    if training.config.train.features == "host":
+    state, config = training.state, training.config
+    if config.train.features == "host":
         raise UserError(
             "train.features=host keeps features in the memory of one host, so it needs one process: start it without "
             "torchrun, or give train.features=device, which divides them among the ranks."
         )
-    if training.config.train.moments != "float32":
-        raise UserError(
-            "train.moments=bfloat16 rounds by the places of vertices, which ranks number each in its way, so it needs "
-            "one process: start it without torchrun, or give train.moments=float32."
-        )
-    resolved = _settings(training.config)  # some follow the memory of a rank's GPU
+    notes, sources = training.notes, training.sources
+    if config.train.moments != "float32":
+        if sources.get("train.moments") == "given":
+            notes = (*notes, "train.moments=float32: bfloat16 needs one process")
+        config = replace(config, train=replace(config.train, moments="float32"))
+        sources = {**sources, "train.moments": "several ranks"} if sources else sources
+        state.optimizer.widen_moments()
+    resolved = _settings(config)  # some follow the memory of a rank's GPU
     facts = {"the checksum of the images": state.batches.checksum(), "the step": state.clock.step}
     check_agreed(world, resolved | facts)
     state.divide(world)
     box = " x ".join(f"{first}-{last}" for first, last in state.parts.division.boxes[world.rank])
     note = f"{world.size} ranks; this one has the cells {box} of {state.field.resolution}"
-    return replace(training, notes=(*training.notes, note))
+    return replace(training, config=config, sources=sources, notes=(*notes, note))

@@ -44,7 +44,7 @@ class Recipe:
     device: str
     field: str
     up_to: float  # training seconds
-    settings: Mapping[str, int | float]  # by their names on the command line
+    settings: Mapping[str, int | float | str]  # by their names on the command line
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class FieldSettings:
 
     settings: type[FieldConfig]
     recipes: tuple[Recipe, ...]  # of a device from the smallest budget on
-    of_kind: Mapping[str, Mapping[str, int | float]] = dataclasses.field(default_factory=dict)
-    many_passes: Mapping[str, int | float] = dataclasses.field(default_factory=dict)
+    of_kind: Mapping[str, Mapping[str, int | float | str]] = dataclasses.field(default_factory=dict)
+    many_passes: Mapping[str, int | float | str] = dataclasses.field(default_factory=dict)
 
 
 def known_fields() -> Mapping[str, FieldSettings]:

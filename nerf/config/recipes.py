@@ -85,6 +85,7 @@ DEFAULTS = {
     "field.sparse": False,
     "occupancy.update_interval": 0.06,
     "train.lr_decay": 0.1,
+    "train.moments": "float32",
     "sampler.rays_per_pixel": 1,
     "poses.lr": 3e-3,
     "poses.start": 0.0,
@@ -94,7 +95,7 @@ DEFAULTS = {
 }
 
 # What each kind of scene needs beside the recipe.
-KINDS: Mapping[str, Mapping[str, Mapping[str, int | float]]] = {
+KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
     "bounded": {"cuda": {}, "cpu": {}},
     "forward_facing": {
         "cuda": {
@@ -184,7 +185,7 @@ def choose(device: str, field: str, seconds: float | None) -> Recipe:
 
 def layers(
     config: Config, recipe: Recipe, device: str, kind: str, many_passes: bool = False
-) -> list[tuple[str, Mapping[str, int | float]]]:
+) -> list[tuple[str, Mapping[str, int | float | str]]]:
     """What gives open settings their values, each with its name; a later layer goes before an earlier one."""
     limit = f" up to {recipe.up_to:g} s" if math.isfinite(recipe.up_to) else ""
     found = [

@@ -163,8 +163,8 @@ class TrainConfig:
         "than the GPU's; auto = on the GPU, or on the host if field.num_voxels is given and they do not fit",
         choices=("auto", "device", "host"),
     )
-    moments: str = setting(
-        "float32",
+    moments: str | None = setting(
+        None,
         "how Adam's moments of features or colors are stored on the device; bfloat16 = in half the memory, rounded at "
         "random; in host memory they always are",
         choices=("float32", "bfloat16"),

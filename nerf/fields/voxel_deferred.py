@@ -54,6 +54,7 @@ _CUDA = {
     "field.hidden_width": 256,
     "field.lr_mlp": 5e-4,
     "field.feature_noise": 0.1,  # against overfitting: a GPU makes many passes over the pixels
+    "train.moments": "bfloat16",  # a tenth of the memory less and more steps, at the same score
 }
 _CPU = {
     **_SETTINGS,

@@ -116,6 +116,12 @@ class MaskedAdam:
                 self.moments[group.name] = moments[0], moments[1]
         self._clear_gradients()
 
+    def widen_moments(self) -> None:
+        """Moments that bfloat16 holds on the device become float32."""
+        for name, pair in self.moments.items():
+            if name not in self.in_host:
+                self.moments[name] = tuple(x.float() if x.dtype == torch.bfloat16 else x for x in pair)
+
     def _clear_gradients(self) -> None:
         for group in self.groups:
             grad = group.parameter.grad

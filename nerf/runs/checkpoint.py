@@ -261,6 +261,8 @@ def restore_config(content: dict[str, Any]) -> Config:
     saved = content["config"]
     if "masks" not in saved["dataset"]:  # older runs: masks were only for leaving pixels out
         saved = {**saved, "dataset": {**saved["dataset"], "masks": "leave_out"}}
+    if "moments" not in saved["train"]:  # older runs
+        saved = {**saved, "train": {**saved["train"], "moments": "float32"}}
     field = saved["field"]
     if field.get("name") == "voxel_deferred" and field.get("feature_sines") is None:  # older runs had none
         saved = {**saved, "field": {**field, "feature_sines": False}}

@@ -69,11 +69,14 @@ def ended(ranks: list[subprocess.Popen], seconds: float = 120) -> list[tuple[int
 
 def test_a_run_goes_on_with_another_number_of_ranks(scene: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    first = ended(launch(2, *SETTINGS, *SPARSE, scene, "train.steps=20", f"hydra.run.dir={folder}"))
+    asked = ("train.steps=20", "train.moments=bfloat16", f"hydra.run.dir={folder}")
+    first = ended(launch(2, *SETTINGS, *SPARSE, scene, *asked))
     assert [status for status, *_ in first] == [0, 0], first
     assert "PSNR" in first[0][1] and first[1][1:] == ("", "")  # rank 0 alone prints
+    assert "train.moments=float32: bfloat16 needs one process" in first[0][2]
     assert checkpoint.load(folder)["step"] == checkpoint.load_resume(folder)["step"] == 20
     content = checkpoint.load_resume(folder)
+    assert content["config"]["train"]["moments"] == "float32"
     assert content["field"]["density_grid"].dim() == 2
     assert len(content["optimizer"]["density_grid.exp_avg"]) == _active(content)
     for count, steps in ((1, 24), (3, 28)):

@@ -7,14 +7,16 @@ import pytest
 import torch
 from divided_runs import config_of, double_state, trained
 from ranks import on_ranks
-from tiny_runs import run_to
+from tiny_runs import run_to, tiny_config, tiny_images, tiny_state
 
 from nerf.cameras.rays import Rays
+from nerf.cli.ranks import divided
 from nerf.distributed.combine import front_to_back
 from nerf.distributed.parts import divide
 from nerf.distributed.segments import marched
 from nerf.distributed.world import World
 from nerf.fields import voxel_field
+from nerf.runs.run import TrainingRun
 from nerf.training.state import make_sampler
 
 # Doublings after steps 8 and 24, prunings from step 10 on, several rays of a pixel from step 20 on.
@@ -122,3 +124,15 @@ def test_vertices_take_their_moments_to_another_rank() -> None:
         assert needed == listed < 0.75 * stored and collected == (needed if rank else stored)
         assert 0 < len(own) < len(rows) and moment.abs().sum() > 0
         torch.testing.assert_close(moment, whole[torch.searchsorted(rows, own)], rtol=0, atol=1e-12)
+
+
+def dtypes_of_moments(world: World) -> tuple[str, set[torch.dtype]]:
+    config, state = tiny_state(tiny_config(moments="bfloat16"))
+    training = divided(TrainingRun(config, tiny_images(), state), world)
+    moments = training.state.optimizer.moments.values()
+    return training.config.train.moments, {x.dtype for pair in moments for x in pair}
+
+
+def test_ranks_keep_moments_as_float32() -> None:
+    """Rounded by the numbers of vertices, which each rank counts in its own way, those of replicas would differ."""
+    assert on_ranks(2, dtypes_of_moments) == 2 * [("float32", {torch.float32})]

@@ -162,3 +162,18 @@ def test_moments_of_features_may_have_16_bits_and_files_have_32(backend: Backend
         optimizer.set_active(torch.tensor([0, 17, 40, 63]))
     for name, pair in one.moments.items():
         assert all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(pair, two.moments[name], strict=True)), name
+
+
+def test_moments_of_16_bits_become_float32_and_stay_so(backend: Backend) -> None:
+    """As several ranks need them, of a run that one process has begun."""
+    field = make_field(backend)
+    optimizer = MaskedAdam(field, *BETAS, backend, torch.tensor([3, 17, 40]), torch.bfloat16)
+    give_gradients(field, seed=0)
+    optimizer.step()
+    before = optimizer.state_dict()
+    optimizer.widen_moments()
+    assert {x.dtype for pair in optimizer.moments.values() for x in pair} == {torch.float32}
+    optimizer.set_active(torch.tensor([3, 17, 40, 63]))
+    assert {x.dtype for pair in optimizer.moments.values() for x in pair} == {torch.float32}
+    kept, saved = (state["feature_grid.exp_avg"] for state in (optimizer.state_dict(), before))
+    assert torch.equal(kept[:3], saved) and saved.any()

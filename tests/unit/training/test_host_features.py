@@ -344,9 +344,6 @@ def test_ranks_are_refused() -> None:
     config, state = tiny_state(config_of("voxel_sh", "host"))
     with pytest.raises(UserError, match="train.features=host .* needs one process"):
         divided(TrainingRun(config, tiny_images(), state), None)
-    config, state = tiny_state(tiny_config(moments="bfloat16"))
-    with pytest.raises(UserError, match="train.moments=bfloat16 .* needs one process"):
-        divided(TrainingRun(config, tiny_images(), state), None)
 
 
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])

@@ -39,7 +39,7 @@ def test_the_plan_counts_what_is_there() -> None:
     vertices = 201 * 350 * 240
     stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
     assert plan.gradients == pytest.approx(stored * vertices * (1 + 16) * 4, rel=4e-3)
-    assert plan.moments == pytest.approx(2 * ACTIVE_FRACTION * vertices * (1 + 16) * 4, rel=6e-3)
+    assert plan.moments == pytest.approx(2 * ACTIVE_FRACTION * vertices * (4 + 16 * 2), rel=6e-3)
     assert plan.values == pytest.approx(plan.gradients + vertices * (0.25 + 8 * (stored + 2 * ACTIVE_FRACTION)))
     assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
     assert plan.total == plan.values + plan.gradients + plan.moments + plan.images + plan.samples + plan.libraries
@@ -67,8 +67,9 @@ def test_the_plan_with_features_in_host_memory() -> None:
 
 
 def test_the_plan_with_moments_of_16_bits() -> None:
-    config, finest, images = on_a_gpu("voxel_deferred", moments="bfloat16")
-    plan, whole = (plan_memory(c, finest, images) for c in (config, on_a_gpu("voxel_deferred")[0]))
+    config, finest, images = on_a_gpu("voxel_deferred")
+    assert config.train.moments == "bfloat16"
+    plan, whole = (plan_memory(c, finest, images) for c in (config, on_a_gpu("voxel_deferred", moments="float32")[0]))
     channels = config.field.feature_channels
     share = (1 + channels / 2) / (1 + channels)
     assert plan.moments == pytest.approx(share * whole.moments, rel=0.02)
