@@ -34,7 +34,7 @@ SETTINGS = {
     "benchmark": BenchmarkScriptConfig,
 }
 PARSERS = {"prepare": prepare.parser, "download": download.parser}
-RUNS = ("run", "runs", "resume", "poses.from_run")  # paths that are folders of runs
+RUNS = ("run", "runs", "ensemble", "resume", "poses.from_run")  # paths that are folders of runs
 WIDTH = 72  # characters of a meaning that a shell has room for
 
 

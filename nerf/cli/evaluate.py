@@ -4,17 +4,19 @@ python scripts/evaluate.py                      the newest run, its test views
 python scripts/evaluate.py run=outputs/RUN split=train every=10
 python scripts/evaluate.py runs=outputs/A,outputs/B          compares runs: a table, and a page with sliders
 python scripts/evaluate.py view_poses=refined exposure=fit   each view by its own photo's pose and exposure
+python scripts/evaluate.py run=outputs/A ensemble=outputs/B,outputs/C   the mean of the pictures of three runs
 """
 
 import datetime
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nerf.cli.compare_runs import compare_runs
 from nerf.cli.hydra_app import run
-from nerf.cli.open_run import PicturesConfig, open_run
+from nerf.cli.open_run import EnsembleConfig, open_runs
 from nerf.cli.report import commit, print_table
 from nerf.cli.scored_views import score_views
 from nerf.config.commands import as_typed
@@ -23,10 +25,12 @@ from nerf.evaluation.held_out_poses import pose_facts
 from nerf.evaluation.scores import SCORES
 from nerf.files import write_text
 from nerf.ops.backend import device_name
+from nerf.runs.ensemble import views_of_others
+from nerf.runs.open_run import LoadedRun
 
 
 @dataclass
-class EvaluateConfig(PicturesConfig):
+class EvaluateConfig(EnsembleConfig):
     runs: str | None = setting(None, "folders of runs to compare, separated by commas, in place of run", path=True)
     split: str = setting("test", "which views are scored", choices=("train", "val", "test"))
     every: int = setting(1, "score every k-th view", low=1)
@@ -40,24 +44,23 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     if config.runs is not None:
         compare_runs(config.runs, config.root, folder, overrides)
         return
-    loaded = open_run(config)
-    settings = loaded.config
-    settings.evaluation.split, settings.evaluation.every = config.split, config.every
-    settings.evaluation.view_poses = config.view_poses or settings.evaluation.view_poses
-    settings.evaluation.exposure = config.exposure or settings.evaluation.exposure
-    views = loaded.views(config.split, config.every)
-    scores, sheet = score_views(loaded.field, loaded.sampler, views, settings, folder)
-    facts = pose_facts(settings, loaded.cameras, loaded.given_cameras)
+    runs = open_runs(config)
+    for chosen in (one.config.evaluation for one in runs):
+        chosen.split, chosen.every = config.split, config.every
+        chosen.view_poses = config.view_poses or chosen.view_poses
+        chosen.exposure = config.exposure or chosen.exposure
+    loaded, settings = runs[0], runs[0].config
+    given = loaded.given_views(config.split)
+    views = loaded.align_views(given, config.split, config.every)
+    others = views_of_others(runs, given, config.split, config.every)
+    scores, sheet = score_views(loaded.field, loaded.sampler, views, settings, folder, others)
     metrics = (
-        _training_facts(loaded.folder)
+        _facts(runs)
         | scores.summary()
-        | facts
         | {
             "scene": settings.dataset.scene,
-            "field": settings.field.name,
             "image_size": [views.cameras.width, views.cameras.height],
             "split": config.split,
-            "rays_per_pixel": loaded.sampler.rays_per_pixel,
             "scored_by": {
                 "command": as_typed(sys.argv),
                 "commit": commit(),
@@ -74,11 +77,23 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
     print(sheet)
 
 
-def _training_facts(run_folder: Path) -> dict:
-    """The entries of the run's metrics.json on its training; empty if the run was stopped before its end."""
-    path = run_folder / "metrics.json"
+def _facts(runs: Sequence[LoadedRun]) -> dict[str, object]:
+    """What metrics.json says of one run; of several, what it says of each, and the sum of their training seconds."""
+    facts = [_facts_of_one(run) for run in runs]
+    if len(facts) == 1:
+        return facts[0]
+    seconds = [fact.get("train_seconds") for fact in facts]
+    members = [{"run": str(run.folder)} | fact for run, fact in zip(runs, facts, strict=True)]
+    return {"ensemble": members, "ensemble_train_seconds": None if None in seconds else sum(seconds)}
+
+
+def _facts_of_one(run: LoadedRun) -> dict[str, object]:
+    """What is known of a run beside its scores; of its training only if it was not stopped before its end."""
+    path = run.folder / "metrics.json"
     facts = json.loads(path.read_text()) if path.is_file() else {}
-    return {name: fact for name, fact in facts.items() if name not in SCORES}  # scores may be of another split
+    training = {name: fact for name, fact in facts.items() if name not in SCORES}  # scores may be of another split
+    own = {"field": run.config.field.name, "rays_per_pixel": run.sampler.rays_per_pixel}
+    return training | pose_facts(run.config, run.cameras, run.given_cameras) | own
 
 
 def command() -> None:

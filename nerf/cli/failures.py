@@ -21,6 +21,7 @@ MEMORY_REMEDIES = {
     "width": "lower width",
     "max_splats": "of splats lower max_splats",
     "texture_size": "lower texture_size",
+    "ensemble": "of an ensemble name fewer runs",
     "device": "use device=cpu",
 }
 

@@ -1,6 +1,6 @@
 """The settings that choose a trained run, for the commands that open one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from nerf.config.settings import setting
 from nerf.errors import UserError
 from nerf.files import clear_left_overs
+from nerf.runs.ensemble import check_one_scene
 from nerf.runs.open_run import LoadedRun, load
 from nerf.scene.bounds import given_box
 
@@ -26,6 +27,13 @@ class PicturesConfig(RunConfig):
     )
     root: str | None = setting(
         None, "folder of the scene, if it has moved since training; dataset.root is the same", path=True
+    )
+
+
+@dataclass
+class EnsembleConfig(PicturesConfig):
+    ensemble: str | None = setting(
+        None, "folders of more runs, separated by commas: pictures are the mean of all", path=True
     )
 
 
@@ -51,3 +59,29 @@ def open_run(config: RunConfig) -> LoadedRun:
             raise UserError(f"dataset.root={root} is not there; expected the folder of the scene.")
         loaded.config.dataset.root = root
     return loaded
+
+
+def open_runs(config: EnsembleConfig) -> list[LoadedRun]:
+    """The run of the config, and after it those of its ensemble.
+
+    Raises UserError if one is none, is named twice, or is not of the same scene as the first.
+    """
+    runs = [open_run(config)]
+    named = [] if config.ensemble is None else [part.strip() for part in config.ensemble.split(",") if part.strip()]
+    if config.ensemble is not None and not named:
+        raise UserError("ensemble= names no run; expected folders, as ensemble=outputs/B,outputs/C.")
+    seen = {_folder(runs[0].folder)}
+    for name in named:
+        if _folder(Path(name)) in seen:
+            raise UserError(
+                f"ensemble={config.ensemble}: with run={runs[0].folder}, {name} is named twice; each run counts once."
+            )
+        seen.add(_folder(Path(name)))
+    runs += [open_run(replace(config, run=name)) for name in named]
+    check_one_scene(runs)
+    return runs
+
+
+def _folder(run: Path) -> Path:
+    """What tells runs apart: a run can be named by its folder or by the model file in it, by one way or another."""
+    return (run.parent if run.is_file() else run).resolve()

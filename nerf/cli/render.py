@@ -5,6 +5,7 @@
     python scripts/render.py path=interpolate 'cameras=[0,5,9]'   flies through these training cameras
     python scripts/render.py path=test scale=0.5                  the test views, at half their size
     python scripts/render.py path=camera_path.json floats=true    a path file (nerfstudio's format), exact numbers
+    python scripts/render.py run=outputs/A ensemble=outputs/B     the mean of the pictures of two runs
 
 The last lines printed name the folder of the result. It holds one file per frame in each of rgb/, depth/, opacity/ and
 normals/, the video PATH.mp4, and camera_path.json: the path itself, to edit and to give as path= again.
@@ -13,12 +14,16 @@ normals/, the video PATH.mp4, and camera_path.json: the path itself, to edit and
   depth/0000.png    distance in false colour, near is blue and far is yellow
   opacity/0000.png  white where the scene is, black where the background shows
   normals/0000.png  the direction a surface faces; red, green, blue are world x, y, z from -1 to 1
+  spread/0000.png   of an ensemble: where its runs disagree on the colour, from dark blue (not at all) to yellow
+
+The runs of an ensemble are seen from the same cameras; where they learned poses, a path is in the world of run=.
 
 floats=true adds the numbers themselves beside the pictures, as NumPy files, float32, rows from top to bottom:
 
   depth/0000.npy    [height,width] distance along the ray through the pixel in world units, 0 for empty pixels
   opacity/0000.npy  [height,width] from 0 to 1
   normals/0000.npy  [height,width,3] unit, or zero for empty pixels; world axes, facing the camera
+  spread/0000.npy   [height,width] standard deviation of the colours of an ensemble's runs
 
 In a path file, camera_to_world is in the world of the dataset, axes as in OpenGL (x right, y up, looking along -z).
 nerfstudio moves and scales a scene before training: a path from its viewer fits only if that was switched off.
@@ -37,22 +42,24 @@ from nerf.cameras.path_file import MAX_SIZE, CameraPath, read_camera_path, write
 from nerf.cameras.paths import orbit, spiral, tour, turn
 from nerf.cameras.splines import interpolate
 from nerf.cli.hydra_app import run
-from nerf.cli.open_run import LoadedRun, PicturesConfig, open_run
+from nerf.cli.open_run import EnsembleConfig, LoadedRun, open_runs
 from nerf.config.settings import setting
 from nerf.errors import UserError
 from nerf.images import visualize
 from nerf.images import write as pictures
-from nerf.rendering.render import render_image
+from nerf.rendering.ensemble import render_mean
 from nerf.rendering.sampler import depth_range
+from nerf.runs.ensemble import along_path
 
 PATHS = ("orbit", "spiral", "turn", "interpolate", "test")
 SHOWN = ("rgb", "depth", "opacity", "normals")
+OF_AN_ENSEMBLE = (*SHOWN, "spread")
 KEY_CAMERAS = 8  # of path=interpolate, where none are chosen
 DEFAULT_FPS = 30.0
 
 
 @dataclass
-class RenderConfig(PicturesConfig):
+class RenderConfig(EnsembleConfig):
     path: str = setting(
         "auto",
         f"which cameras: {', '.join(PATHS)}, or FILE.json with a camera path; auto = spiral before a forward-facing "
@@ -71,28 +78,28 @@ class RenderConfig(PicturesConfig):
     scale: float | None = setting(None, "factor on width and height, instead of naming them", low=0.01, high=32)
     video: list[str] = field(
         default_factory=lambda: ["rgb", "depth"],
-        metadata={"doc": f"pictures side by side in the video, some of {', '.join(SHOWN)}"},
+        metadata={"doc": f"pictures side by side in the video, some of {', '.join(OF_AN_ENSEMBLE)}"},
     )
-    floats: bool = setting(False, "also write depth, opacity and normals as .npy files of float32")
+    floats: bool = setting(False, "also write depth, opacity, normals and spread as .npy files of float32")
 
 
 def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     _check(config)
-    loaded = open_run(config)
+    runs = open_runs(config)
+    loaded = runs[0]
     if config.path == "auto":
         config.path = "spiral" if loaded.config.dataset.kind == "forward_facing" else "orbit"
         config.path = "turn" if loaded.cameras.has_panoramas else config.path
-    device = loaded.sampler.backend.device
     path = _camera_path(config, loaded)
-    cameras = path.cameras.resized(config.width, config.height, config.scale).to(device)
+    cameras = path.cameras.resized(config.width, config.height, config.scale)
     fps = config.fps or path.fps or DEFAULT_FPS
     near, far = depth_range(loaded.sampler, cameras)
-    color = loaded.background
+    members = along_path(runs, cameras)
     digits = max(4, len(str(len(cameras) - 1)))
 
     def frames():
         for index in tqdm(range(len(cameras)), desc="rendering", unit="frame"):
-            rendering = render_image(loaded.field, loaded.sampler, cameras, index, color, with_normals=True)
+            rendering = render_mean(members, index, with_normals=True)
             images = {
                 "rgb": rendering.rgb,
                 "depth": visualize.color_depth(rendering.depth, rendering.opacity, near, far),
@@ -100,6 +107,8 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
                 "normals": visualize.color_normals(rendering.normals, rendering.opacity),
             }
             exact = {"depth": rendering.distance(), "opacity": rendering.opacity, "normals": rendering.normals}
+            if rendering.spread is not None:
+                images["spread"], exact["spread"] = visualize.color_spread(rendering.spread), rendering.spread
             for kind, picture in images.items():
                 pictures.save_png(folder / kind / f"{index:0{digits}d}.png", picture.cpu())
             for kind, values in exact.items() if config.floats else ():
@@ -110,9 +119,14 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
     write_camera_path(folder / "camera_path.json", cameras, fps)
     video = folder / f"{Path(config.path).stem}.mp4"
     pictures.write_video(video, frames(), fps)
-    size = cameras.described_size
-    print(f"{len(cameras)} frames {size} of {loaded.folder} in {folder}: {', '.join(f'{kind}/' for kind in SHOWN)}")
+    size, of = cameras.described_size, " and ".join(str(one.folder) for one in runs)
+    print(f"{len(cameras)} frames {size} of {of} in {folder}: {', '.join(f'{kind}/' for kind in _shown(config))}")
     print(folder / "camera_path.json", video, sep="\n")
+
+
+def _shown(config: RenderConfig) -> tuple[str, ...]:
+    """The kinds of pictures that are written."""
+    return SHOWN if config.ensemble is None else OF_AN_ENSEMBLE
 
 
 def _in_color(picture: Tensor) -> Tensor:
@@ -130,8 +144,9 @@ def _check(config: RenderConfig) -> None:
         raise UserError(f"frames={config.frames} is too few for path=interpolate, which needs at least 2.")
     if config.scale is not None and (config.width is not None or config.height is not None):
         raise UserError("scale= and width= or height= both choose the size of the frames; give one of them.")
-    if not config.video or not set(config.video) <= set(SHOWN):
-        raise UserError(f"video={config.video} is no choice of pictures; name some of {', '.join(SHOWN)}: video=[rgb].")
+    if not config.video or not set(config.video) <= set(_shown(config)):
+        known = ", ".join(_shown(config))
+        raise UserError(f"video={config.video} is no choice of pictures; name some of {known}: video=[rgb].")
     if config.cameras is not None and config.path != "interpolate":
         raise UserError(f"cameras= is for path=interpolate, but path is {config.path}; give path=interpolate too.")
 

@@ -229,6 +229,10 @@ def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
     if "train_seconds" in metrics:
         rows.append(("training", f"{metrics['train_seconds']:.1f} s, {metrics['steps']} steps"))
         rows.append(("memory", f"{metrics['peak_memory_bytes'] / 2**30:.2f} GiB"))
+    if "ensemble" in metrics:
+        seconds = metrics["ensemble_train_seconds"]
+        took = "" if seconds is None else f", {seconds:.1f} s of training in all"
+        rows.append(("ensemble", f"mean of the pictures of {len(metrics['ensemble'])} runs{took}"))
     rows.append(("rendering", f"{1e3 * scores.seconds_per_view:.1f} ms per view"))
     if "device" in metrics:
         rows.append(("run by", f"backend {metrics['backend']} on {metrics['device']}"))

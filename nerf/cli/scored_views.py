@@ -1,5 +1,6 @@
 """Pictures of a scored run: its renders, their contact sheet, the orbit video."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from nerf.fields.field import Field
 from nerf.images import visualize
 from nerf.images import write as pictures
 from nerf.rendering.background import Background
+from nerf.rendering.ensemble import Member
 from nerf.rendering.render import Rendering, render_image
 from nerf.rendering.sampler import RaySampler, depth_range
 
@@ -25,9 +27,17 @@ ORBIT_SIDE = {"cuda": 1920, "cpu": 400}
 
 
 def score_views(
-    field: Field, sampler: RaySampler, views: PosedImages, config: Config, folder: Path
+    field: Field,
+    sampler: RaySampler,
+    views: PosedImages,
+    config: Config,
+    folder: Path,
+    others: Sequence[Member] = (),
 ) -> tuple[Scores, Path]:
-    """Scores a split; writes its renders and a contact sheet (ground truth, render, depth, error) into the folder."""
+    """Scores a split; writes its renders and a contact sheet (ground truth, render, depth, error) into the folder.
+
+    others: more fields of the scene, whose pictures are averaged with those of the field; see evaluate.
+    """
     rows: dict[str, list[Tensor]] = {}
     count = len(range(0, len(views), config.evaluation.every))
     shown = {round(i * (count - 1) / max(1, SHEET_ROWS - 1)) * config.evaluation.every for i in range(SHEET_ROWS)}
@@ -48,6 +58,7 @@ def score_views(
         keep,
         with_lpips=True,
         exposure=config.evaluation.exposure,
+        others=others,
     )
     path = folder / CONTACT_SHEET
     height, width = (max(row[0].shape[axis] for row in rows.values()) for axis in range(2))

@@ -52,10 +52,7 @@ def align_eval_poses(
         return views
     if split == "train":
         return replace(views, cameras=learned)
-    cameras = _alignment(field, sampler, config, given, learned).applied(views.cameras)
-    if config.poses.intrinsics:  # the correction is the same for all cameras, relative to the image
-        change = learned.intrinsics[:1] / given.intrinsics[:1]
-        cameras = replace(cameras, intrinsics=cameras.intrinsics * change)
+    cameras = moved(field, sampler, config, views.cameras, learned, given)
     if how == "refined":
         chosen = range(0, len(views), every)
         c2w = cameras.c2w.clone()
@@ -75,12 +72,24 @@ def with_vignetting(views: PosedImages, given: Cameras, known: Tensor | None) ->
     return replace(views, vignetting=vignetting_of(views.cameras, given, known))
 
 
+def moved(
+    field: Field, sampler: RaySampler, config: Config, cameras: Cameras, learned: Cameras, given: Cameras
+) -> Cameras:
+    """Cameras of the world in which the training cameras are the given ones, in the world of the field.
+
+    learned: the same training cameras there. All on the CPU.
+    """
+    if not torch.equal(learned.c2w, given.c2w):
+        cameras = _alignment(field, sampler, config, given, learned).applied(cameras)
+    if not torch.equal(learned.intrinsics, given.intrinsics):  # the change is one for all, relative to the image
+        cameras = replace(cameras, intrinsics=cameras.intrinsics * (learned.intrinsics[:1] / given.intrinsics[:1]))
+    return cameras
+
+
 @torch.no_grad()
 def _alignment(field: Field, sampler: RaySampler, config: Config, given: Cameras, learned: Cameras) -> Similarity:
     """The similarity that maps given cameras to learned ones, by their poses and the scene points they see."""
     start, device = align(given, learned), sampler.backend.device
-    if torch.equal(given.c2w, learned.c2w):
-        return start
     pixels = torch.cat([_spread_pixels(learned, index) for index in range(len(learned))])
     rays = learned.to(device).rays_through(pixels.to(device), ops=sampler.backend.ops)
     color = Background.of(config.dataset, field.background).eval(field.backend.device)

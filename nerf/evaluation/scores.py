@@ -4,7 +4,7 @@ Masked pixels are excluded from all scores. LPIPS needs whole images, so its inp
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from nerf.calibration.exposure import fit_left_score_right, fitting_gain
-from nerf.calibration.vignetting import vignetted_image
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.images import metrics
 from nerf.images.lpips import SMALLEST_SIDE, Lpips, LpipsUnavailable
-from nerf.rendering.render import Rendering, render_image
+from nerf.rendering.ensemble import Member, render_mean
+from nerf.rendering.render import Rendering
 from nerf.rendering.sampler import RaySampler
 
 # The names in metrics.json.
@@ -68,13 +68,15 @@ def evaluate(
     on_view: Callable[[int, Rendering, Tensor], None] = lambda index, rendering, target: None,
     with_lpips: bool = False,
     exposure: str = "none",
+    others: Sequence[Member] = (),
 ) -> Scores:
     """Renders and scores every k-th view.
 
     Renderings are darkened by the vignetting of the images, if it is known. background [3]: behind the scene, for
     renderings and for ground truth with alpha. on_view: called with index, rendering and ground truth [H,W,3] of each
     scored view. exposure="fit": the exposure of each rendering is fitted to its photo on the left half, and the right
-    half is scored. Raises UserError if half a view is too small for that.
+    half is scored. others: more fields of the scene, with cameras of the same views; then what is scored is the mean of
+    the pictures of all. Raises UserError if half a view is too small to fit an exposure.
     """
     device = background.device
     narrowest = images.cameras.image_sizes[:, 0].min().item()
@@ -83,7 +85,7 @@ def evaluate(
             f"evaluation.exposure=fit scores half of each view, and {narrowest} pixels of width are too "
             f"few, expected at least {2 * metrics.SSIM_WINDOW}; take evaluation.exposure=none or larger views."
         )
-    cameras = images.cameras.to(device)
+    members = [Member(field, sampler, images.cameras.to(device), background, images.vignetting), *others]
     # Synthetic views, all with the same exposure; a capture, which has a scene, may have depth files.
     rendered = images.has_alpha or (images.depths is not None and images.scene is None)
     smallest = images.cameras.image_sizes.min().item()
@@ -97,24 +99,21 @@ def evaluate(
         except LpipsUnavailable as error:
             no_lpips = str(error)
     if device.type == "cuda":  # untimed: the first image of a process loads kernels
-        render_image(field, sampler, cameras, 0, background)
+        render_mean(members, 0)
     psnr, ssim, lpips, depth_error, exposure_gain, seconds = [], [], [], [], [], 0.0
     for index in range(0, len(images), every):
-        _synchronize(device)
-        started = time.perf_counter()
-        rendering = render_image(field, sampler, cameras, index, background)
-        _synchronize(device)
-        seconds += time.perf_counter() - started
         target = images.image_over(index, background.cpu()).to(device)
-        valid = images.valid_mask(index)
-        valid = None if valid is None else valid.to(device)
-        pred, rgb_gt, scored = rendering.rgb, target, valid
         alpha = torch.ones_like(target[..., :1])
         if images.has_alpha:
             alpha = images.image(index)[..., 3:].to(device) / 255
-        if images.vignetting is not None:
-            pred = vignetted_image(rendering.rgb, alpha, cameras, index, images.vignetting)
-            rendering = replace(rendering, rgb=pred)
+        _synchronize(device)
+        started = time.perf_counter()
+        rendering = render_mean(members, index, photo_alpha=alpha)
+        _synchronize(device)
+        seconds += time.perf_counter() - started
+        valid = images.valid_mask(index)
+        valid = None if valid is None else valid.to(device)
+        pred, rgb_gt, scored = rendering.rgb, target, valid
         if exposure == "fit":
             rendering = replace(rendering, rgb=fit_left_score_right(rendering.rgb, target, alpha, valid))
             half = target.shape[1] // 2

@@ -70,6 +70,16 @@ def color_error(image: Tensor, target: Tensor, full_scale: float = 0.2) -> Tenso
     return _apply_ramp((image - target).abs().mean(dim=-1) / full_scale)
 
 
+def color_spread(spread: Tensor, full_scale: float = 0.1) -> Tensor:
+    """Standard deviation of the colours of several pictures in false colour, float [H,W,3].
+
+    No spread is dark blue; full_scale (in image values) and above are yellow.
+    spread: float [H,W]. Raises ValueError for another shape or dtype.
+    """
+    check_float("spread", spread, (None, None))
+    return _apply_ramp(spread / full_scale)
+
+
 def contact_sheet(
     rows: Sequence[Sequence[Tensor]],
     captions: Sequence[str] = ("truth", "render", "depth", "error"),

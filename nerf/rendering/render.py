@@ -37,10 +37,11 @@ class Rendering:
     normals: Tensor | None = None  # [P,3] unit, world axes, facing the camera; zero for empty rays
     weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not stored
     distortion: Tensor | None = None  # [R] distortion loss of the rays, where several ranks hold their samples
+    spread: Tensor | None = None  # [P] standard deviation of rgb among the runs of an ensemble
 
     def __repr__(self) -> str:
         """One line, without the pixels."""
-        kept = [name for name in ("normals", "weights") if getattr(self, name) is not None]
+        kept = [name for name in ("normals", "weights", "spread") if getattr(self, name) is not None]
         extra = f" with {' and '.join(kept)}" if kept else ""
         return f"Rendering(rgb {list(self.rgb.shape)} on {self.rgb.device}{extra})"
 

@@ -17,6 +17,7 @@ from nerf.evaluation.scores import Scores, evaluate
 from nerf.fields.field import Field
 from nerf.ops.backend import Backend, select
 from nerf.rendering.background import Background
+from nerf.rendering.ensemble import Member
 from nerf.rendering.render import Rendering, render_image
 from nerf.rendering.sampler import RaySampler
 from nerf.runs import checkpoint
@@ -51,6 +52,10 @@ class LoadedRun:
         device = self.sampler.backend.device
         rendering = render_image(self.field, self.sampler, cameras.to(device), index, self.background)
         return Rendering(rendering.rgb.cpu(), rendering.opacity.cpu(), rendering.depth.cpu())
+
+    def seen_from(self, cameras: Cameras, vignetting: Tensor | None = None) -> Member:
+        """The run as one of an ensemble, or alone. cameras: in its own world; vignetting [I,3]: of these cameras."""
+        return Member(self.field, self.sampler, cameras.to(self.sampler.backend.device), self.background, vignetting)
 
     def evaluate(self, split: str = "test", every: int = 1) -> Scores:
         """Scores of every k-th view of train, val or test: PSNR, SSIM; LPIPS and depth error where available."""
