@@ -73,6 +73,7 @@ def trained_on_ranks(
     for name, config in configs.items():
         place = Path(folder) / name
         place.mkdir(exist_ok=True)
+        config = replace(config, train=replace(config.train, moments="float32"))  # as nerf/cli/ranks.py:divided has it
         config, state = tiny_state(config, select("native", device, deterministic=True))
         state.divide(world)
         if stopped:
