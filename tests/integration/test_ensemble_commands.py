@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from script_runs import run_script, script_caller
+
+from nerf.cli import open_run
 
 # Small batches: chance is much of the error.
 SHORT = (
@@ -86,6 +89,19 @@ def test_the_video_has_the_spread_of_an_ensemble_alone(
     assert "spread/" in capsys.readouterr().out
     assert call("render", *settings, "hydra.run.dir=other") == 2
     assert "is no choice of pictures; name some of rgb, depth, opacity, normals: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", ["evaluate", "render"])
+def test_too_little_memory_for_all_members_is_answered_by_fewer(
+    script: str, call: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(runs: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(open_run, "check_one_scene", full)  # when all are loaded
+    assert call(script, "run=outputs/0", "ensemble=outputs/1", "hydra.run.dir=out") == 2
+    message = capsys.readouterr().err
+    assert "the GPU is out of memory" in message and "of an ensemble name fewer runs" in message
 
 
 @pytest.mark.parametrize("script", ["evaluate", "render"])
