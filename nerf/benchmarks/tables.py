@@ -108,6 +108,36 @@ def training_table(runs: list[dict]) -> str:
     return markdown_table(header, lines)
 
 
+def ensemble_table(runs: list[dict]) -> str:
+    """One line for each metrics.json, of single runs and of ensembles: the scenes, in each the longer training last."""
+    header = ["scene", "size", "runs", "steps", "training s", "views", "PSNR dB", "SSIM", "ms/frame", "device", "commit"]
+
+    def members(run: dict) -> list[dict]:
+        return run.get("ensemble", [run])
+
+    def order(run: dict) -> tuple:
+        steps = [member["steps"] for member in members(run)]
+        return run.get("scored_by", run)["device"], run["scene"], sum(steps) // 1000, len(steps), run["psnr"]["mean"]
+
+    lines = [
+        [
+            run["scene"],
+            "x".join(map(str, run["image_size"])),
+            str(len(members(run))),
+            " + ".join(str(member["steps"]) for member in members(run)),
+            f"{sum(member['train_seconds'] for member in members(run)):.0f}",
+            str(len(run["psnr"]["per_view"])),
+            f"{run['psnr']['mean']:.2f}",
+            f"{run['ssim']['mean']:.4f}",
+            f"{1e3 * run['render_seconds_per_view']:.1f}",
+            run.get("scored_by", run)["device"],
+            run.get("scored_by", run)["commit"],
+        ]
+        for run in sorted(runs, key=order)
+    ]
+    return markdown_table(header, lines)
+
+
 def frames_table(runs: list[dict]) -> str:
     """One line for each metrics.json of evaluate.py: one model shown with more or fewer rays a pixel."""
     header = ["scene", "size", "rays a pixel", "views", "PSNR dB", "SSIM", "ms/frame", "device", "trained s", "commit"]

@@ -5,7 +5,7 @@
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
 A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is summary, settings, training,
-frames, captures, capture_baselines, poses, ablation, benchmark, step, scenes, viewer, exports, ranks, features,
+frames, ensemble, captures, capture_baselines, poses, ablation, benchmark, step, scenes, viewer, exports, ranks, features,
 curve_elsewhere or curve, which also draws curve.png beside its page.
 """
 
@@ -26,7 +26,7 @@ from nerf.benchmarks.scenes_table import scenes_table
 from nerf.benchmarks.settings_table import settings_table
 from nerf.benchmarks.step_table import step_table
 from nerf.benchmarks.summary_table import summary_table
-from nerf.benchmarks.tables import ablation_table, benchmark_table, frames_table, training_table
+from nerf.benchmarks.tables import ablation_table, benchmark_table, ensemble_table, frames_table, training_table
 from nerf.cli.completion import TABLE as COMPLETION
 from nerf.files import write_text
 
@@ -37,6 +37,7 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "ablation": lambda results: "\n\n".join(ablation_table(result) for result in results),
     "training": training_table,
     "frames": frames_table,
+    "ensemble": ensemble_table,
     "captures": captures_table,
     "capture_baselines": capture_baselines_table,
     "poses": poses_table,

@@ -10,7 +10,7 @@ from script_runs import script_caller
 from nerf.benchmarks.page_pictures import BrowserMissing, browser
 from nerf.benchmarks.spark_pictures import spark_version
 
-TRAIN = ("dataset=lego", "dataset.downscale=8", "train.steps=800", "evaluation.every=100", "hydra.run.dir=run")
+TRAIN = ("dataset=lego", "dataset.downscale=8", "train.steps=600", "evaluation.every=100", "hydra.run.dir=run")
 SCORE = (
     "mode=exports",
     "exports.run=run",
@@ -35,4 +35,4 @@ def test_spark_draws_lego_as_the_photos_show_it(monkeypatch: pytest.MonkeyPatch,
     assert call("benchmark", *SCORE) == 0
     splats = json.loads(Path("out/exports.json").read_text())["splats"]
     assert splats["count"] <= 500_000
-    assert splats["spark"]["photos"]["mean"] >= 30  # 30.9 found
+    assert splats["spark"]["photos"]["mean"] >= 30  # 30.5 found

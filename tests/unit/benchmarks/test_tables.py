@@ -265,6 +265,21 @@ def test_frames_table_has_a_line_for_each_number_of_rays(tmp_path: Path, results
     ]
 
 
+def test_ensemble_table_has_a_line_for_each_run_and_for_several_together(tmp_path: Path, results: Path) -> None:
+    scored = {"device": "NVIDIA H200", "commit": "ba9876543210"}
+    members = [{"steps": 700, "train_seconds": 30.2}, {"steps": 800, "train_seconds": 31.4}]
+    both = {name: value for name, value in RUN.items() if name not in ("steps", "train_seconds", "device", "commit")}
+    for name, run in (("both", both | {"ensemble": members, "scored_by": scored}), ("one", RUN | {"steps": 700})):
+        (results / f"ensemble_{name}.json").write_text(json.dumps(run))
+    readme = write_readme(tmp_path, "ensemble")
+    assert tables(readme, results).returncode == 0
+    scores = ["2", "31.25", "0.9700", "12.3", "NVIDIA H200"]
+    assert lines_with(readme, "H200") == [
+        ["lego", "800x800", "1", "700", "118", *scores, "0123456789ab"],
+        ["lego", "800x800", "2", "700 + 800", "62", *scores, "ba9876543210"],
+    ]
+
+
 def test_ablation_table_shows_rows_ratios_and_reasons(tmp_path: Path, results: Path) -> None:
     readme = write_readme(tmp_path, "ablation")
     assert tables(readme, results).returncode == 0
