@@ -1,5 +1,6 @@
 """Tables in Markdown from measured results: dictionaries as ablate.py, benchmark.py and train.py write them."""
 
+import re
 import statistics
 
 from nerf.benchmarks.figures import GIB, STAGES
@@ -109,33 +110,45 @@ def training_table(runs: list[dict]) -> str:
 
 
 def ensemble_table(runs: list[dict]) -> str:
-    """One line for each metrics.json, of single runs and of ensembles: the scenes, in each the longer training last."""
-    header = ["scene", "size", "runs", "steps", "training s", "views", "PSNR dB", "SSIM", "ms/frame", "device", "commit"]
+    """One line for each metrics.json of an ensemble, and one for all single runs that differ in their seed alone."""
+    alike: dict[str, list[dict]] = {}
+    for run in runs:
+        command = _ran(run)["command"]
+        alike.setdefault(re.sub(r" (seed|hydra\.run\.dir)=\S+", "", command), []).append(run)
 
-    def members(run: dict) -> list[dict]:
-        return run.get("ensemble", [run])
+    def place(found: list[dict]) -> tuple:
+        members = found[0].get("ensemble", found[:1])
+        steps = sum(member["steps"] for member in members)
+        return found[0]["scene"], found[0]["image_size"], _ran(found[0])["device"], steps, len(members)
 
-    def order(run: dict) -> tuple:
-        steps = [member["steps"] for member in members(run)]
-        return run.get("scored_by", run)["device"], run["scene"], sum(steps) // 1000, len(steps), run["psnr"]["mean"]
-
-    lines = [
-        [
-            run["scene"],
-            "x".join(map(str, run["image_size"])),
-            str(len(members(run))),
-            " + ".join(str(member["steps"]) for member in members(run)),
-            f"{sum(member['train_seconds'] for member in members(run)):.0f}",
-            str(len(run["psnr"]["per_view"])),
-            f"{run['psnr']['mean']:.2f}",
-            f"{run['ssim']['mean']:.4f}",
-            f"{1e3 * run['render_seconds_per_view']:.1f}",
-            run.get("scored_by", run)["device"],
-            run.get("scored_by", run)["commit"],
+    def line(found: list[dict]) -> list[str]:
+        members = found[0].get("ensemble", found[:1])
+        budgets = [_budget(member["command"]) for member in members]
+        return [
+            found[0]["scene"],
+            "x".join(map(str, found[0]["image_size"])),
+            budgets[0] if len(budgets) == 1 else f"{len(budgets)} x {' + '.join(dict.fromkeys(budgets))}",
+            str(len(found[0]["psnr"]["per_view"])),
+            ", ".join(f"{run['psnr']['mean']:.2f}" for run in found),
+            ", ".join(f"{run['ssim']['mean']:.4f}" for run in found),
+            f"{1e3 * statistics.fmean(run['render_seconds_per_view'] for run in found):.1f}",
+            _ran(found[0])["device"],
+            _ran(found[0])["commit"],
         ]
-        for run in sorted(runs, key=order)
-    ]
-    return markdown_table(header, lines)
+
+    header = ["scene", "size", "training", "views", "PSNR dB", "SSIM", "ms/frame", "device", "commit"]
+    return markdown_table(header, [line(found) for found in sorted(alike.values(), key=place)])
+
+
+def _ran(run: dict) -> dict:
+    """Who scored a run: whatever trained it, or evaluate.py."""
+    return run.get("scored_by", run)
+
+
+def _budget(command: str) -> str:
+    """How long a training command trains."""
+    name, count = re.search(r"train\.(steps|max_seconds)=(\d+)", command).groups()
+    return f"{count} {'steps' if name == 'steps' else 's'}"
 
 
 def frames_table(runs: list[dict]) -> str:

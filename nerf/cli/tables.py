@@ -5,8 +5,8 @@
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
 A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is summary, settings, training,
-frames, ensemble, captures, capture_baselines, poses, ablation, benchmark, step, scenes, viewer, exports, ranks, features,
-curve_elsewhere or curve, which also draws curve.png beside its page.
+frames, captures, capture_baselines, poses, ensemble, ablation, benchmark, step, scenes, viewer, exports, ranks,
+features, curve_elsewhere or curve, which also draws curve.png beside its page.
 """
 
 import argparse
@@ -37,10 +37,10 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "ablation": lambda results: "\n\n".join(ablation_table(result) for result in results),
     "training": training_table,
     "frames": frames_table,
-    "ensemble": ensemble_table,
     "captures": captures_table,
     "capture_baselines": capture_baselines_table,
     "poses": poses_table,
+    "ensemble": ensemble_table,
     "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
     "step": lambda results: "\n\n".join(step_table(result) for result in results),
     "curve": lambda results: curve_tables(*curves_and_baselines(results)[::2]),

@@ -265,18 +265,33 @@ def test_frames_table_has_a_line_for_each_number_of_rays(tmp_path: Path, results
     ]
 
 
-def test_ensemble_table_has_a_line_for_each_run_and_for_several_together(tmp_path: Path, results: Path) -> None:
-    scored = {"device": "NVIDIA H200", "commit": "ba9876543210"}
-    members = [{"steps": 700, "train_seconds": 30.2}, {"steps": 800, "train_seconds": 31.4}]
-    both = {name: value for name, value in RUN.items() if name not in ("steps", "train_seconds", "device", "commit")}
-    for name, run in (("both", both | {"ensemble": members, "scored_by": scored}), ("one", RUN | {"steps": 700})):
+def test_ensemble_table_has_a_line_for_the_runs_of_all_seeds_and_for_several_together(
+    tmp_path: Path, results: Path
+) -> None:
+    trained = "python scripts/train.py dataset=lego train.max_seconds=30 seed={0} hydra.run.dir=outputs/{0}"
+    members = [{"steps": 700 + seed, "command": trained.format(seed)} for seed in (0, 1)]
+    runs = {f"seed{seed}": RUN | member for seed, member in enumerate(members)}
+    runs["seed1"] = runs["seed1"] | {"psnr": {"mean": 31.5, "per_view": [31.5, 31.5]}}
+    own = {name: value for name, value in RUN.items() if name not in ("train_seconds", "device", "commit")}
+    scored = {
+        "device": "NVIDIA H200",
+        "commit": "ba9876543210",
+        "command": "python scripts/evaluate.py ensemble=outputs/1",
+    }
+    runs["both"] = own | {"ensemble": members, "scored_by": scored}
+    longer = members[0]["command"].replace("max_seconds=30", "steps=900")
+    runs["longer"] = RUN | {"steps": 900, "command": longer}
+    for name, run in runs.items():
         (results / f"ensemble_{name}.json").write_text(json.dumps(run))
     readme = write_readme(tmp_path, "ensemble")
     assert tables(readme, results).returncode == 0
-    scores = ["2", "31.25", "0.9700", "12.3", "NVIDIA H200"]
     assert lines_with(readme, "H200") == [
-        ["lego", "800x800", "1", "700", "118", *scores, "0123456789ab"],
-        ["lego", "800x800", "2", "700 + 800", "62", *scores, "ba9876543210"],
+        ["lego", "800x800", training, "2", psnr, ssim, "12.3", "NVIDIA H200", commit]
+        for training, psnr, ssim, commit in (
+            ("30 s", "31.25, 31.50", "0.9700, 0.9700", "0123456789ab"),
+            ("900 steps", "31.25", "0.9700", "0123456789ab"),
+            ("2 x 30 s", "31.25", "0.9700", "ba9876543210"),
+        )
     ]
 
 
