@@ -1,4 +1,7 @@
-"""The official lego scene, small and short: real images train to something recognisable. .ci/run trains it well."""
+"""The official lego scene, small and short: real images train to something recognisable.
+
+tests/integration/test_lego_commands.py trains it well.
+"""
 
 import torch
 from fixtures import official_scene
