@@ -265,36 +265,6 @@ def test_frames_table_has_a_line_for_each_number_of_rays(tmp_path: Path, results
     ]
 
 
-def test_ensemble_table_has_a_line_for_the_runs_of_all_seeds_and_for_several_together(
-    tmp_path: Path, results: Path
-) -> None:
-    trained = "python scripts/train.py dataset=lego train.max_seconds=30 seed={0} hydra.run.dir=outputs/{0}"
-    members = [{"steps": 700 + seed, "command": trained.format(seed)} for seed in (0, 1)]
-    runs = {f"seed{seed}": RUN | member for seed, member in enumerate(members)}
-    runs["seed1"] = runs["seed1"] | {"psnr": {"mean": 31.5, "per_view": [31.5, 31.5]}}
-    own = {name: value for name, value in RUN.items() if name not in ("train_seconds", "device", "commit")}
-    scored = {
-        "device": "NVIDIA H200",
-        "commit": "ba9876543210",
-        "command": "python scripts/evaluate.py ensemble=outputs/1",
-    }
-    runs["both"] = own | {"ensemble": members, "scored_by": scored}
-    longer = members[0]["command"].replace("max_seconds=30", "steps=900")
-    runs["longer"] = RUN | {"steps": 900, "command": longer}
-    for name, run in runs.items():
-        (results / f"ensemble_{name}.json").write_text(json.dumps(run))
-    readme = write_readme(tmp_path, "ensemble")
-    assert tables(readme, results).returncode == 0
-    assert lines_with(readme, "H200") == [
-        ["lego", "800x800", training, "2", psnr, ssim, "12.3", "NVIDIA H200", commit]
-        for training, psnr, ssim, commit in (
-            ("30 s", "31.25, 31.50", "0.9700, 0.9700", "0123456789ab"),
-            ("900 steps", "31.25", "0.9700", "0123456789ab"),
-            ("2 x 30 s", "31.25", "0.9700", "ba9876543210"),
-        )
-    ]
-
-
 def test_ablation_table_shows_rows_ratios_and_reasons(tmp_path: Path, results: Path) -> None:
     readme = write_readme(tmp_path, "ablation")
     assert tables(readme, results).returncode == 0

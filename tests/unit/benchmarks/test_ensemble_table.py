@@ -1,0 +1,30 @@
+"""The table of ensembles beside single runs."""
+
+from nerf.benchmarks.tables import ensemble_table
+
+SCORES = {"scene": "lego", "image_size": [800, 800], "ssim": {"mean": 0.97}, "render_seconds_per_view": 0.0123}
+WHO = {"device": "NVIDIA H200", "commit": "0123456789ab"}
+
+
+def scored(psnr: float, **facts: object) -> dict:
+    return SCORES | {"psnr": {"mean": psnr, "per_view": [psnr, psnr]}} | facts
+
+
+def trained(psnr: float, steps: int, budget: str, seed: int) -> dict:
+    command = f"python scripts/train.py dataset=lego train.{budget} seed={seed} hydra.run.dir=outputs/{seed}"
+    return scored(psnr, steps=steps, command=command, **WHO)
+
+
+def test_it_has_a_line_for_the_runs_of_all_seeds_and_for_several_together() -> None:
+    members = [trained(31.25, 700, "max_seconds=30", 0), trained(31.5, 701, "max_seconds=30", 1)]
+    by = WHO | {"commit": "ba9876543210", "command": "python scripts/evaluate.py run=outputs/0 ensemble=outputs/1"}
+    runs = [scored(31.75, ensemble=members, scored_by=by), *members, trained(31.6, 900, "steps=900", 0)]
+    _, _, *lines = ensemble_table(runs).splitlines()
+    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines] == [
+        ["lego", "800x800", training, "2", psnr, ssim, "12.3", "NVIDIA H200", commit]
+        for training, psnr, ssim, commit in (
+            ("30 s", "31.25, 31.50", "0.9700, 0.9700", "0123456789ab"),
+            ("900 steps", "31.60", "0.9700", "0123456789ab"),
+            ("2 x 30 s", "31.75", "0.9700", "ba9876543210"),
+        )
+    ]
