@@ -74,8 +74,7 @@ def visible_samples(
     ray_offsets, ray_indices, t_starts, t_ends, midpoints, overflow = sampler.backend.ops.march_visible(
         *march, *density, *limits, capacity, sampler.grid_map.space.contraction, grid.table
     )
-    deterministic = sampler.backend.deterministic
-    return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path, midpoints, deterministic)
+    return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path, midpoints)
 
 
 @torch.no_grad()

@@ -51,9 +51,7 @@ class RaySampler:
         ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
             *march, capacity, self.grid_map.space.contraction
         )
-        return RaySamples(
-            rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path, deterministic=self.backend.deterministic
-        )
+        return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
 
     def march(self, rays: Rays, jitter: Tensor | None) -> tuple[SceneRays, tuple]:
         """The rays in scene space, and the first arguments of all marching operations: rays in grid units to step_size.

@@ -26,12 +26,10 @@ class RaySamples:
     overflow: Tensor  # [1] int64: rays dropped because they did not fit the capacity
     path: SceneRays  # the rays in scene space
     midpoints: Tensor | None = None  # [M,3] in grid units, if marching has computed them
-    deterministic: bool = False  # the gradient of a ray is summed over its samples in one order
 
     def positions(self) -> Tensor:
         """Midpoints of the intervals in scene space, [M,3]."""
-        offsets = self.ray_offsets if self.deterministic else None
-        return self.path.positions(0.5 * (self.t_starts + self.t_ends), self.ray_indices, offsets)
+        return self.path.positions(0.5 * (self.t_starts + self.t_ends), self.ray_indices, self.ray_offsets)
 
     def coords(self, grid_map: GridMap) -> Tensor:
         """Midpoints in units of the marched grid, [M,3]. Differentiable in the path if that requires gradients."""
@@ -70,4 +68,4 @@ class RaySamples:
             selected = [x.new_zeros(capacity + 1).scatter_(0, slot, x)[:capacity] for x in per_sample]
             used = torch.arange(capacity, device=keep.device) < ray_offsets[-1]
             selected = [torch.where(used, x, torch.zeros_like(x)) for x in selected]
-        return RaySamples(self.rays, ray_offsets, *selected, overflow, self.path, deterministic=self.deterministic)
+        return RaySamples(self.rays, ray_offsets, *selected, overflow, self.path)

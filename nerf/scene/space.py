@@ -21,7 +21,7 @@ def rows_of_rays(x: Tensor, ray_indices: Tensor | None, ray_offsets: Tensor | No
     """The values x [R,...] of the rays of samples: [M,...]. Without ray_indices: x.
 
     ray_offsets [R+1]: where packed samples of a ray begin. On a GPU the gradient of a ray is then summed over them in
-    their order, where index_select adds in a free one.
+    their order; index_select adds in a free one, and many times to the same few numbers, which takes longer.
     """
     if ray_indices is None:
         return x

@@ -61,7 +61,7 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         else:
             state.parts.upsample(state.field, state.occupancy)
         _release()  # the memory of the coarser grids
-        if state.poses is not None:  # poses have moved, so other rays hit the scene
+        if state.poses is not None and progress > config.poses.start:  # they have moved: other rays hit the scene
             state.batches.find_valid_pixels(make_sampler(config, state))
         changed = True
     if updates > state.num_occupancy_updates or (changed and updates):

@@ -1,5 +1,6 @@
 """Packed samples: where they lie, and the choice among them with an exact and with a fixed number of rows."""
 
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -58,6 +59,29 @@ def test_positions_are_midpoints_on_their_rays() -> None:
     middle = (samples.t_starts + samples.t_ends) / 2
     expected = samples.rays.origins[ray] + middle[:, None] * samples.rays.directions[ray]
     torch.testing.assert_close(samples.positions(), expected)
+
+
+def test_the_gradient_of_a_ray_is_the_sum_over_its_samples_on_a_gpu_too(device: str) -> None:
+    """On a GPU in the order of the samples, so it repeats; rows behind the last ray are left out."""
+    samples = packed(tail=5)
+    weights = torch.randn(len(samples.t_starts), 3)
+    number, middle = int(samples.ray_offsets[-1]), (samples.t_starts + samples.t_ends) / 2
+    weights[number:] = 0.0
+    terms = torch.stack([weights, middle[:, None] * weights])[:, :number].double()
+    expected = terms.new_zeros(2, len(COUNTS), 3).index_add_(1, samples.ray_indices[:number], terms)
+    path = samples.path
+    origins, directions = (x.to(device).requires_grad_() for x in (path.origins, path.directions))
+    moved = WorldSpace().path(origins, directions, path.near.to(device), path.far.to(device))
+    there = [x.to(device) for x in (samples.t_starts, samples.t_ends, samples.ray_indices, samples.ray_offsets)]
+    samples = replace(
+        samples, path=moved, t_starts=there[0], t_ends=there[1], ray_indices=there[2], ray_offsets=there[3]
+    )
+    found = []
+    for _ in range(2):
+        found.append(torch.autograd.grad((samples.positions() * weights.to(device)).sum(), (origins, directions)))
+    for ours, again, theirs in zip(*found, expected, strict=True):
+        assert torch.equal(ours, again)
+        torch.testing.assert_close(ours.cpu(), theirs.float())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0])

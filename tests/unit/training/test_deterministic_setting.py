@@ -7,10 +7,7 @@ import pytest
 import torch
 from tiny_runs import tiny_config, tiny_images, tiny_state
 
-from nerf.cameras.rays import Rays
 from nerf.ops.backend import Backend, select
-from nerf.rendering.samples import RaySamples
-from nerf.scene.space import WorldSpace
 from nerf.training import loop
 from nerf.training.batches import choose_image_storage
 from nerf.training.loop import Callback, train
@@ -62,13 +59,3 @@ def test_grids_are_told_to_add_in_one_order() -> None:
         state.field.backend = replace(backend, ops=spying, deterministic=repeatable)
         state.field.raw_density(torch.ones(1, 3))
         assert asked.pop() == expected
-
-
-@pytest.mark.parametrize("capacity", [0, 3])
-def test_selected_samples_keep_their_order(capacity: int) -> None:
-    rays, rows = Rays(torch.zeros(2, 3), torch.ones(2, 3)), torch.arange(2)
-    path = WorldSpace().path(rays.origins, rays.directions, torch.zeros(2), torch.ones(2))
-    whole = RaySamples(rays, torch.arange(3), rows, rows.float(), rows + 1.0, torch.zeros(1).long(), path)
-    keep = torch.tensor([True, False])
-    for repeatable in (False, True):
-        assert replace(whole, deterministic=repeatable).select(keep, capacity).deterministic == repeatable
