@@ -4,7 +4,8 @@
 // number goes over the bus once in a direction, and both directions are in use at once. The two moments are arrays of their
 // own: an instruction then reads rows that follow each other as one piece, and short pieces take more of the bus.
 //
-// Values may be stored as float16, their moments then as bfloat16: rounded at random (rounding.h).
+// Values may be stored as float16, their moments then as bfloat16: rounded at random (rounding.h). The copies become what is
+// stored, for a step after this one that brings the same rows (bring_rows.h).
 #pragma once
 
 #include "adam.h"
@@ -21,7 +22,7 @@ struct AdamRowsArgs {
   S* param;                               // [L,C]
   Moment<S>* moments;                     // [2,A,C] exp_avg, then exp_avg_sq
   int64_t moment_rows, value_rows;        // A, K
-  const T* values;                        // [K,C] copies
+  T* values;                              // [K,C] copies
   const int64_t *rows, *places, *stored;  // [num_rows] of K and of A, [K] of L: passed over where there is no such row
   AdamScale<T>* scale;                    // [1]
 };
@@ -43,7 +44,7 @@ HOST_DEVICE void adam_row_values(const AdamRowsArgs<S>& a, int64_t i) {
   M* const first = a.moments + moment_row * adam.channels + column;
   M* const second = first + a.moment_rows * adam.channels;
   auto m = Several<M, kCount>::load(first), v = Several<M, kCount>::load(second);
-  const auto values = Several<T, kCount>::load(a.values + here);
+  auto values = Several<T, kCount>::load(a.values + here);
   Several<S, kCount> rounded;
   const AdamScale<T> scale = *a.scale;
   const uint32_t seed = random_row(*adam.step, stored);
@@ -54,8 +55,10 @@ HOST_DEVICE void adam_row_values(const AdamRowsArgs<S>& a, int64_t i) {
     m.v[c] = narrow_at_random<M>(m_c, random);
     v.v[c] = narrow_at_random<M>(v_c, random >> 16);
     rounded.v[c] = narrow_at_random<S>(value, hashed(random));
+    values.v[c] = widen(rounded.v[c]);
   }
   rounded.store(a.param + stored * adam.channels + column);
+  values.store(a.values + here);
   m.store(first);
   v.store(second);
 }

@@ -27,10 +27,11 @@ void adam_rows(const Tensor& param, const Tensor& moments, const Tensor& values,
            std::to_string(channels) + "]");
   check_in_place("param", param);
   check_in_place("moments", moments);
-  const Tensor v = dense(values), g = dense(grad), to = dense(stored), visited = dense(rows), at = dense(places),
+  check_in_place("values", values);
+  const Tensor g = dense(grad), to = dense(stored), visited = dense(rows), at = dense(places),
                rate = dense(lr), number = dense(step);
-  check_apart({{"param", &param}, {"moments", &moments}},
-              {{"values", &v}, {"grad", &g}, {"stored", &to}, {"rows", &visited}, {"places", &at}, {"lr", &rate},
+  check_apart({{"param", &param}, {"moments", &moments}, {"values", &values}},
+              {{"grad", &g}, {"stored", &to}, {"rows", &visited}, {"places", &at}, {"lr", &rate},
                {"step", &number}});
   if (channels == 0 || visited.numel() == 0) return;
   with_stored(param, [&](auto scalar) {
@@ -52,8 +53,8 @@ void adam_rows(const Tensor& param, const Tensor& moments, const Tensor& values,
     a.adam.beta2 = beta2;
     a.adam.eps = eps;
     a.moment_rows = moments.size(1);
-    a.value_rows = v.size(0);
-    a.values = data<T>(v);
+    a.value_rows = values.size(0);
+    a.values = data<T>(values);
     a.rows = data<int64_t>(visited);
     a.places = data<int64_t>(at);
     a.stored = data<int64_t>(to);
@@ -63,7 +64,7 @@ void adam_rows(const Tensor& param, const Tensor& moments, const Tensor& values,
 }
 
 NERF_OPERATION(adam_rows,
-               "(Tensor(a!) param, Tensor(b!) moments, Tensor values, Tensor grad, Tensor stored, Tensor rows, Tensor "
-               "places, Tensor lr, Tensor step, float beta1, float beta2, float eps) -> ()")
+               "(Tensor(a!) param, Tensor(b!) moments, Tensor(c!) values, Tensor grad, Tensor stored, Tensor "
+               "rows, Tensor places, Tensor lr, Tensor step, float beta1, float beta2, float eps) -> ()")
 
 }  // namespace nerf

@@ -12,6 +12,13 @@ void bring_rows_count(const Device& device, const BringRowsArgs<T>& a) {
   device.for_each("bring_rows: count", a.tiles(), [a] ON_DEVICE(int64_t tile) { count_tile(a, tile); });
 }
 
+template <class T>
+void list_rows(const Device& device, const BringRowsArgs<T>& a) {
+  device.for_each("bring_rows: list", a.tiles(), [a] ON_DEVICE(int64_t tile) { list_tile(a, tile); });
+  const int64_t longer = max2(a.capacity, a.corner_capacity);
+  device.for_each("bring_rows: tail", longer, [a] ON_DEVICE(int64_t i) { clear_tail(a, i); });
+}
+
 template <int kCount, class T>
 void copy_by(const Device& device, const BringRowsArgs<T>& a) {
   const int64_t packs = a.capacity * (a.channels / kCount);
@@ -20,9 +27,7 @@ void copy_by(const Device& device, const BringRowsArgs<T>& a) {
 
 template <class T>
 void bring_rows(const Device& device, const BringRowsArgs<T>& a) {
-  device.for_each("bring_rows: list", a.tiles(), [a] ON_DEVICE(int64_t tile) { list_tile(a, tile); });
-  const int64_t longer = max2(a.capacity, a.corner_capacity);
-  device.for_each("bring_rows: tail", longer, [a] ON_DEVICE(int64_t i) { clear_tail(a, i); });
+  list_rows(device, a);
   const bool whole = begins_whole(a.grid) && begins_whole(a.values);
   with_several<T>(a.channels, whole, [&](auto several) { copy_by<several.value>(device, a); });
 }

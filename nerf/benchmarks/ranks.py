@@ -52,7 +52,7 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
     if world is not None:
         world.bytes.clear()
     for number in range(4):  # kernels, and the capture of a graph, whose replays are not counted
-        state.batches.advance(config.train.rays_per_step, state.background)
+        step.advance()
         runner.step()
         if number == 0 and world is not None:
             exchanged = dict(world.bytes)
@@ -64,7 +64,7 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
     clock = time.process_time if on_cpu else time.perf_counter
     began = clock()
     for _ in range(STEPS):
-        state.batches.advance(config.train.rays_per_step, state.background)
+        step.advance()
         runner.step()
     _wait(state.device)
     seconds, samples = (clock() - began) / STEPS, step._sums[-1].item() / STEPS
@@ -72,7 +72,7 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
     if on_cpu:
         with GridClock(clock) as grids:
             for _ in range(STEPS):
-                state.batches.advance(config.train.rays_per_step, state.background)
+                step.advance()
                 runner.step()
         in_grids = grids.seconds / STEPS
     vertices = state.optimizer.active_vertices

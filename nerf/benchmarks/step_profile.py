@@ -93,7 +93,7 @@ def measure_step(run: TrainingRun) -> StepProfile:
 
     def steps(count: int, runner: StepRunner = recorded) -> None:
         for _ in range(count):
-            state.batches.advance(config.train.rays_per_step, state.background)
+            step.advance()
             runner.step()
 
     steps(WARM_UP_STEPS + 2)

@@ -25,7 +25,7 @@ def measure_step(config: Config, images: PosedImages, backend: Backend, describe
         if step == WARM_STEPS:
             _wait(backend)
             started = time.perf_counter()
-        state.batches.advance(config.train.rays_per_step, state.background)
+        run_step.advance()
         run_step()
     _wait(backend)
     state.batches.stop_prefetch()

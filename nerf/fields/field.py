@@ -19,7 +19,7 @@ from nerf.ops.activations import activate_density
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim.adam import ParameterGroup
-from nerf.optim.host_rows import HostRows
+from nerf.optim.host_rows import HostRows, Window
 from nerf.scene.box import Resolution, SceneBox
 
 LR_BACKGROUND = 0.01
@@ -148,8 +148,8 @@ class Field(nn.Module, ABC):
             "train.features=device."
         )
 
-    def begin_step(self) -> None:
-        """Called before a training step evaluates the field."""
+    def begin_step(self, window: Window | None = None) -> None:
+        """Called before a training step evaluates the field. window: as HostRows.begin_step takes it."""
 
     @property
     def host_rows(self) -> HostRows | None:

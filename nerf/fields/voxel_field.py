@@ -19,7 +19,7 @@ from nerf.config.fields import FieldConfig
 from nerf.fields.field import POINTS_AT_A_TIME, DensityGrid, Field
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
-from nerf.optim.host_rows import HostRows
+from nerf.optim.host_rows import HostRows, Window
 from nerf.scene.box import Resolution, SceneBox
 
 SPARSE_FROM = 2**16  # vertices; smaller grids take little memory
@@ -62,9 +62,9 @@ class VoxelField(Field):
         """From the next store_at() or upsample() on, the appearance grid is in host memory where grids are sparse."""
         self._host = self._host or HostRows(self.backend)
 
-    def begin_step(self) -> None:
+    def begin_step(self, window: Window | None = None) -> None:
         if self.host_rows is not None:
-            self.host_rows.begin_step()
+            self.host_rows.begin_step(window)
 
     @property
     def appearance_grid(self) -> nn.Parameter:

@@ -26,9 +26,9 @@ def adam_rows(
 ) -> None:
     """One step of Adam as adam_step takes it, in place in param [L,C] and moments [2,A,C], exp_avg before exp_avg_sq.
 
-    values, grad [K,C]: copies of some rows of param and their gradient, which stay as they are. stored [K] int64: which
-    rows of param these are. rows [T] int64: which of the K to visit, each once; places [T] int64: their rows in the
-    moments. What one of the lists has no row for, as where it says -1, is passed over.
+    values, grad [K,C]: copies of some rows of param, which change with them, and their gradient. stored [K] int64:
+    which rows of param these are. rows [T] int64: which of the K to visit, each once; places [T] int64: their rows in
+    the moments. What one of the lists has no row for, as where it says -1, is passed over.
     lr, step and what is left alone: as of adam_step.
 
     param may be float16; then the moments are bfloat16, values and grad float32, and what is written is rounded at
@@ -43,7 +43,9 @@ def adam_rows(
     first, second = (x.to(value.dtype, copy=True) for x in moments.index_select(1, places).unbind(0))
     adam_step(value, first, second, gradient, lr, step, None, beta1, beta2, eps)
     random = random_bits(step, to, param.shape[1])
-    param.index_copy_(0, to, narrow_at_random(value, param.dtype, hashed(random)))
+    rounded = narrow_at_random(value, param.dtype, hashed(random))
+    param.index_copy_(0, to, rounded)
+    values.index_copy_(0, rows, rounded.to(values.dtype))
     first = narrow_at_random(first, moments.dtype, random)
     second = narrow_at_random(second, moments.dtype, random >> 16)
     moments.index_copy_(1, places, torch.stack([first, second]))
@@ -65,7 +67,7 @@ def _(
     eps: float,
 ) -> None:
     _ops.adam_rows(param, moments, values, grad, stored, rows, places, lr, step, beta1, beta2, eps)
-    torch.autograd.graph.increment_version([param, moments])
+    torch.autograd.graph.increment_version([param, moments, values])
 
 
 @fake("adam_rows")

@@ -8,13 +8,16 @@ samples' cells go back: the same numbers as if all of the grid were on the devic
 They are stored with 16 bits, half of what goes over the bus: Adam rounds at random (nerf/ops/rounding.py), so small
 changes add up. Windows are float32.
 
+On a GPU the next step's window is brought while this one computes. What it changes of its rows is carried over on the
+device.
+
 On a GPU a window has room for a fixed number of rows, so that a step can be captured. A step that needs more is left
 out, as one whose loss is not finite; the host sees that without waiting, and makes more room for the steps after it.
 
 Legend: X Y Z vertices of the lattice, W words of 32 vertices along z, K rows of the window, T corners, C channels.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,7 +37,7 @@ class Window:
 
     table: Tensor  # [X,Y,W] int64: finds the rows, as that of a sparse grid
     depth: int  # Z
-    values: Tensor  # [K,C], a leaf with a gradient
+    values: Tensor  # [K,C], in a step a leaf with a gradient
     stored: Tensor  # [K] int64: their rows in the grid
     corners: Tensor  # [T] int64: rows of the window that interpolation reads
     vertices: Tensor  # [T] int64: of the corners, rising
@@ -47,8 +50,8 @@ class Window:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device, with a gradient of the values."""
-        return sum(x.nbytes for x in (self.table, self.stored, self.corners, self.vertices)) + 2 * self.values.nbytes
+        """Bytes on the device, without a gradient of the values."""
+        return sum(x.nbytes for x in (self.table, self.stored, self.corners, self.vertices, self.values))
 
 
 class HostRows:
@@ -58,9 +61,10 @@ class HostRows:
         self.backend = backend
         self.in_step = False  # outside of steps the grid is read in place, and gets no gradient
         self.window: Window | None = None  # the step's, from its forward to its optimizer
-        self.most_bytes = 0  # of a window so far
+        self.most_bytes = 0  # of the windows of a step so far, with a gradient
         self.room = 0, 0  # rows and corners of each window; 0: as many as it needs, which is read from the device
         self._most = HostCounts(2, backend.device)
+        self._found: Window | None = None  # the step's, if it was brought before
 
     def no_values(self, rows: int, channels: int) -> Tensor:
         """Zeros in host memory for a grid [L,C]."""
@@ -70,13 +74,16 @@ class HostRows:
         """Zeros in host memory for both moments of a grid [2,A,C]."""
         return host_zeros((2, rows, channels), MOMENTS, self.backend.device)
 
-    def begin_step(self) -> None:
-        """From now until end_step() the grid's values are brought to the device, with a gradient."""
-        self.in_step, self.window = True, None
+    def begin_step(self, window: Window | None = None) -> None:
+        """From now until end_step() the grid's values are brought to the device, with a gradient.
+
+        window: of the points at which the field will be evaluated, if it has been brought already (find).
+        """
+        self.in_step, self.window, self._found = True, None, window
 
     def end_step(self) -> Window:
         """The window of the step that ends."""
-        window, self.in_step, self.window = self.window, False, None
+        window, self.in_step, self.window, self._found = self.window, False, None, None
         if window is None:
             raise RuntimeError("a step of a grid in host memory begins with Field.begin_step() and evaluates the field")
         return window
@@ -106,8 +113,12 @@ class HostRows:
                 "a step evaluates the field once where its features are in host memory; use train.features=device for "
                 "a loss that evaluates it again"
             )
-        self.window = self._of_step(grid, coords, rows)
-        self.most_bytes = max(self.most_bytes, self.window.nbytes)
+        window = self.find(grid, coords, rows) if self._found is None else self._found
+        values = window.values.detach().requires_grad_()
+        if self.backend.adds_to_gradients:
+            values.grad = torch.zeros_like(values)
+        self.window = replace(window, values=values)
+        self.most_bytes = max(self.most_bytes, window.nbytes + values.nbytes)
         return self.window
 
     @torch.no_grad()
@@ -122,7 +133,8 @@ class HostRows:
         return Window(table, rows.resolution[2], values, *lists, None)
 
     @torch.no_grad()
-    def _of_step(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
+    def find(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
+        """The window of a step at points [N,3] in lattice units, without a gradient."""
         ops = self.backend.ops
         marks = ops.mark_vertices(coords, *rows.arguments)
         table, values, *lists, counts = ops.bring_rows(grid, marks, *rows.arguments, *self.room)
@@ -130,10 +142,18 @@ class HostRows:
         if self.room[0]:
             fits = (counts[0] <= self.room[0]) & (counts[1] <= self.room[1])
             self._most.keep_larger(counts)
-        values.requires_grad_()
-        if self.backend.adds_to_gradients:
-            values.grad = torch.zeros_like(values)
         return Window(table, rows.resolution[2], values, *lists, fits)
+
+    @torch.no_grad()
+    def carry(self, last: Window, window: Window) -> Window:
+        """The next step's window with the values that the last step left in its own; its rows have gone back since."""
+        self.most_bytes = max(self.most_bytes, last.nbytes + last.values.nbytes + window.nbytes)
+        there = window.table & LOWER_HALF
+        room = len(window.stored), 1
+        _, carried, known, *_ = self.backend.ops.bring_rows(
+            last.values.detach(), there << VERTICES_PER_WORD, *last.arguments, *room
+        )
+        return replace(window, values=torch.where(known[:, None] >= 0, carried, window.values))
 
 
 def copy_rows(source: Tensor, target: Tensor) -> Tensor:

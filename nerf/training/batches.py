@@ -64,6 +64,8 @@ class RayBatches:
 
     on_host: images, valid pixels and generator stay in host memory, and the batches of training steps are gathered
     ahead (prefetch). On a CPU it changes nothing.
+
+    Whatever is drawn or gathered ahead, the batches are the same: stop_prefetch() takes back what was not used.
     """
 
     def __init__(
@@ -90,6 +92,22 @@ class RayBatches:
         self.valid_pixels = PixelRuns.of_bounds(torch.empty(0, 2, dtype=torch.int64))
         self._prefetches = home != backend.device
         self._feed: Prefetcher | None = None
+        self._before_next: Tensor | None = None  # the generator's state before a batch that no step has used yet
+
+    @property
+    def generator_state(self) -> Tensor:
+        """The generator's state before the first batch that no step has used, for a checkpoint."""
+        return self.generator.get_state() if self._before_next is None else self._before_next
+
+    @generator_state.setter
+    def generator_state(self, state: Tensor) -> None:
+        self.stop_prefetch()
+        self.generator.set_state(state)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the last next() was of a step that is still to come."""
+        return self._before_next is not None
 
     @property
     def valid_pixels(self) -> PixelRuns:
@@ -149,6 +167,9 @@ class RayBatches:
         are no valid pixels.
         """
         self.stop_prefetch()
+        return self._draw(count, per_pixel)
+
+    def _draw(self, count: int, per_pixel: int) -> RayBatch:
         drawn, jitter = self._choose(count, self.generator, self._pairs(count))
         pixels, rgba, jitter = (x.to(self.backend.device) for x in (*self._gather(drawn), jitter))
         return RayBatch(self._rays_through(pixels, per_pixel), rgba, jitter, pixels)
@@ -221,8 +242,13 @@ class RayBatches:
         """From now on gathers the batches of training steps ahead, in threads. The batches stay the same."""
         self._prefetches = True
 
-    def advance(self, count: int, background: Background) -> None:
-        """Call before each training step, outside of a CUDA graph: puts the prefetched batch on the device."""
+    def advance(self, count: int, background: Background, ahead: bool = False) -> None:
+        """Call before each next(), outside of a CUDA graph: puts the prefetched batch on the device.
+
+        ahead: that batch is of the step after this one.
+        """
+        if ahead:
+            self._before_next = self.generator.get_state()
         if not self._prefetches:
             return
         if self._feed is None or self._feed.num_rays != count:
@@ -243,12 +269,12 @@ class RayBatches:
         self._feed.advance()
 
     def next(self, count: int, background: Background, per_pixel: int = 1) -> tuple[RayBatch, Tensor]:
-        """The batch of a training step and its background [P,3]. Can be captured in a CUDA graph."""
+        """The batch of a training step and its background [P,3], after advance(). Can be captured in a CUDA graph."""
         if self._prefetches:
             batch = self._feed.current
             rays = self._rays_through(batch.pixels, per_pixel)
             return RayBatch(rays, batch.rgba, batch.jitter, batch.pixels), batch.background
-        batch = self.draw(count, per_pixel)
+        batch = self._draw(count, per_pixel)
         return batch, background.draw(count, self.generator, self.backend.device)
 
     def checksum(self) -> int:
@@ -265,9 +291,12 @@ class RayBatches:
         self._feed, self.images = None, self.images.new_empty(0, self.images.shape[1])
 
     def stop_prefetch(self) -> None:
-        """Stops prefetching until the next step, which draws the same batches again."""
+        """Takes back what was drawn or gathered ahead, until the next step, which draws the same batches again."""
         if self._feed is not None:
             self._feed.stop()
+        if self._before_next is not None:
+            self.generator.set_state(self._before_next)
+            self._before_next = None
 
 
 def choose_image_storage(where: str, images: PosedImages, backend: Backend) -> str:

@@ -1,17 +1,17 @@
 """The training loop. One step is TrainStep (nerf/training/step.py); the data of a run are TrainState."""
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped
-from nerf.training.capacity import grow_window, plan_capacity, raise_capacity
+from nerf.training.capacity import plan_capacity, raise_capacity
 from nerf.training.cuda_graph import StepRunner
 from nerf.training.grid_schedule import advance_schedule
 from nerf.training.losses import Loss
 from nerf.training.nonfinite import SkippedSteps, parameters_finite
+from nerf.training.prepared import can_be_captured
 from nerf.training.state import TrainState
 from nerf.training.step import TrainStep
 
@@ -83,14 +83,10 @@ class StopWhen(Callback):
         return self._condition()
 
 
-def step_runner(config: Config, state: TrainState, step: Callable[[], None]) -> StepRunner:
+def step_runner(config: Config, state: TrainState, step: TrainStep) -> StepRunner:
     """A runner for the step: a CUDA graph if settings, device, backend and field allow one, else plain calls."""
-    backend = state.field.backend
-    # A graph cannot read from the device. The PyTorch reference does, and so do density queries point by point.
-    graphed = backend.device.type == "cuda" and backend.name == "native" and state.field.density_grid_view is not None
-    graphed = graphed and config.train.cuda_graph and state.parts is None  # parts read sizes back
     generators = state.batches.generator, state.field.noise_generator
-    return StepRunner(step, generators, graphed, functools.partial(grow_window, state))
+    return StepRunner(step, generators, can_be_captured(config, state), step.preparation.has_changed)
 
 
 def train(
@@ -126,7 +122,7 @@ def train(
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
         for module in state.auxiliary_modules().values():
             module.set_progress(clock)
-        state.batches.advance(config.train.rays_per_step, state.background)
+        step.advance()
         runner.step()
         clock.tick()
         rays += config.train.rays_per_step * state.rays_per_pixel

@@ -109,7 +109,8 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
     of_features, window = per_vertex - of_density, 0
     if in_host:
         rows = min(stored * vertices, WINDOW_ROWS_PER_SAMPLE * config.train.rays_per_step * _visible(config, finest))
-        window = int(WINDOW_ROOM * rows * (2 * of_features + WINDOW_LISTS) + 2 * vertices * BYTES_PER_VERTEX)
+        of_row = 3 * of_features + 2 * WINDOW_LISTS  # this step's, with a gradient, and the next one's
+        window = int(WINDOW_ROOM * rows * of_row + 3 * vertices * BYTES_PER_VERTEX)
     return MemoryPlan(
         values=values + where + lattice,
         moments=2 * (int(ACTIVE_FRACTION * vertices) * of_moments + rest),

@@ -108,7 +108,7 @@ class TrainState:
         """The state without field and occupancy, for load_state_dict of a newly assembled state."""
         return {
             "optimizer": self._optimizer_state(),
-            "generator": self.batches.generator.get_state(),
+            "generator": self.batches.generator_state,
             "noise": self.field.noise_generator.get_state(),
             "pool": self.batches.valid_pixels.bounds,
             "clock": self.clock.state_dict(),
@@ -150,7 +150,7 @@ class TrainState:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Restores the content of state_dict. Counters that an older file lacks keep their value."""
         self.optimizer.load_state_dict(saved["optimizer"])
-        self.batches.generator.set_state(saved["generator"])
+        self.batches.generator_state = saved["generator"]
         self.field.noise_generator.set_state(saved["noise"])
         self.batches.valid_pixels = PixelRuns.of_bounds(saved["pool"])
         self.clock.load_state_dict(saved["clock"])

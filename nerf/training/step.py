@@ -1,5 +1,7 @@
 """One training step: batch, samples, rendering, losses, gradients, Adam. No part of it waits for the device.
 
+Batch and samples may have been found while the step before ran (nerf/training/prepared.py).
+
 Legend: P pixels of a batch.
 """
 
@@ -11,13 +13,15 @@ from torch import Tensor
 
 from nerf.config.schema import Config
 from nerf.distributed.segments import PartSamples
-from nerf.rendering.render import render_samples, visible_samples
+from nerf.optim.host_rows import Window
+from nerf.rendering.render import render_samples
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
 from nerf.training import losses
 from nerf.training.batches import RayBatch
 from nerf.training.losses import Loss, LossInputs
 from nerf.training.nonfinite import all_finite
+from nerf.training.prepared import Preparation
 from nerf.training.state import TrainState, make_sampler
 from nerf.training.total_variation import regularize_grids
 
@@ -36,31 +40,35 @@ class StepSums:
 
 
 class TrainStep:
-    """Queues one training step per call. The call can be captured as a CUDA graph."""
+    """Queues one training step per call, each after advance(). The call can be captured as a CUDA graph."""
 
     def __init__(self, config: Config, state: TrainState, extra: Mapping[str, Loss] | None = None) -> None:
         """extra: losses in addition to those of the config, by name (losses.Loss)."""
         self.config, self.state, self.extra = config, state, dict(extra or {})
         self.names = losses.names(config.loss, self.extra)
+        self.preparation = Preparation(config, state)
         self._sums = torch.zeros(len(self.names) + COUNTS, device=state.device)
         self._none = torch.zeros((), dtype=torch.int64, device=state.device)
 
+    def advance(self) -> None:
+        """Call before each step, outside of a CUDA graph."""
+        self.preparation.advance()
+
     def __call__(self) -> None:
         config, state = self.config, self.state
-        state.field.begin_step()
         if state.parts is not None:
             state.parts.begin_step(state.field, state.optimizer)
-        batch, drawn = state.batches.next(config.train.rays_per_step, state.background, state.rays_per_pixel)
         sampler = make_sampler(config, state)
-        if state.parts is None:
-            samples = visible_samples(state.field, sampler, batch.rays, batch.jitter, state.capacity)
-        else:
-            samples = state.parts.visible_samples(state.field, sampler, batch.rays, batch.jitter)
-        terms = forward(config, state, sampler, batch, drawn, samples, self.extra)
+        now = self.preparation.begin_step(sampler)
+        state.field.begin_step(now.window)
+        samples = now.samples
+        terms = forward(config, state, sampler, now.batch, now.background, samples, self.extra)
         loss = losses.total(terms)
         backward(state, loss)
         add_regularization(config, state)
-        fits = window_fits(state)
+        window = step_window(state)
+        fits = None if window is None else window.fits
+        self.preparation.before_update()
         applied = update(state, loss)
         if state.parts is not None:
             state.parts.end_step(state.field)
@@ -70,6 +78,7 @@ class TrainStep:
             counts = [skipped, without_room, samples.overflow[0], samples.ray_offsets[-1]]
             losses_of_step = torch.where(applied, torch.stack(list(terms.values())), 0.0)
             self._sums += torch.cat([losses_of_step, torch.stack(counts).to(loss.dtype)])
+        self.preparation.end_step(window)
 
     def read(self) -> StepSums:
         """The sums over the steps since the previous read(). Waits for the device."""
@@ -81,10 +90,9 @@ class TrainStep:
         return StepSums(named, int(skipped), int(without_room), int(dropped), samples)
 
 
-def window_fits(state: TrainState) -> Tensor | None:
-    """Whether the step has all rows of host memory that it needs, [] bool on the device; None: always."""
-    host = state.field.host_rows
-    return None if host is None or host.window is None else host.window.fits
+def step_window(state: TrainState) -> Window | None:
+    """What the step has brought from host memory, until its optimizer has taken it."""
+    return None if state.field.host_rows is None else state.field.host_rows.window
 
 
 def forward(
@@ -143,9 +151,9 @@ def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = la
     finite = all_finite(loss, state.optimizer, *(module.optimizer for module in modules))
     if state.parts is not None:
         finite = state.parts.all_true(finite)
-    fits = window_fits(state)
-    if fits is not None:
-        finite = finite & fits
+    window = step_window(state)
+    if window is not None and window.fits is not None:
+        finite = finite & window.fits
     before_adam()
     state.optimizer.step(finite)
     for module in modules:

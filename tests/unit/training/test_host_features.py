@@ -272,7 +272,7 @@ def test_a_step_has_few_rows_of_a_large_grid_on_the_device() -> None:
     config, state = tiny_state(config)
     run_to(config, state, STEPS)
     step, field = TrainStep(config, state), state.field
-    state.batches.advance(config.train.rays_per_step, state.background)
+    step.advance()
     field.host_rows.most_bytes = 0
     step()
     group = next(group for group in state.optimizer.groups if group.host is not None)
@@ -289,7 +289,7 @@ def test_a_skipped_step_changes_nothing() -> None:
     run_to(config, state, MIDDLE)
     before = {name: values.clone() for name, values in state.field.state_dict().items()}
     step = TrainStep(config, state, {"broken": lambda inputs: inputs.rgb.sum() * torch.nan})
-    state.batches.advance(config.train.rays_per_step, state.background)
+    step.advance()
     step()
     assert step.read().skipped == 1
     for name, values in state.field.state_dict().items():
@@ -314,9 +314,10 @@ def test_a_second_look_at_the_field_in_a_step_is_refused() -> None:
         coords = inputs.samples.coords(make_sampler(config, state).grid_map)
         return inputs.field(coords, inputs.samples.rays.directions, inputs.samples.ray_indices)[1].mean()
 
-    state.batches.advance(config.train.rays_per_step, state.background)
+    step = TrainStep(config, state, {"again": again})
+    step.advance()
     with pytest.raises(RuntimeError, match="evaluates the field once.*train.features=device"):
-        TrainStep(config, state, {"again": again})()
+        step()
 
 
 def test_what_does_not_go_together_is_said() -> None:
@@ -355,7 +356,7 @@ def test_steps_on_a_gpu_are_one_graph_that_is_recorded_anew_with_more_room(field
 
     def run(count: int) -> None:
         for _ in range(count):
-            state.batches.advance(config.train.rays_per_step, state.background)
+            step.advance()
             runner.step()
         torch.cuda.synchronize()
 
