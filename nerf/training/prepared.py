@@ -7,6 +7,7 @@ it. What the step changes of the rows is carried over on the device.
 """
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -136,17 +137,15 @@ class Preparation:
 
 def _tensors(tree: Any) -> list[Tensor]:
     """The tensors of a dataclass and of those in it, each once."""
-    found: dict[int, Tensor] = {}
+    return list({id(tensor): tensor for tensor in _each(tree)}.values())
 
-    def visit(node: Any) -> None:
-        if isinstance(node, Tensor):
-            found.setdefault(id(node), node)
-        elif is_dataclass(node):
-            for field in fields(node):
-                visit(getattr(node, field.name))
 
-    visit(tree)
-    return list(found.values())
+def _each(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif is_dataclass(tree):
+        for field in fields(tree):
+            yield from _each(getattr(tree, field.name))
 
 
 def _copied(tree: Any, known: dict[int, Tensor]) -> Any:

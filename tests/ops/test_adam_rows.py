@@ -38,7 +38,7 @@ OPERATIONS = {
         {
             "typical": as_case(_rows),
             "empty": as_case(_rows, lists=([], [])),
-            "non_contiguous": with_gaps(as_case(_rows, rates=5), first=2),
+            "non_contiguous": with_gaps(as_case(_rows, rates=5), first=3),
             "nothing_there": as_case(_rows, lists=([-1, 20, 3, 4], [0, 1, -1, 25])),
             "no_gradient": as_case(_rows, zeros=1.1),
             "huge_gradient": as_case(_rows, scale=1e10),

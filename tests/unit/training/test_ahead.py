@@ -1,6 +1,8 @@
 """Steps with features in host memory that find what the next one needs: the numbers of steps that find their own, but
 for what is visible, which is seen in the density of one step before."""
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -211,6 +213,23 @@ def test_it_is_kept_in_one_place_and_shares_what_it_shared() -> None:
     keep(replace(kept, samples=replace(kept.samples, t_starts=moved.repeat(2))))
     assert torch.equal(step.preparation._next.samples.t_starts, moved.repeat(2))
     assert len(kept.samples.t_starts) == len(moved)
+
+
+def test_what_was_ready_is_freed_with_the_step_that_had_it() -> None:
+    """At once, not when the garbage collector comes: it is as large as a window."""
+    config, state = tiny_state(in_host_memory())
+    run_to(config, state, MIDDLE)
+    step = TrainStep(config, state)
+    gc.disable()
+    try:
+        for _ in range(3):
+            step.advance()
+            step()
+        kept = [weakref.ref(x) for x in _tensors(step.preparation._next)]
+        del step
+        assert not any(x() is not None for x in kept)
+    finally:
+        gc.enable()
 
 
 def test_it_learns_as_much_as_steps_that_see_the_newest_density(monkeypatch: pytest.MonkeyPatch) -> None:
