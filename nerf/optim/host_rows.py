@@ -8,8 +8,8 @@ samples' cells go back: the same numbers as if all of the grid were on the devic
 They are stored with 16 bits, half of what goes over the bus: Adam rounds at random (nerf/ops/rounding.py), so small
 changes add up. Windows are float32.
 
-On a GPU the next step's window is brought while this one computes. What it changes of its rows is carried over on the
-device.
+On a GPU the next step's window is brought while this one computes, if batches are small. What it changes of its rows
+is carried over on the device.
 
 On a GPU a window has room for a fixed number of rows, so that a step can be captured. A step that needs more is left
 out, as one whose loss is not finite; the host sees that without waiting, and makes more room for the steps after it.
@@ -29,6 +29,9 @@ from nerf.ops.vertex_rows import LOWER_HALF, VERTICES_PER_WORD, VertexRows
 # As values and moments are stored, which adam_rows takes together: squares of gradients need the range of a float32.
 VALUES, MOMENTS = torch.float16, torch.bfloat16
 ROWS_AT_A_TIME = 1 << 20  # that are converted, to bound memory on the device
+# Of a step whose window is brought while the one before computes. With more rays the bus takes most of a step anyhow,
+# and a second window costs more than it brings (docs/large_scenes.md).
+MOST_RAYS_AHEAD = 1024
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from nerf.errors import UserError
 from nerf.fields.registry import build_field
 from nerf.fields.voxel_field import sparse_saves
 from nerf.ops.backend import select
+from nerf.optim.host_rows import MOST_RAYS_AHEAD
 from nerf.scene.box import Resolution, SceneBox
 from nerf.system import host_memory
 from nerf.training.pruning import RAYS_PER_CHUNK
@@ -109,8 +110,10 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
     of_features, window = per_vertex - of_density, 0
     if in_host:
         rows = min(stored * vertices, WINDOW_ROWS_PER_SAMPLE * config.train.rays_per_step * _visible(config, finest))
-        of_row = 3 * of_features + 2 * WINDOW_LISTS  # this step's, with a gradient, and the next one's
-        window = int(WINDOW_ROOM * rows * of_row + 3 * vertices * BYTES_PER_VERTEX)
+        ahead = config.train.rays_per_step * (config.sampler.rays_per_pixel or 1) <= MOST_RAYS_AHEAD
+        windows = 2 if ahead else 1  # this step's, with a gradient, and the next one's
+        of_row = (windows + 1) * of_features + windows * WINDOW_LISTS
+        window = int(WINDOW_ROOM * rows * of_row + (windows + 1) * vertices * BYTES_PER_VERTEX)
     return MemoryPlan(
         values=values + where + lattice,
         moments=2 * (int(ACTIVE_FRACTION * vertices) * of_moments + rest),

@@ -1,9 +1,9 @@
 """What a training step needs before it evaluates its field: a batch of rays, their visible samples, and of features in
 host memory the rows that these read.
 
-Where features are in host memory, a captured step does that for the next one, on a second branch of its graph: the bus
-is free while gradients are computed. Which samples are visible is then seen in the density before this step, not after
-it. What the step changes of the rows is carried over on the device.
+Where features are in host memory and batches are small, a captured step does that for the next one, on a second branch
+of its graph: the bus is free while gradients are computed. Which samples are visible is then seen in the density before
+this step, not after it. What the step changes of the rows is carried over on the device.
 """
 
 import weakref
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nerf.config.schema import Config
 from nerf.distributed.segments import PartSamples
-from nerf.optim.host_rows import Window
+from nerf.optim.host_rows import MOST_RAYS_AHEAD, Window
 from nerf.rendering.render import visible_samples
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
@@ -61,8 +61,9 @@ class Preparation:
     @property
     def is_ahead(self) -> bool:
         """Whether a step finds what the next one needs. Rays of learned poses have a gradient: they are of one step."""
-        state = self.state
-        return state.field.host_rows is not None and state.poses is None and can_be_captured(self.config, state)
+        state, rays = self.state, self.config.train.rays_per_step * self.state.rays_per_pixel
+        there = state.field.host_rows is not None and state.poses is None and rays <= MOST_RAYS_AHEAD
+        return there and can_be_captured(self.config, state)
 
     def advance(self) -> None:
         """Call before each step, outside of a CUDA graph."""

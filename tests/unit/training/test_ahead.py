@@ -15,6 +15,7 @@ from tiny_runs import STEPS, run_to, supersampled, tiny_config, tiny_state
 from nerf.config.schema import Config, DatasetConfig, ExposureConfig, LossConfig, PosesConfig
 from nerf.fields import voxel_field
 from nerf.ops.backend import select
+from nerf.optim.host_rows import MOST_RAYS_AHEAD
 from nerf.training import prepared
 from nerf.training.loop import step_runner
 from nerf.training.prepared import _tensors, can_be_captured
@@ -130,7 +131,7 @@ def test_only_rows_that_the_last_window_lacks_are_as_they_were_brought(monkeypat
     assert torch.equal(window.values, state.field.appearance_grid.detach()[window.stored].float())
 
 
-def test_only_captured_steps_without_learned_poses_are_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_captured_steps_of_few_rays_without_learned_poses_are_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rays of learned poses have a gradient."""
     config, state = tiny_state(in_host_memory())
     run_to(config, state, MIDDLE)
@@ -141,6 +142,11 @@ def test_only_captured_steps_without_learned_poses_are_ahead(monkeypatch: pytest
     config, state = tiny_state(tiny_config())
     run_to(config, state, MIDDLE)
     assert not TrainStep(config, state).preparation.is_ahead
+    config, state = tiny_state(in_host_memory())
+    run_to(config, state, MIDDLE)
+    for rays, ahead in ((MOST_RAYS_AHEAD, True), (MOST_RAYS_AHEAD + 1, False)):
+        many = replace(config, train=replace(config.train, rays_per_step=rays))
+        assert TrainStep(many, state).preparation.is_ahead == ahead
     config, state = tiny_state(replace(in_host_memory(), poses=PosesConfig(mode="refine")))
     run_to(config, state, MIDDLE)
     assert state.field.host_rows is not None and not TrainStep(config, state).preparation.is_ahead
@@ -180,7 +186,7 @@ def test_captured_steps_bring_the_next_rows_while_theirs_go_back(
     """What is carried over is what host memory has, after every step."""
     monkeypatch.setattr(prepared, "can_be_captured", can_be_captured)
     config = in_host_memory(field)
-    config = replace(config, train=replace(config.train, rays_per_step=4096))
+    config = replace(config, train=replace(config.train, rays_per_step=1024))
     config, state = tiny_state(config, select("native", cuda))
     run_to(config, state, MIDDLE)
     step, grid = TrainStep(config, state), state.field.appearance_grid

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_runs import run_to, tiny_config, tiny_images, tiny_state
+from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 from torch import Tensor
 
+from nerf.config.schema import PosesConfig
 from nerf.fields.voxel_sh import VoxelSh, VoxelShConfig
 from nerf.ops.backend import Backend, select
 from nerf.rendering.sampler import RaySampler
@@ -137,3 +138,20 @@ def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.
     assert shares[0] < 0.98 and shares[1] == 1  # some vertices are left out, or there is nothing to compare
     for near, everywhere in zip(*grids, strict=True):
         assert ((near - everywhere).abs() > 1e-4 * everywhere.abs() + 1e-5).double().mean() < 0.01
+
+
+@pytest.mark.parametrize(("start", "searches"), [(0.9, 0), (0.0, 1)])
+def test_valid_pixels_are_looked_for_at_doublings_once_poses_move(
+    start: float, searches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, state = tiny_state(replace(tiny_config(), poses=PosesConfig(mode="refine", start=start)))
+    found = RayBatches.find_valid_pixels
+    asked: list[int] = []
+
+    def find(batches: RayBatches, sampler: RaySampler) -> None:
+        asked.append(state.num_upsamplings)
+        found(batches, sampler)
+
+    monkeypatch.setattr(RayBatches, "find_valid_pixels", find)
+    run_to(config, state, STEPS)
+    assert state.num_upsamplings == 1 and len(asked) == searches
