@@ -105,7 +105,7 @@ class RayBatches:
         self.generator.set_state(state)
 
     @property
-    def is_ahead(self) -> bool:
+    def drawn_ahead(self) -> bool:
         """Whether the last next() was of a step that is still to come."""
         return self._before_next is not None
 

@@ -69,9 +69,9 @@ class Preparation:
         """Call before each step, outside of a CUDA graph."""
         batches, background, count = self.state.batches, self.state.background, self.config.train.rays_per_step
         self._changed = grow_window(self.state) or self._changed
-        if batches.is_ahead and not (self.is_ahead and self._is_current()):
+        if batches.drawn_ahead and not (self.is_ahead and self._is_current()):
             batches.stop_prefetch()
-        if self.is_ahead and not batches.is_ahead:
+        if self.is_ahead and not batches.drawn_ahead:
             batches.advance(count, background)
             self._keep(self._prepare(make_sampler(self.config, self.state)))
             self._found_for, self._found_in = self._settings(), [weakref.ref(grid) for grid in self._grids()]

@@ -76,11 +76,11 @@ def test_a_run_is_the_same_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch
     expected = ended(plainly(variants()[name], monkeypatch))
     config, state = tiny_state(variants()[name])
     run_to(config, state, MIDDLE)
-    assert state.batches.is_ahead
+    assert state.batches.drawn_ahead
     resumed, of_file = stop_and_restore(tmp_path, config, state)
     for settings, one in ((config, state), (resumed, of_file)):
         run_to(settings, one, STEPS)
-        assert one.batches.is_ahead
+        assert one.batches.drawn_ahead
         assert differing(expected, ended(one)) == []
 
 
@@ -246,4 +246,4 @@ def test_it_learns_as_much_as_steps_that_see_the_newest_density(monkeypatch: pyt
         expected = run_to(resolved, state, 3 * STEPS)[-1].psnr
     resolved, state = tiny_state(config)
     assert run_to(resolved, state, 3 * STEPS)[-1].psnr == pytest.approx(expected, abs=0.1)
-    assert state.batches.is_ahead
+    assert state.batches.drawn_ahead
