@@ -151,6 +151,10 @@ class Field(nn.Module, ABC):
     def begin_step(self, window: Window | None = None) -> None:
         """Called before a training step evaluates the field. window: as HostRows.begin_step takes it."""
 
+    def take_density_gradients(self) -> list[Tensor] | None:
+        """The gradients [N] of all raw densities since begin_step(), with which the step ends; None: not known."""
+        return None
+
     @property
     def host_rows(self) -> HostRows | None:
         """Where the appearance grid is, and what the current step has of it, while it is in host memory; else None."""

@@ -48,6 +48,7 @@ class VoxelField(Field):
         super().__init__(box, resolution, finest_voxel, initial_alpha, backend)
         self._rows: VertexRows | None = None
         self._host: HostRows | None = None
+        self._density_gradients: list[Tensor] | None = None  # in a training step
         self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
 
     @property
@@ -63,8 +64,13 @@ class VoxelField(Field):
         self._host = self._host or HostRows(self.backend)
 
     def begin_step(self, window: Window | None = None) -> None:
+        self._density_gradients = []
         if self.host_rows is not None:
             self.host_rows.begin_step(window)
+
+    def take_density_gradients(self) -> list[Tensor] | None:
+        gradients, self._density_gradients = self._density_gradients, None
+        return gradients
 
     @property
     def appearance_grid(self) -> nn.Parameter:
@@ -86,7 +92,10 @@ class VoxelField(Field):
         return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad, **more)
 
     def raw_density(self, coords: Tensor) -> Tensor:
-        return self.interpolate(self.density_grid, coords).squeeze(1)  # [:, 0] would fill a gradient with zeros first
+        raw = self.interpolate(self.density_grid, coords).squeeze(1)  # [:, 0] would fill a gradient with zeros first
+        if self._density_gradients is not None and raw.requires_grad:
+            raw.register_hook(self._density_gradients.append)
+        return raw
 
     def density_slopes(self, coords: Tensor, positions: Tensor) -> Tensor:
         raw_density = self.interpolate(self.density_grid.detach(), coords)  # detached, so the grid gets no gradient

@@ -13,23 +13,24 @@ STOP_AFTER, STOP_FRACTION = 5, 0.25
 
 
 @torch.no_grad()
-def all_finite(loss: Tensor, *optimizers: MaskedAdam) -> Tensor:
+def all_finite(loss: Tensor, of_densities: Sequence[Tensor] | None, *optimizers: MaskedAdam) -> Tensor:
     """Whether the loss and the gradients of a step are finite, [] bool on the device.
 
-    optimizers: of the field and of the auxiliary modules. Of the grids only the density's gradient is checked: a pixel
-    or sample that is not finite shows there. All of it, because that is faster than to gather the active vertices, and
-    the others have none. adam_step ignores single values that are not finite in the gradient of an appearance grid.
+    of_densities: the gradients [N] of the samples' densities; None: not known. optimizers: of the field and of the
+    auxiliary modules. Of the grids only the density's gradient is checked, because a pixel or sample that is not finite
+    shows there: at the samples, which are far fewer than the vertices of a dense grid, or else all of it, which is
+    faster than to gather the active vertices. adam_step ignores single values that are not finite in a grid's gradient.
     """
-    small, sums = [loss.detach().view(1)], []
+    small, sums = [loss.detach().view(1)], [grad.sum() for grad in of_densities or ()]
     for optimizer in optimizers:
         for group in optimizer.groups:
             grad = group.parameter.grad
             if grad is None or (group.on_vertices and grad.shape[-1] > 1):
                 continue
-            if group.on_vertices:
-                sums.append(grad.sum())
-            else:
+            if not group.on_vertices:
                 small.append(grad.view(-1))
+            elif of_densities is None:
+                sums.append(grad.sum())
     total = sum(sums, torch.cat(small).sum())  # with an infinity or NaN it is not finite
     return total - total == 0  # two kernels; isfinite() launches four
 

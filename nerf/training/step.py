@@ -148,7 +148,8 @@ def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = la
     not, [] bool on the device. before_adam: called after this check, where a stage of the ablation ends.
     """
     modules = state.auxiliary_modules().values()
-    finite = all_finite(loss, state.optimizer, *(module.optimizer for module in modules))
+    of_densities = state.field.take_density_gradients()
+    finite = all_finite(loss, of_densities, state.optimizer, *(module.optimizer for module in modules))
     if state.parts is not None:
         finite = state.parts.all_true(finite)
     window = step_window(state)

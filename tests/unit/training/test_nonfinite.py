@@ -13,7 +13,7 @@ from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import select
 from nerf.training import losses
 from nerf.training.loop import NonFiniteLoss, train
-from nerf.training.nonfinite import SkippedSteps
+from nerf.training.nonfinite import SkippedSteps, all_finite
 from nerf.training.state import TrainState
 from nerf.training.step import TrainStep
 
@@ -76,6 +76,31 @@ def test_a_broken_step_changes_nothing_and_is_counted(
     step()
     sums = step.read()
     assert sums.skipped == 0 and sums.losses["photometric"] > 0 and state.optimizer.step_number == 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_density_is_checked_at_its_samples_and_where_they_are_not_known_in_its_grid(bad: float) -> None:
+    _, state = tiny_state(tiny_config())
+    loss, density = torch.ones(()), state.optimizer.groups[0].parameter
+    fine, broken = torch.ones(5), torch.tensor([1.0, bad])
+    for of_densities, expected in (([fine], True), ([fine, broken], False), ([], True), (None, True)):
+        assert bool(all_finite(loss, of_densities, state.optimizer)) == expected
+    assert not all_finite(loss * bad, [fine], state.optimizer)
+    density.grad = torch.zeros_like(density).index_fill_(0, torch.tensor([3]), bad)
+    assert not all_finite(loss, None, state.optimizer)
+
+
+def test_a_step_knows_the_gradients_of_its_densities_and_forgets_them() -> None:
+    config, state = tiny_state(tiny_config())
+    all_rays_hit(state)
+    field, coords = state.field, torch.full((4, 3), 2.0)
+    field.raw_density(coords).sum().backward()
+    assert field.take_density_gradients() is None
+    field.begin_step()
+    (2 * field.raw_density(coords)).sum().backward()
+    assert [grad.tolist() for grad in field.take_density_gradients()] == [[2.0] * 4]
+    TrainStep(config, state)()
+    assert field.take_density_gradients() is None
 
 
 def test_a_run_goes_on_past_broken_steps_and_tells_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
