@@ -1,5 +1,5 @@
-// bring_rows on CUDA. A grid of 16 bits is in host memory: a block for each processor keeps the bus busy, and leaves room for
-// what runs beside it, while one of another grid takes all there is.
+// bring_rows on CUDA. Rows of 16 bits are in host memory: one block a processor keeps the bus busy and leaves room for what
+// runs beside it. Other rows are on the device, and there are as many threads as there is to copy.
 //
 // Floor: the rows once over the bus, or once from memory.
 #include "../portable/bring_rows.h"
