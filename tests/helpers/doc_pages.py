@@ -28,8 +28,9 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README and every page of docs/, but for the log of experiments, whose commands are of their time."""
-    return [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != "log.md")]
+    """README and every page of docs/, but for the logs of experiments, whose commands are of their time."""
+    others = (path for path in sorted((ROOT / "docs").rglob("*.md")) if not path.name.startswith("log"))
+    return [ROOT / "README.md", *others]
 
 
 def snippets(page: Path) -> list[Block]:
