@@ -1,13 +1,13 @@
-"""The one table of README.md: the newest figures of each scene beside two other systems in the same time."""
+"""The one table of README.md: the newest figures of each scene beside three other systems in the same time."""
 
 import statistics
 
 from nerf.benchmarks.baselines import by_device, comparable_psnr, merged, psnr_after
-from nerf.benchmarks.capture_table import by_settings, median, settings
+from nerf.benchmarks.capture_table import CLOCK_TOLERANCE, by_settings, median, settings
 from nerf.benchmarks.figures import GIB
 from nerf.benchmarks.tables import markdown_table
 
-BESIDE = ("instant-ngp", "SVRaster")
+BESIDE = ("instant-ngp", "SVRaster", "gsplat")
 
 
 def summary_table(results: list[dict]) -> str:
@@ -21,7 +21,7 @@ def summary_table(results: list[dict]) -> str:
     commits = {budget["seconds"]: curve["commit"] for curve in curves for budget in curve["budgets"]}
     systems = {system["name"]: system for system in baselines["systems"]}
     for budget in merged(curves):
-        beside = [psnr_after(systems[name], budget["seconds"]) for name in BESIDE]
+        beside = [psnr_after(systems[name], budget["seconds"]) if name in systems else None for name in BESIDE]
         lines.append(
             [
                 curves[0]["scene"],
@@ -41,7 +41,7 @@ def summary_table(results: list[dict]) -> str:
 
 
 def _bundled(run: dict) -> list[str]:
-    return [*_ends([run], f"{run['train_seconds']:.0f}", ["-", "-"])]
+    return [*_ends([run], f"{run['train_seconds']:.0f}", ["-"] * len(BESIDE))]
 
 
 def _defaults(runs: list[dict]) -> list[list[list[dict]]]:
@@ -62,7 +62,9 @@ def _capture(seeds: list[dict], others: list[dict]) -> list[str]:
             for file in others
             for run in file["runs"]
             for look in run["looks"]
-            if file["system"] == name and run["scene"] == seeds[0]["scene"] and look["seconds"] <= seconds
+            if file["system"] == name
+            and run["scene"] == seeds[0]["scene"]
+            and look["seconds"] <= seconds + CLOCK_TOLERANCE
         ]
         beside.append(f"{max(found):.2f}" if found else "-")
     return _ends(seeds, f"{seconds:.0f}", beside)

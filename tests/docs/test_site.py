@@ -23,7 +23,9 @@ def test_readme_is_a_few_pages() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= README_BYTES
 
 
-@pytest.mark.parametrize("page", [*pages(), *sorted((ROOT / "docs").glob("log*.md")), ROOT / "cuda_ext" / "README.md"], ids=name)
+@pytest.mark.parametrize(
+    "page", [*pages(), *sorted((ROOT / "docs").glob("log*.md")), ROOT / "cuda_ext" / "README.md"], ids=name
+)
 def test_links_lead_to_files_that_are_there(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert "://" in target or (page.parent / target).exists(), f"{name(page)} links to {target}"
