@@ -1,23 +1,16 @@
 """Notes on a finished run: problems that did not stop it, each as a sentence with a remedy."""
 
-import math
 from collections.abc import Sequence
 
-from nerf.config.commands import assignment
 from nerf.config.schema import Config
 from nerf.evaluation.scores import Scores
 from nerf.training.grid_schedule import TOO_FEW_STEPS
 from nerf.training.loop import TrainMetrics
 from nerf.training.state import TrainState
-from nerf.training.voxel_budget import pixel_size
 
 FULL_BOX = 0.5  # fraction of occupied cells; a scene of surfaces has a few percent
 JUDGED_CELLS = 30**3  # in a coarser grid the neighbours of surface cells are half of all cells
 JUDGED_STEPS = 300  # before, density and brightness have not converged
-# Finer voxels show more, given time: on a CPU, room and fox at downscale 8 in 200 s (docs/log_captures.md).
-MANY_PASSES = 10.0  # over the training pixels
-WIDE_VOXEL = 3.0  # pixels
-HALF_AS_WIDE = 8  # times as many voxels
 DIFFERENT_EXPOSURES = 0.5  # dB, mean gain by fitted exposures; about 0 if all photos have the same exposure
 
 
@@ -49,9 +42,6 @@ def run_notes(config: Config, state: TrainState, log: Sequence[TrainMetrics], sc
             f"{skipped} steps were skipped because loss or gradient were not finite; lower field.lr_density, or check "
             "the images for broken ones."
         )
-    finer = _finer_voxels(config, state) if settled else None
-    if finer is not None:
-        notes.append(finer)
     gains = scores.exposure_gain
     if settled and gains and sum(gains) / len(gains) > DIFFERENT_EXPOSURES:
         learn = "" if config.exposure.learn else "train with exposure.learn=true and "
@@ -61,16 +51,3 @@ def run_notes(config: Config, state: TrainState, log: Sequence[TrainMetrics], sc
             "with evaluation.exposure=fit."
         )
     return notes
-
-
-def _finer_voxels(config: Config, state: TrainState) -> str | None:
-    """A note where voxels are much wider than pixels, though the run had time for finer ones."""
-    passes = state.clock.step * config.train.rays_per_step / max(1, len(state.batches.valid_pixels))
-    width = state.field.voxel_size / pixel_size(state.batches.cameras, state.field.box)
-    if config.poses.mode != "fixed" or passes < MANY_PASSES or width < WIDE_VOXEL:
-        return None
-    finer = assignment("field.num_voxels", HALF_AS_WIDE * math.prod(n - 1 for n in state.field.resolution))
-    return (
-        f"voxels are {width:.1f} pixels wide in the middle of the scene, and the run looked {passes:.0f} times at each "
-        f"pixel; finer ones show more detail in more memory and time: field={config.field.name} {finer}"
-    )
