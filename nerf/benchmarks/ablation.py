@@ -15,7 +15,7 @@ from nerf.benchmarks.ablation_row import Batch, FirstStep, GraphRow, Row, Start,
 from nerf.benchmarks.figures import AblationRow, EqualTraining, Log, Speedup
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS, EAGER, GATHER_ONCE, Variant, compiled
 from nerf.benchmarks.unfused import unfused
-from nerf.config.recipes import DEFAULTS, choose, followed, resolve_config
+from nerf.config.recipes import choose, followed, resolve_config
 from nerf.config.schema import Config, ExposureConfig, PosesConfig
 from nerf.config.settings import setting
 from nerf.datasets.posed_images import PosedImages
@@ -47,19 +47,18 @@ class AblationConfig:
     )
 
 
-def shortened(config: Config, steps: int) -> Config:
-    """The config with a schedule of this many steps, with all grid doublings and several occupancy updates."""
+def shortened(config: Config, steps: int, device: str, kind: str) -> Config:
+    """The resolved config with a schedule of so many steps, all grid doublings and several occupancy updates."""
+    config = resolve_config(replace(config, train=replace(config.train, steps=steps, max_seconds=None)), device, kind)
     doublings, field, occupancy = len(config.field.upsample_at), config.field, config.occupancy
-    interval = occupancy.update_interval or DEFAULTS["occupancy.update_interval"]
     return replace(
         config,
         field=replace(field, min_level_steps=min(field.min_level_steps, steps // (5 * max(1, doublings)))),
         occupancy=replace(
             occupancy,
             min_steps=min(occupancy.min_steps, steps // 3),
-            update_interval=max(interval, min(1.0, 60 / steps)),
+            update_interval=max(occupancy.update_interval, min(1.0, 60 / steps)),
         ),
-        train=replace(config.train, steps=steps, max_seconds=None),
     )
 
 
@@ -70,7 +69,7 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
     """
     steps = settings.warm_steps or {"cuda": 3000, "cpu": 300}[backend.device.type]
     kind = describe(config.dataset, images.scene, images.has_alpha).kind
-    config = resolve_config(shortened(config, steps), backend.device.type, kind)
+    config = shortened(config, steps, backend.device.type, kind)
     state = init_state(config, images, backend)
     for _ in train(config, state):
         pass
@@ -218,7 +217,7 @@ def equal_training(
 ) -> EqualTraining:
     """Trains from scratch for a number of steps and scores the result."""
     kind = describe(config.dataset, images.scene, images.has_alpha).kind
-    config = resolve_config(shortened(config, steps), backend.device.type, kind)
+    config = shortened(config, steps, backend.device.type, kind)
     state = init_state(config, images, backend)
     for _ in train(config, state):
         pass

@@ -18,9 +18,15 @@ class FieldConfig:
     num_voxels: int | None = setting(None, "voxels of the finest grid; fewer where GPU memory is short", low=8)
     min_voxel_pixels: float = setting(0.8, "smallest size of a voxel, in pixels", low=0.01)
     min_level_steps: int = setting(100, "least number of steps between two doublings", low=0)
-    upsample_at: list[float] = dataclasses.field(
-        default_factory=lambda: [0.04, 0.08, 0.13, 0.18],
-        metadata={"doc": "fractions of the run at which the number of voxels doubles"},
+    initial_num_voxels: int | None = setting(
+        None,
+        "voxels of the first grid, from which field.upsample_at then follows; 0 = a sixteenth of num_voxels",
+        low=0,
+    )
+    upsample_at: list[float] | None = setting(
+        None,
+        "fractions of the run at which the number of voxels doubles: as often as leads from initial_num_voxels to "
+        "num_voxels, unless given",
     )
     initial_alpha: float = setting(0.003, "alpha of one voxel before training", low=1e-9, high=0.5)
     lr_density: float | None = setting(None, "learning rate of raw density", low=0)
@@ -45,6 +51,8 @@ class Recipe:
     field: str
     up_to: float  # training seconds
     settings: Mapping[str, int | float | str]  # by their names on the command line
+    # Those that a kind of scene changes where its poses are not learned.
+    of_kind: Mapping[str, Mapping[str, int | float | str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)

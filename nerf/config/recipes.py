@@ -13,13 +13,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from nerf.config.fields import Recipe, known_fields, settings_of
-from nerf.config.schema import Config, PosesConfig
+from nerf.config.schema import Config
 from nerf.errors import UserError
 
 DEFAULT_STEPS_CUDA = 30_000
 DEFAULT_SECONDS_CPU = 38.0
 BUDGET = ("train.steps", "train.max_seconds")  # of which one may be none
 MOST_SECONDS = 1e9  # that a recipe can be asked for
+UPSAMPLE_AT = (0.04, 0.08, 0.13, 0.18)  # field.upsample_at where no first grid is asked for
 SECONDS_OF_STEPS = 60.0  # what a run of so many steps, not seconds, is taken to last
 BUDGETS = (2.0, 5.0, 15.0, 60.0, 300.0)  # seconds: those of the curve, and of configs/experiment/seconds_*.yaml
 
@@ -81,6 +82,7 @@ DEFAULTS = {
     "loss.alpha": 0.0,
     "loss.distortion": 0.0,
     "loss.grad_scaling_distance": 0.0,
+    "field.initial_num_voxels": 0,
     "field.lr_density": 0.2,
     "field.sparse": False,
     "occupancy.update_interval": 0.06,
@@ -193,6 +195,8 @@ def layers(
         (f"{kind} scenes on {device}", KINDS[kind][device]),
         (f"{recipe.field} in {kind} scenes", known_fields()[recipe.field].of_kind.get(kind, {})),
     ]
+    if config.poses.mode == "fixed":
+        found.append((f"{recipe.field} in {kind} scenes on {device}{limit}", recipe.of_kind.get(kind, {})))
     if many_passes and device == "cpu" and kind == "bounded" and config.poses.mode == "fixed":
         found.append(("many passes over the pixels", known_fields()[recipe.field].many_passes))
     if kind == "bounded" and config.poses.mode == "refine":
@@ -233,7 +237,7 @@ def _other_source(name: str, kind: str, device: str) -> str:
         "train.steps": f"default budget on {device}",
         "train.max_seconds": f"default budget on {device}",
         "field.name": f"field=auto on {device}",
-        "field.upsample_at": "poses.initial_num_voxels and poses.coarse_to_fine_end",
+        "field.upsample_at": "field.num_voxels and the voxels of the first grid",
         "dataset.kind": "what the data say",
         "dataset.background": f"{kind} scenes",
         "train.images": f"room on the {device}",
@@ -254,7 +258,7 @@ def resolve_config(config: Config, device: str, kind: str | None = None, many_pa
     """The config with every open setting filled in.
 
     A budget that is not given is the device's, a setting that is None takes its recipe's value, and where poses are
-    learned field.upsample_at becomes the schedule of coarse_to_fine.
+    learned, or the first grid's number of voxels is known, field.upsample_at becomes the schedule of coarse_to_fine.
 
     device: cpu or cuda. kind: of the scene, bounded, forward_facing or unbounded, for which dataset.kind=auto stands;
     None: bounded. many_passes: whether the run makes many over the training pixels (runs.resolve). Raises UserError if
@@ -263,20 +267,27 @@ def resolve_config(config: Config, device: str, kind: str | None = None, many_pa
     if kind is None:
         kind = "bounded" if config.dataset.kind == "auto" else config.dataset.kind
     config = _filled_in(config, device, kind, many_passes)
-    if config.poses.mode == "fixed":
+    field, poses = config.field, config.poses
+    if poses.mode != "fixed":
+        doublings_at = coarse_to_fine(poses.initial_num_voxels, poses.coarse_to_fine_end, field.num_voxels)
+    elif field.upsample_at is not None:
         return config
-    doublings_at = coarse_to_fine(config.poses, config.field.num_voxels)
-    return replace(config, field=replace(config.field, upsample_at=doublings_at))
+    elif field.initial_num_voxels:
+        doublings_at = coarse_to_fine(field.initial_num_voxels, UPSAMPLE_AT[-1], field.num_voxels)
+    else:
+        doublings_at = list(UPSAMPLE_AT)
+    return replace(config, field=replace(field, upsample_at=doublings_at))
 
 
-def coarse_to_fine(config: PosesConfig, num_voxels: int) -> list[float]:
-    """The coarse-to-fine schedule: fractions of the run at which the number of voxels doubles, evenly spaced.
+def coarse_to_fine(first: int, end: float, num_voxels: int) -> list[float]:
+    """The coarse-to-fine schedule: fractions of the run at which the number of voxels doubles, evenly spaced up to end.
 
-    Coarse voxels come first because the gradient on a pose points the right way only if the photo is off by less than
-    about a voxel (compare Lin et al. 2021, section 3.2).
+    Coarse voxels come first because photos that do not surround a place say little about depths: fine voxels then
+    explain them by fog before the cameras, where coarse ones cannot. And the gradient on a pose points the right way
+    only if the photo is off by less than about a voxel (compare Lin et al. 2021, section 3.2).
     """
-    doublings = max(0, round(math.log2(num_voxels / config.initial_num_voxels)))
-    return [config.coarse_to_fine_end * (count + 1) / doublings for count in range(doublings)]
+    doublings = max(0, round(math.log2(num_voxels / first)))
+    return [end * (count + 1) / doublings for count in range(doublings)]
 
 
 def _filled_in(config: Config, device: str, kind: str, many_passes: bool) -> Config:
@@ -322,4 +333,5 @@ def _filled_in(config: Config, device: str, kind: str, many_passes: bool) -> Con
 def _left_open(groups: Mapping[str, Mapping[str, object]]) -> list[tuple[str, str]]:
     """The settings of the field, of its losses and of its batches that are still none."""
     open_ones = [(group, leaf) for group in ("field", "loss", "train") for leaf in groups[group]]
-    return [(g, leaf) for g, leaf in open_ones if groups[g][leaf] is None and f"{g}.{leaf}" not in BUDGET]
+    later = (*BUDGET, "field.upsample_at")
+    return [(g, leaf) for g, leaf in open_ones if groups[g][leaf] is None and f"{g}.{leaf}" not in later]

@@ -84,20 +84,33 @@ _FROM_20_SECONDS = {
     "field.hidden_layers": 3,
     "train.lr_decay": 0.02,
 }
+# Nothing is carved from photos: in fine voxels density stands before the cameras first, and stays. With geometry from
+# coarse ones, features may learn faster, and finer voxels come to more than noise.
+_COARSE_FIRST = {"field.initial_num_voxels": 100_000}
+_PHOTOS = {"unbounded": {**_COARSE_FIRST, "field.lr_features": 0.025}, "forward_facing": _COARSE_FIRST}
+_PHOTOS_FROM_20_SECONDS = {
+    "unbounded": {**_PHOTOS["unbounded"], "field.num_voxels": 448**3, "field.sparse": True},
+    "forward_facing": {**_PHOTOS["forward_facing"], "field.sparse": True},
+}
 SETTINGS = FieldSettings(
     VoxelDeferredConfig,
     (
         Recipe(
-            "cuda", "voxel_deferred", 3.0, {**_UP_TO_8_SECONDS, "field.num_voxels": 176**3, "field.lr_density": 0.3}
+            "cuda",
+            "voxel_deferred",
+            3.0,
+            {**_UP_TO_8_SECONDS, "field.num_voxels": 176**3, "field.lr_density": 0.3},
+            _PHOTOS,
         ),
-        Recipe("cuda", "voxel_deferred", 8.0, {**_UP_TO_8_SECONDS, "field.num_voxels": 224**3}),
+        Recipe("cuda", "voxel_deferred", 8.0, {**_UP_TO_8_SECONDS, "field.num_voxels": 224**3}, _PHOTOS),
         Recipe(
             "cuda",
             "voxel_deferred",
             20.0,
             {**_FROM_8_SECONDS, "field.num_voxels": 288**3, "loss.tv_color": 3e-7},
+            _PHOTOS,
         ),
-        Recipe("cuda", "voxel_deferred", math.inf, _FROM_20_SECONDS),
+        Recipe("cuda", "voxel_deferred", math.inf, _FROM_20_SECONDS, _PHOTOS_FROM_20_SECONDS),
         Recipe("cpu", "voxel_deferred", math.inf, _CPU),
     ),
     many_passes={name: _FROM_8_SECONDS[name] for name in ("sampler.rays_per_pixel", "loss.distortion")},

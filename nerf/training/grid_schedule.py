@@ -6,6 +6,7 @@ import torch
 
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped
+from nerf.scene.box import Resolution
 from nerf.training.capacity import plan_capacity
 from nerf.training.cuda_graph import StepRunner
 from nerf.training.initial_state import level_voxels
@@ -44,17 +45,14 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     occupancy, empty = config.occupancy, False
     started = progress >= occupancy.start and state.clock.step >= occupancy.min_steps
     updates = occupancy_updates(config, progress) if started else 0
+    resolution = state.field.resolution
     if doubling:
+        resolution = _resolution_after(config, state, done + 1)
         state.num_upsamplings = done + 1
+    if resolution != state.field.resolution:
         runner.reset()
-        box, step_number = state.field.box, state.optimizer.step_number
+        step_number = state.optimizer.step_number
         del state.optimizer  # frees the moments before the finer grids are allocated
-        finest = box.size.prod().item() / state.finest_voxel**3
-        voxels = level_voxels(config, finest, done + 1)
-        if state.most_voxels:
-            most = state.most_voxels / 2 ** (len(doublings_at) - done - 1)
-            voxels = refined(voxels, state.occupancy, most)
-        resolution = box.resolution(voxels)
         state.occupancy.resample(resolution)
         if state.parts is None:
             state.field.upsample(resolution, state.occupancy.stored_vertices())
@@ -104,6 +102,16 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
     if changed or new_kernels:
         runner.invalidate(rewarm=new_kernels)
     return changed
+
+
+def _resolution_after(config: Config, state: TrainState, doublings: int) -> Resolution:
+    """That of the grid after so many doublings; the same as before where the first grid is not to be coarser."""
+    box = state.field.box
+    voxels = level_voxels(config, box.size.prod().item() / state.finest_voxel**3, doublings)
+    if state.most_voxels:
+        most = state.most_voxels / 2 ** (len(config.field.upsample_at) - doublings)
+        voxels = refined(voxels, state.occupancy, most)
+    return box.resolution(voxels)
 
 
 def _release() -> None:

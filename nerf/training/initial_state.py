@@ -99,6 +99,6 @@ def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
 
 
 def level_voxels(config: Config, finest: float, doublings: int) -> float:
-    """Number of voxels of the grid after some doublings; at least poses.initial_num_voxels if poses are learned."""
-    voxels = finest / 2 ** (len(config.field.upsample_at) - doublings)
-    return voxels if config.poses.mode == "fixed" else max(voxels, min(finest, config.poses.initial_num_voxels))
+    """Number of voxels of the grid after some doublings; at least those asked for of the first grid."""
+    first = (config.field if config.poses.mode == "fixed" else config.poses).initial_num_voxels
+    return max(finest / 2 ** (len(config.field.upsample_at) - doublings), min(finest, first))

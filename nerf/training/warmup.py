@@ -66,7 +66,14 @@ def shortened(config: Config) -> Config:
     return replace(
         config,
         dataset=replace(config.dataset, aabb=None),
-        field=replace(config.field, num_voxels=VOXELS, min_voxel_pixels=0.01, upsample_at=[0.3], min_level_steps=1),
+        field=replace(
+            config.field,
+            num_voxels=VOXELS,
+            min_voxel_pixels=0.01,
+            initial_num_voxels=0,
+            upsample_at=[0.3],
+            min_level_steps=1,
+        ),
         occupancy=replace(config.occupancy, start=0.1, min_steps=1, update_interval=0.3),
         poses=replace(config.poses, perturb_degrees=0.0, perturb_translation=0.0, perturb_sigma=0.0),
         train=replace(

@@ -26,6 +26,8 @@ SWITCHED_ON: dict[str, dict[str, object]] = {
     "field.diffuse": {"field.diffuse": True},
     "field.feature_noise": {"field.feature_noise": 0.1},
     "field.feature_sines": {"field.feature_sines": True},
+    "field.initial_num_voxels": {"field.initial_num_voxels": 900, "field.upsample_at": None},
+    "field.upsample_at": {"field.initial_num_voxels": 900, "field.upsample_at": None},
     "field.sparse": {},  # needs a larger grid; tests/unit/fields/test_sparse_storage.py resumes one
     "loss.depth": {},  # needs depth files, and nothing that is saved
     "sampler.near": {"sampler.near": 0.2},

@@ -1,5 +1,6 @@
 """Which settings a budget gets, and that what a user gives is left alone. Resolving needs no GPU."""
 
+import itertools
 import math
 from dataclasses import asdict, dataclass, replace
 
@@ -46,7 +47,13 @@ def test_every_setting_of_a_recipe_is_none_until_it_is_chosen() -> None:
             group, leaf = name.split(".")
             assert defaults[group][leaf] is None, f"{name} of {recipe}"
         empty = {f"{g}.{n}" for g in GROUPS for n, v in defaults[g].items() if v is None} - USERS_OWN
-        assert recipe.settings.keys() | DEFAULTS.keys() == empty - {"train.steps", "train.max_seconds"}
+        assert recipe.settings.keys() | DEFAULTS.keys() == empty - {
+            "train.steps",
+            "train.max_seconds",
+            "field.upsample_at",
+        }
+        for kind, changed in recipe.of_kind.items():
+            assert kind in KINDS and changed.keys() <= recipe.settings.keys() | DEFAULTS.keys()
     for by_device in KINDS.values():
         for settings in by_device.values():
             assert settings.keys() <= RECIPES[0].settings.keys() | DEFAULTS.keys()
@@ -174,7 +181,32 @@ def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(device:
 def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str) -> None:
     names = "voxel_deferred", "voxel_mlp"
     rates = [resolve_config(Config(field=FIELDS[name]()), device, "unbounded").field.lr_features for name in names]
-    assert rates == [0.015, 0.1]
+    assert rates == [0.025 if device == "cuda" else 0.015, 0.1]
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_photos_on_a_gpu_begin_with_coarse_voxels(kind: str) -> None:
+    """The schedule leads from the first grid to the finest; in a box, which is carved, and on a CPU it is as it was."""
+    for device, poses, settings in itertools.product(("cuda", "cpu"), ("fixed", "refine"), ({}, {"num_voxels": 10**7})):
+        config = Config(field=FIELDS["voxel_deferred"](**settings), poses=PosesConfig(mode=poses))
+        found = resolve_config(config, device, kind)
+        doublings, first = len(found.field.upsample_at), found.field.initial_num_voxels
+        if kind != "bounded" and device == "cuda" and poses == "fixed":
+            assert first == 100_000 and found.field.upsample_at[-1] == 0.18
+            assert 2**-0.5 <= found.field.num_voxels / 2**doublings / first <= 2**0.5
+        else:
+            assert first == 0 and (poses == "refine" or found.field.upsample_at == [0.04, 0.08, 0.13, 0.18])
+        given = replace(config, field=replace(config.field, upsample_at=[0.5]))
+        assert poses == "refine" or resolve_config(given, device, kind).field.upsample_at == [0.5]
+
+
+def test_photos_have_finer_voxels_where_there_is_time_and_learned_poses_do_not() -> None:
+    def field(seconds: float, mode: str = "fixed") -> FieldConfig:
+        config = Config(train=TrainConfig(max_seconds=seconds), poses=PosesConfig(mode=mode))
+        return resolve_config(config, "cuda", "unbounded").field
+
+    assert [(field(s).num_voxels, field(s).sparse) for s in (15.0, 60.0)] == [(320**3, False), (448**3, True)]
+    assert (field(60.0, "refine").num_voxels, field(60.0, "refine").lr_features) == (320**3, 0.015)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
