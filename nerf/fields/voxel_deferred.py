@@ -84,13 +84,13 @@ _FROM_20_SECONDS = {
     "field.hidden_layers": 3,
     "train.lr_decay": 0.02,
 }
-# Nothing is carved from photos: in fine voxels density stands before the cameras first, and stays. With geometry from
-# coarse ones, features may learn faster, and finer voxels come to more than noise.
+# Nothing is carved from photos. Where a run begins with fine voxels, density comes to stand before the cameras, and
+# stays; once coarse ones have found the surfaces, fine ones gain.
 _COARSE_FIRST = {"field.initial_num_voxels": 100_000}
-_PHOTOS = {"unbounded": {**_COARSE_FIRST, "field.lr_features": 0.025}, "forward_facing": _COARSE_FIRST}
+_PHOTOS = {"unbounded": _COARSE_FIRST, "forward_facing": _COARSE_FIRST}
 _PHOTOS_FROM_20_SECONDS = {
-    "unbounded": {**_PHOTOS["unbounded"], "field.num_voxels": 448**3, "field.sparse": True},
-    "forward_facing": {**_PHOTOS["forward_facing"], "field.sparse": True},
+    "unbounded": {**_COARSE_FIRST, "field.num_voxels": 448**3, "field.sparse": True},
+    "forward_facing": {**_COARSE_FIRST, "field.sparse": True},
 }
 SETTINGS = FieldSettings(
     VoxelDeferredConfig,

@@ -27,11 +27,12 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = {"cpu": GOLDEN / "curves.txt", "cuda": GOLDEN / "curves_cuda.txt"}
 
 
-def config_of(field: str, kind: str, seed: int) -> Config:
+def config_of(name: str, kind: str, seed: int) -> Config:
     """200 steps in which all happens that happens in a long run."""
-    config = tiny_config(field, steps=STEPS, rays_per_step=256, log_every=EVERY)
+    config = tiny_config(name, steps=STEPS, rays_per_step=256, log_every=EVERY)
     dataset = DatasetConfig(scene="sphere", background=KINDS[kind], kind=kind)
-    return replace(config, dataset=dataset, seed=seed, deterministic=True)
+    field = replace(config.field, initial_num_voxels=0)  # a tiny grid is coarser than the first one of photos
+    return replace(config, dataset=dataset, field=field, seed=seed, deterministic=True)
 
 
 def curve(field: str, kind: str, device: str = "cpu", seed: int = 0) -> list[float]:

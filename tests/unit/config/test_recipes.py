@@ -181,7 +181,7 @@ def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(device:
 def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str) -> None:
     names = "voxel_deferred", "voxel_mlp"
     rates = [resolve_config(Config(field=FIELDS[name]()), device, "unbounded").field.lr_features for name in names]
-    assert rates == [0.025 if device == "cuda" else 0.015, 0.1]
+    assert rates == [0.015, 0.1]
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -206,7 +206,7 @@ def test_photos_have_finer_voxels_where_there_is_time_and_learned_poses_do_not()
         return resolve_config(config, "cuda", "unbounded").field
 
     assert [(field(s).num_voxels, field(s).sparse) for s in (15.0, 60.0)] == [(320**3, False), (448**3, True)]
-    assert (field(60.0, "refine").num_voxels, field(60.0, "refine").lr_features) == (320**3, 0.015)
+    assert (field(60.0, "refine").num_voxels, field(60.0, "refine").sparse) == (320**3, False)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
