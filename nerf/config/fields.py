@@ -23,11 +23,7 @@ class FieldConfig:
         "voxels of the first grid, from which field.upsample_at then follows; 0 = a sixteenth of num_voxels",
         low=0,
     )
-    upsample_at: list[float] | None = setting(
-        None,
-        "fractions of the run at which the number of voxels doubles: as often as leads from initial_num_voxels to "
-        "num_voxels, unless given",
-    )
+    upsample_at: list[float] | None = setting(None, "fractions of the run at which the number of voxels doubles")
     initial_alpha: float = setting(0.003, "alpha of one voxel before training", low=1e-9, high=0.5)
     lr_density: float | None = setting(None, "learning rate of raw density", low=0)
     sparse: bool | None = setting(

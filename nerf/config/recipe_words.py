@@ -14,6 +14,7 @@ from nerf.config.recipes import (
     DEFAULT_SECONDS_CPU,
     DEFAULT_STEPS_CUDA,
     KINDS,
+    UPSAMPLE_AT,
     choose,
     flat,
     resolve_config,
@@ -23,6 +24,11 @@ from nerf.config.schema import Config, DatasetConfig, PosesConfig, TrainConfig
 DEVICES = {"GPU": "cuda", "CPU": "cpu"}
 # Poses that are learned change what a bounded scene needs, and those of another run do once more.
 POSES = {"poses=fixed": {}, "poses=refine": {"mode": "refine"}, "poses.from_run": {"mode": "refine", "from_run": "RUN"}}
+# What follows from other settings (recipes.resolve_config).
+DERIVED = {
+    "field.upsample_at": f"{', '.join(f'{x:g}' for x in UPSAMPLE_AT)}; from an initial_num_voxels on, at even times up "
+    f"to {UPSAMPLE_AT[-1]:g}, where poses are learned up to poses.coarse_to_fine_end"
+}
 Case = tuple[str, ...]  # a label on each axis: device, kind, poses, field, budget
 Table = Mapping[Case, str]  # a setting's value in each case, as it is typed
 
@@ -32,16 +38,20 @@ def defaults_in_words() -> dict[str, str]:
 
     "0.02 (GPU, over 20 s), 0.03 (GPU, forward_facing), else 0.1": in brackets stands what has to hold together.
     """
-    words = {name: _in_words(table) for name, table in tables().items()}
+    words = {name: _in_words(table) for name, table in tables().items() if name not in DERIVED}
     preferred = {
         (label, budget): choose(device, "auto", seconds).field
         for (label, device), (budget, seconds) in itertools.product(DEVICES.items(), budgets().items())
     }
-    return words | {
-        "train.steps": f"{DEFAULT_STEPS_CUDA} on a GPU, as many as {DEFAULT_SECONDS_CPU:g} s allow on a CPU",
-        "dataset.background": _in_words({(kind,): background for kind, background in BACKGROUNDS.items()}),
-        "field.name": _in_words(preferred),
-    }
+    return (
+        words
+        | DERIVED
+        | {
+            "train.steps": f"{DEFAULT_STEPS_CUDA} on a GPU, as many as {DEFAULT_SECONDS_CPU:g} s allow on a CPU",
+            "dataset.background": _in_words({(kind,): background for kind, background in BACKGROUNDS.items()}),
+            "field.name": _in_words(preferred),
+        }
+    )
 
 
 def tables() -> dict[str, Table]:
@@ -85,7 +95,7 @@ def shown(name: str, value: object) -> str:
         return f"[{','.join(map(str, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
-    if name.endswith("voxels") and round(value ** (1 / 3)) ** 3 == value:
+    if name.endswith("voxels") and value and round(value ** (1 / 3)) ** 3 == value:
         return f"{round(value ** (1 / 3))}^3"
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -287,7 +287,7 @@ def coarse_to_fine(first: int, end: float, num_voxels: int) -> list[float]:
     only if the photo is off by less than about a voxel (compare Lin et al. 2021, section 3.2).
     """
     doublings = max(0, round(math.log2(num_voxels / first)))
-    return [end * (count + 1) / doublings for count in range(doublings)]
+    return [round(end * (count + 1) / doublings, 4) for count in range(doublings)]
 
 
 def _filled_in(config: Config, device: str, kind: str, many_passes: bool) -> Config:
