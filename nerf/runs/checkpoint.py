@@ -263,9 +263,10 @@ def restore_config(content: dict[str, Any]) -> Config:
         saved = {**saved, "dataset": {**saved["dataset"], "masks": "leave_out"}}
     if "moments" not in saved["train"]:  # older runs
         saved = {**saved, "train": {**saved["train"], "moments": "float32"}}
-    field = saved["field"]
-    if field.get("name") == "voxel_deferred" and field.get("feature_sines") is None:  # older runs had none
-        saved = {**saved, "field": {**field, "feature_sines": False}}
+    field = {"initial_num_voxels": 0, **saved["field"]}  # which older runs had not, nor sines
+    if field.get("name") == "voxel_deferred" and field.get("feature_sines") is None:
+        field["feature_sines"] = False
+    saved = {**saved, "field": field}
     return configuration.build(Config, saved)
 
 
