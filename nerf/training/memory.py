@@ -96,8 +96,9 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
     rest = FLOAT * sum(group.parameter.numel() for group in groups if not group.on_vertices)
     vertices = math.prod(finest)
     stored, where = 1.0, 0
-    in_host = config.train.features == "host"
-    sparse = config.field.sparse and not config.deterministic  # VoxelField stores dense grids where runs repeat
+    begins_finest = not config.field.upsample_at  # and the first grid is dense, on the device, until it is pruned
+    in_host = config.train.features == "host" and not begins_finest
+    sparse = config.field.sparse and not (config.deterministic or begins_finest)  # runs that repeat have dense grids
     if sparse and (in_host or sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest)):
         stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
         where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))

@@ -52,6 +52,14 @@ def test_the_plan_of_a_run_that_repeats_has_dense_grids() -> None:
     assert plan.values == plan.gradients == pytest.approx(math.prod(finest) * (1 + 16) * 4, rel=2e-3)
 
 
+def test_the_plan_of_a_run_without_doublings_has_dense_grids() -> None:
+    """Its first grid is its finest, and is dense and on the device until it is pruned."""
+    config, finest, images = on_a_gpu("voxel_deferred", features="host")
+    plan = plan_memory(replace(config, field=replace(config.field, upsample_at=[])), finest, images)
+    assert plan.values == plan.gradients == pytest.approx(math.prod(finest) * (1 + 16) * 4, rel=2e-3)
+    assert plan.in_host == plan.window == 0
+
+
 def test_the_plan_with_features_in_host_memory() -> None:
     config, finest, images = on_a_gpu("voxel_deferred", features="host", rays_per_step=64)
     plan, whole = (plan_memory(c, finest, images) for c in (config, on_a_gpu("voxel_deferred")[0]))
