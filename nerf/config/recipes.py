@@ -106,7 +106,6 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
             **_FORWARD_FACING_CUDA,
             **NEARLY_CORRECT_POSES["cuda"],
             "field.num_voxels": 640**3,
-            "field.sparse": False,  # 0.1 dB less in 45 seconds; a run takes it where memory is short
             # On a CPU there are too few steps for these.
             "field.lr_features": 0.01,
             "train.lr_decay": 0.03,
@@ -128,7 +127,6 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
             **_UNBOUNDED,
             **NEARLY_CORRECT_POSES["cuda"],
             "field.num_voxels": 320**3,
-            "field.sparse": False,  # 0.1 dB less in 45 seconds; a run takes it where memory is short
         },
         "cpu": {
             **_PHOTOS,
