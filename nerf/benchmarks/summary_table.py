@@ -45,9 +45,10 @@ def _bundled(run: dict) -> list[str]:
 
 
 def _defaults(runs: list[dict]) -> list[list[list[dict]]]:
-    """Of each capture's runs on a GPU those with the fewest settings."""
+    """Of each capture's runs on a GPU those with the fewest settings, of these the newest, and then the longest."""
     groups = [seeds for seeds in by_settings(runs) if seeds[0]["scene"] != "bricks" and "CPU" not in seeds[0]["device"]]
     first: dict[str, list[dict]] = {}
+    groups.sort(key=lambda seeds: (seeds[0]["date"], seeds[0]["train_seconds"]), reverse=True)
     for seeds in sorted(groups, key=lambda seeds: len(settings(seeds[0]))):
         first.setdefault(seeds[0]["scene"], seeds)
     return [first[scene] for scene in sorted(first)]

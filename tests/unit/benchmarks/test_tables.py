@@ -236,12 +236,13 @@ def test_runs_here_stand_below_the_other_systems_and_where_it_is_ahead_is_said()
         run("fox", "first", (15, 26, 0.8), of_steps=900),
     ]
     ours = [run("cup", "clock", (15.4, 26.5, 0.85), (30, 26.4, 0.86)), run("fox", "clock", (15.1, 27, 0.9))]
+    ours[1]["commit"] = "fedcba98"
     file = {"system": "Other", "commit": "abc", "device": "NVIDIA H100", "source": "Run here.", "runs": theirs}
     table, _, note = capture_baselines_table([file | {"here": {"commit": "0123456789ab", "runs": ours}}]).split("\n\n")
     systems = [[cell.strip() for cell in line.split("|")[1:7]] for line in table.splitlines()[2:]]
     assert [line[:2] for line in systems] == (
         3 * [["cup", "Other abc"]] + 2 * [["cup", "nerf-voxel 0123456"]]
-        + [["fox", "Other abc"], ["fox", "nerf-voxel 0123456"]]
+        + [["fox", "Other abc"], ["fox", "nerf-voxel fedcba9"]]
     )  # fmt: skip
     assert systems[0][3:] == ["H100", "5", "100 of 900"] and systems[3][3:] == ["H100", "15", "100"]
     assert note == (  # nothing here is as early as 5 s; the best of what is early enough counts

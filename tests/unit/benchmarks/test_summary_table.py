@@ -1,0 +1,25 @@
+"""The table of README.md: which runs of a capture it shows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nerf.benchmarks.summary_table import summary_table
+
+RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "data"
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_of_the_runs_with_the_fewest_settings_it_has_the_newest_and_then_the_longest(backwards: bool) -> None:
+    def run(seconds: float, date: str, *more: str) -> dict:
+        told = f"python scripts/train.py dataset=capture dataset.root=cup train.max_seconds={seconds} {' '.join(more)}"
+        scores = {name: {"mean": seconds, "per_view": [seconds]} for name in ("psnr", "ssim")}
+        of_all = {"scene": "cup", "image_size": [4, 3], "seed": 0, "device": "NVIDIA H200", "commit": "0123456789"}
+        cost = {"train_seconds": seconds, "peak_memory_bytes": 2**30, "render_seconds_per_view": 0.01}
+        return {**of_all, **scores, **cost, "command": told, "date": date}
+
+    others = [json.loads((RESULTS / name).read_text()) for name in ("curve_h200.json", "baselines_h200.json")]
+    runs = [run(15, "2026-11-02"), run(60, "2026-11-02"), run(90, "2026-11-01"), run(99, "2026-11-03", "a.b=1")]
+    last = summary_table([*others, *(reversed(runs) if backwards else runs)]).splitlines()[-1]
+    assert [cell.strip() for cell in last.split("|")][1:5] == ["cup", "4x3", "60", "60.00"]
