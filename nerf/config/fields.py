@@ -20,7 +20,8 @@ class FieldConfig:
     min_level_steps: int = setting(100, "least number of steps between two doublings", low=0)
     initial_num_voxels: int | None = setting(
         None,
-        "voxels of the first grid, from which field.upsample_at then follows; 0 = a sixteenth of num_voxels",
+        "voxels of the first grid, from which field.upsample_at then follows; 0 = a sixteenth of num_voxels; learned "
+        "poses have poses.initial_num_voxels instead",
         low=0,
     )
     upsample_at: list[float] | None = setting(None, "fractions of the run at which the number of voxels doubles")

@@ -120,9 +120,14 @@ def start(
     If field.num_voxels is None and the recipe's grids do not fit into the GPU's memory, takes the largest that
     fit.
 
-    Raises UserError for settings out of range and for a scene that is missing or cannot be used.
+    Raises UserError for settings out of range or without effect, and for a scene that is missing or cannot be used.
     """
     config = build(Config, asdict(config))  # attributes may have been set to anything
+    if config.poses.mode != "fixed" and config.field.initial_num_voxels:
+        raise UserError(
+            f"field.initial_num_voxels={config.field.initial_num_voxels} has no effect where poses are learned; leave "
+            "it out, or give poses.initial_num_voxels."
+        )
     read = images is None
     if read:
         images = load(config.dataset, "train")

@@ -239,6 +239,11 @@ def test_a_run_that_no_gpu_holds_is_refused_before_it_trains(answer: Callable[..
     assert re.search(r"field.num_voxels=\d+ would fit, or close other programs", message)
 
 
+def test_a_first_grid_of_fixed_poses_is_refused_where_poses_are_learned(answer: Callable[..., str]) -> None:
+    message = answer("train", *TINY, "poses=refine", "field.initial_num_voxels=900", "device=cpu")
+    assert "field.initial_num_voxels=900 has no effect where poses are learned; leave it out, or give poses." in message
+
+
 def test_an_error_of_the_program_keeps_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
