@@ -44,8 +44,8 @@ def captures_table(runs: list[dict]) -> str:
 def capture_baselines_table(files: list[dict]) -> str:
     """One line for each intermediate score of another system's runs on the captures; what they are is in the file.
 
-    A file whose key "here" holds runs of this project on the same card has them below those of their capture, of its
-    commit where they name none, and a note that names each score at which the other system is ahead.
+    A file whose key "here" holds runs of this project on the same card has them below those of their capture, and a
+    note that names each score at which the other system is ahead.
     """
     header = ["capture", "system", "recipe", "device", "training s", "steps", "PSNR dB", "SSIM", "memory GiB"]
     lines = [
@@ -72,7 +72,7 @@ def _beside_each_other(file: dict) -> list[tuple[str, dict]]:
     """The runs of a file with the name of their system: of each capture the other system's, then this project's."""
     here = file.get("here", {"runs": []})
     runs = [(f"{file['system']} {file['commit']}", run) for run in file["runs"]]
-    runs += [(f"nerf-voxel {run.get('commit', here['commit'])[:7]}", run) for run in here["runs"]]
+    runs += [(f"nerf-voxel {run['commit'][:7]}", run) for run in here["runs"]]
     scenes = list(dict.fromkeys(run["scene"] for _, run in runs))
     return sorted(runs, key=lambda entry: scenes.index(entry[1]["scene"]))
 

@@ -236,9 +236,9 @@ def test_runs_here_stand_below_the_other_systems_and_where_it_is_ahead_is_said()
         run("fox", "first", (15, 26, 0.8), of_steps=900),
     ]
     ours = [run("cup", "clock", (15.4, 26.5, 0.85), (30, 26.4, 0.86)), run("fox", "clock", (15.1, 27, 0.9))]
-    ours[1]["commit"] = "fedcba98"
+    ours[0]["commit"], ours[1]["commit"] = "0123456789ab", "fedcba98"
     file = {"system": "Other", "commit": "abc", "device": "NVIDIA H100", "source": "Run here.", "runs": theirs}
-    table, _, note = capture_baselines_table([file | {"here": {"commit": "0123456789ab", "runs": ours}}]).split("\n\n")
+    table, _, note = capture_baselines_table([file | {"here": {"runs": ours}}]).split("\n\n")
     systems = [[cell.strip() for cell in line.split("|")[1:7]] for line in table.splitlines()[2:]]
     assert [line[:2] for line in systems] == (
         3 * [["cup", "Other abc"]] + 2 * [["cup", "nerf-voxel 0123456"]]
@@ -249,7 +249,7 @@ def test_runs_here_stand_below_the_other_systems_and_where_it_is_ahead_is_said()
         "Of 3 scores Other is ahead at 2: cup, first, 15 s: 0.8500 here against 0.9000 in SSIM; "
         "cup, first, 30 s: 26.50 here against 27.00 dB."
     )
-    best = capture_baselines_table([file | {"runs": theirs[1:], "here": {"commit": "0123456789ab", "runs": ours}}])
+    best = capture_baselines_table([file | {"runs": theirs[1:], "here": {"runs": ours}}])
     assert best.endswith("Of 1 scores Other is ahead at none.")
 
 
