@@ -30,6 +30,11 @@ class VoxelMlpConfig(FieldConfig):
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
 
+# Adam's first steps have the size of the learning rate at every weight. At a high rate hundreds of them together
+# saturate the network before features tell anything, and it does not recover; after a warm-up it bears ten times as
+# high a rate.
+MLP_WARMUP = 50  # steps
+
 _SETTINGS = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
 SETTINGS = FieldSettings(
     VoxelMlpConfig,
@@ -116,5 +121,6 @@ class VoxelMlp(VoxelField):
                 host=self.host_rows,
             ),
         ]
-        mlp = [ParameterGroup(f"mlp.{n}", p, (self.config.lr_mlp,)) for n, p in self.mlp.named_parameters()]
+        rate = (self.config.lr_mlp,)
+        mlp = [ParameterGroup(f"mlp.{n}", p, rate, warmup=MLP_WARMUP) for n, p in self.mlp.named_parameters()]
         return grids + mlp + self.background_groups()

@@ -184,14 +184,21 @@ def test_photos_are_compared_in_pairs_where_each_pixel_is_seen_often(device: str
 def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(
     device: str, seconds: float, noise: list[float]
 ) -> None:
-    """Half of it where coarse voxels came first and there are steps enough for a faster network."""
+    """Half of it where coarse voxels came first and there are steps enough."""
     config = Config(train=TrainConfig(max_seconds=seconds))
     fields = [resolve_config(config, device, kind).field for kind in ("bounded", "forward_facing", "unbounded")]
     assert [field.feature_noise for field in fields] == noise
-    if device == "cuda":
-        assert [field.lr_mlp for field in fields] == [1e-3 if x == 0.05 else 5e-4 for x in noise]
     learned = resolve_config(replace(config, poses=PosesConfig(mode="refine")), device, "unbounded").field
     assert learned.feature_noise == noise[0]
+
+
+@pytest.mark.parametrize(("seconds", "rates"), [(2, (8e-3, 4e-3)), (15, (4e-3, 4e-3)), (60, (4e-3, 2e-3))])
+def test_the_mlp_learns_fast_where_poses_are_given(seconds: float, rates: tuple[float, float]) -> None:
+    config = Config(train=TrainConfig(max_seconds=seconds))
+    learned = replace(config, poses=PosesConfig(mode="refine"))
+    for kind, rate in zip(("bounded", "unbounded"), rates, strict=True):
+        assert resolve_config(config, "cuda", kind).field.lr_mlp == rate
+        assert resolve_config(learned, "cuda", kind).field.lr_mlp == 5e-4
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
