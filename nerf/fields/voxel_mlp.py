@@ -3,6 +3,7 @@ color (as DirectVoxGO, Sun et al. 2022)."""
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +31,6 @@ class VoxelMlpConfig(FieldConfig):
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
 
 
-# Adam's first steps have the size of the learning rate at every weight. At a high rate hundreds of them together
-# saturate the network before features tell anything, and it does not recover; after a warm-up it bears ten times as
-# high a rate.
-MLP_WARMUP = 50  # steps
-
 _SETTINGS = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
 SETTINGS = FieldSettings(
     VoxelMlpConfig,
@@ -50,6 +46,7 @@ class VoxelMlp(VoxelField):
     """Voxel grids of density and features; an MLP computes the color of each sample."""
 
     appearance_name = "feature_grid"
+    mlp_lr_rise: ClassVar[float] = math.inf  # warm-up of the MLP's learning rate, per step
 
     def __init__(
         self, config: VoxelMlpConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
@@ -122,5 +119,5 @@ class VoxelMlp(VoxelField):
             ),
         ]
         rate = (self.config.lr_mlp,)
-        mlp = [ParameterGroup(f"mlp.{n}", p, rate, warmup=MLP_WARMUP) for n, p in self.mlp.named_parameters()]
+        mlp = [ParameterGroup(f"mlp.{n}", p, rate, lr_rise=self.mlp_lr_rise) for n, p in self.mlp.named_parameters()]
         return grids + mlp + self.background_groups()

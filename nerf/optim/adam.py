@@ -3,6 +3,7 @@
 Step number and learning rates are tensors, so that a replayed CUDA graph uses their current values.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,7 +29,7 @@ class ParameterGroup:
     on_vertices: bool = False  # a grid [X,Y,Z,C], or [L,C]: only vertices near samples get gradients
     rows: VertexRows | None = None  # where the values of a sparse grid are
     host: HostRows | None = None  # of a grid in host memory: its moments are there too
-    warmup: int = 0  # the learning rate rises linearly to lr over so many first steps
+    lr_rise: float = math.inf  # warm-up: the learning rate of the n-th step is n times this at most
 
 
 class HasParameterGroups(Protocol):
@@ -62,8 +63,9 @@ class MaskedAdam:
         self.backend, self.beta1, self.beta2 = backend, beta1, beta2
         self.trained, self.groups = trained, trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
-        rises = [1 / max(1, g.warmup) for g in self.groups for _ in g.lr]  # of the rates, per step
-        self.warmup_rise = torch.tensor(rises, device=backend.device) if min(rises) < 1 else None
+        rises = [min(rate, g.lr_rise) for g in self.groups for rate in g.lr]
+        self.lr_rise = torch.tensor(rises, device=backend.device)
+        self.warms_up = any(rate > g.lr_rise for g in self.groups for rate in g.lr)
         self.active_vertices, self.active_rows = active_vertices, self._rows_of(active_vertices)
         self.in_host: dict[str, Tensor] = {}  # both moments of a group together, [2,A,C]
         self.moments = {group.name: self._no_moments(group) for group in self.groups}
@@ -143,10 +145,8 @@ class MaskedAdam:
         """
         self.step_number += 1 if apply is None else apply
         number = self.step_number if apply is None else self.step_number * apply
-        rates = self.base_lr * self.decay
-        if self.warmup_rise is not None:
-            rates = rates * (self.warmup_rise * self.step_number).clamp(max=1)
-        rates = rates.split([len(g.lr) for g in self.groups])
+        rates = torch.minimum(self.base_lr, self.lr_rise * self.step_number) if self.warms_up else self.base_lr
+        rates = (rates * self.decay).split([len(g.lr) for g in self.groups])
         for group, lr in zip(self.groups, rates, strict=True):
             if group.host is not None:
                 self._step_of_window(group, lr, number)

@@ -192,13 +192,23 @@ def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(
     assert learned.feature_noise == noise[0]
 
 
-@pytest.mark.parametrize(("seconds", "rates"), [(2, (8e-3, 4e-3)), (15, (4e-3, 4e-3)), (60, (4e-3, 2e-3))])
-def test_the_mlp_learns_fast_where_poses_are_given(seconds: float, rates: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("device", "seconds", "rates", "of_learned"),
+    [
+        ("cuda", 2, (8e-3, 4e-3, 5e-4), 5e-4),
+        ("cuda", 15, (4e-3, 4e-3, 5e-4), 5e-4),
+        ("cuda", 60, (4e-3, 2e-3, 5e-4), 5e-4),
+        ("cpu", 38, (4e-3, 4e-3, 4e-3), 1e-3),
+    ],
+)
+def test_the_mlp_learns_fast_where_poses_are_given(
+    device: str, seconds: float, rates: tuple[float, ...], of_learned: float
+) -> None:
     config = Config(train=TrainConfig(max_seconds=seconds))
     learned = replace(config, poses=PosesConfig(mode="refine"))
-    for kind, rate in zip(("bounded", "unbounded"), rates, strict=True):
-        assert resolve_config(config, "cuda", kind).field.lr_mlp == rate
-        assert resolve_config(learned, "cuda", kind).field.lr_mlp == 5e-4
+    for kind, rate in zip(("bounded", "unbounded", "forward_facing"), rates, strict=True):
+        assert resolve_config(config, device, kind).field.lr_mlp == rate
+        assert resolve_config(learned, device, kind).field.lr_mlp == of_learned
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
