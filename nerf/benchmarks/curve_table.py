@@ -64,7 +64,7 @@ def _own_figures(budgets: list[dict]) -> str:
     header.append("model MB")
     lines = []
     for b in budgets:
-        memory = b["peak_memory_bytes"]
+        memory, model = b["peak_memory_bytes"], b["model_bytes"]
         lines.append(
             [
                 f"{b['train_seconds']['median']:.1f}",
@@ -78,7 +78,7 @@ def _own_figures(budgets: list[dict]) -> str:
                 f"{b['steps']['median']:.0f}",
                 f"{memory['high'] / GIB:.2f}" if memory else "-",
                 f"{1e3 * b['render_seconds_per_view']['median']:.2f}",
-                f"{b['model_bytes']['high'] / 1e6:.1f}",
+                f"{model['high'] / 1e6:.1f}" if model else "-",
             ]
         )
     return markdown_table(header, lines)

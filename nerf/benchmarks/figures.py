@@ -230,7 +230,7 @@ class CurveRun(TypedDict):
     lpips: NotRequired[PerView]
     render_seconds_per_view: float
     peak_memory_bytes: int | None
-    model_bytes: int
+    model_bytes: int | None  # None: of runs of their own, whose files were not kept
     looks: list[Look]
     notes: list[str]
 
@@ -273,7 +273,7 @@ class Budget(TypedDict):
     steps: Spread
     render_seconds_per_view: Spread
     peak_memory_bytes: Spread | None
-    model_bytes: Spread
+    model_bytes: Spread | None
     runs: list[CurveRun]
 
 
