@@ -27,26 +27,38 @@ FREQUENCIES = 4  # of the view direction, as the fields have them
 PIXELS, BATCH = 1 << 19, 1 << 13
 RATE, LAST_RATE = 1e-2, 1e-4
 STEPS = {"cuda": 30000, "cpu": 4000}  # half a minute on either
+SMALLEST_VARIANCE = 1e-4  # of a principal component; one of less is not scaled up to 1, as it may be rounding
 OPAQUE = 0.05  # pixels that meet less teach nothing
 
 
 class SmallMlp(nn.Module):
     """Colours [P,3] from composited features [P,F] and unit directions [P,3].
 
-    diffuse: the first three kept channels are also a colour, added to the network's. They begin as the first three
-    features, which are one in a field with field.diffuse.
+    diffuse: the first three kept channels are also a colour, added to the network's.
     """
 
     def __init__(self, features: int, kept: int, width: int, layers: int, diffuse: bool = False) -> None:
         super().__init__()
         self.diffuse = diffuse
         self.projection = nn.Linear(features, kept, bias=False)
-        if diffuse:
-            with torch.no_grad():
-                self.projection.weight[:3] = torch.eye(3, features)
         widths = [kept + encoding_width(FREQUENCIES)] + [width] * layers
         self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
         self.color = nn.Linear(width, 3)
+
+    @torch.no_grad()
+    def begin(self, features: Tensor) -> None:
+        """Makes the kept channels the principal components of the features [P,F], each of variance 1; they are learned
+        from there. If diffuse, the first three stay the first three features, which are a colour in such a field.
+        """
+        weight, own = self.projection.weight, 3 if self.diffuse else 0
+        rest = features[:, own:].double().cpu()
+        rest = rest - rest.mean(0)
+        variances, axes = torch.linalg.eigh(rest.T @ rest / len(rest))  # in rising order
+        scales = variances.clamp(min=SMALLEST_VARIANCE).rsqrt()
+        components = (axes * scales).T.flip(0)[: len(weight) - own]
+        weight[:own] = torch.eye(own, weight.shape[1])
+        weight[own : own + len(components), :own] = 0
+        weight[own : own + len(components), own:] = components.to(weight)
 
     def forward(self, features: Tensor, directions: Tensor) -> Tensor:
         return self.decode(self.projection(features), directions)
@@ -101,6 +113,7 @@ def distill(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = SmallMlp(features.shape[1], kept, width, layers, field.config.diffuse).to(device)
+    network.begin(features)
     _teach(lambda rows: network(features[rows], directions[rows]), [*network.parameters()], target, opacity, steps // 2,
            generator)  # fmt: skip
     baked = bake(field, sampler.occupancy, network.projection.weight.detach())
