@@ -3,7 +3,7 @@
 A setting whose best value depends on these has the default None. Its value comes from the field's own file
 (config.fields.Recipe), and from here where the kind of scene decides for all fields; what a user gives is left alone.
 `auto` takes the first recipe of its device that reaches the budget, so the order of the fields says which one wins. The
-measurements behind a value stand in docs/log.md and docs/log_captures.md.
+measurements behind a value stand in docs/log.md and the logs beside it.
 """
 
 import math
