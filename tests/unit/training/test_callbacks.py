@@ -51,7 +51,7 @@ def test_a_run_that_is_watched_at_every_step_is_the_same_to_the_last_bit(field: 
     changes = len({*UPSAMPLE_STEPS, *PRUNE_STEPS})
     assert viewer.calls == {"step": STEPS, "log": len(logs), "grid": changes}
     shown = tiny_images().image_over(0, state.background.eval(state.device).cpu())
-    assert (viewer.picture - shown).square().mean() < 0.02
+    assert (viewer.picture - shown).square().mean() < 0.03
 
 
 def test_a_recorded_step_stays_valid_while_a_viewer_looks(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
