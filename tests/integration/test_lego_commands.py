@@ -24,6 +24,7 @@ SCORE = (
     "exports.formats=[splats]",
     "exports.views=2",
     "exports.splats_steps=150",
+    "exports.max_splats=60000",
     "hydra.run.dir=out",
 )
 
@@ -53,5 +54,5 @@ def test_spark_draws_its_splats_as_the_photos_show_it(
         pytest.skip(str(missing))
     assert script_caller(monkeypatch, tmp_path)("benchmark", *SCORE, f"exports.run={run}") == 0
     splats = json.loads(Path("out/exports.json").read_text())["splats"]
-    assert splats["count"] <= 500_000
-    assert splats["spark"]["photos"]["mean"] >= 28.9  # 29.21 found
+    assert splats["count"] <= 60_000
+    assert splats["spark"]["photos"]["mean"] >= 29  # 29.45 found
