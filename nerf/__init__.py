@@ -5,11 +5,13 @@ A name is imported from its module when it is first used, so that `import nerf` 
 """
 
 from nerf.lazy import exports
+from nerf.ops.gpu_memory import join_freed_memory
 from nerf.ops.mkl import multiply_in_one_order
 from nerf.ops.openmp import sleep_while_waiting
 
 sleep_while_waiting()
 multiply_in_one_order()
+join_freed_memory()
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
