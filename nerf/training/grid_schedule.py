@@ -64,6 +64,8 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         changed = True
     if updates > state.num_occupancy_updates or (changed and updates):
         state.num_occupancy_updates = updates
+        if state.field.rows is not None:  # sparse, to take little memory: pruning finds no room between what is left
+            _release()
         sampler = make_sampler(config, state)
         thresholds = occupancy.alpha_threshold, occupancy.min_weight
         kept = prune(state.field, sampler, state.batches, *thresholds, state.parts)
