@@ -187,13 +187,17 @@ class VoxelField(Field):
         """Whether the grid of that name is in host memory where its values have these rows."""
         return self._host is not None and rows is not None and name == self.appearance_name
 
+    def _unfilled(self, name: str, grid: Tensor, rows: VertexRows) -> Tensor:
+        """A grid for values at these rows, of as many channels as the one of that name."""
+        shape = len(rows.vertices), grid.shape[-1]
+        in_host = self._goes_to_host(name, rows)
+        return self._host.no_values(*shape) if in_host else grid.new_empty(shape, dtype=self.density_grid.dtype)
+
     def _stored(self, name: str, grid: Tensor, rows: VertexRows | None) -> Tensor:
-        """A grid's values dense, or at these rows: then where grids of that name are."""
+        """A grid's values dense, or at these rows: then where grids of that name are; in parts, to bound memory."""
         if rows is None:
             return self.dense(grid)
-        if not self._goes_to_host(name, rows):
-            return self.values_at(grid, rows.vertices)
-        values = self._host.no_values(len(rows.vertices), grid.shape[-1])
+        values = self._unfilled(name, grid, rows)
         for first in range(0, len(values), POINTS_AT_A_TIME):
             some = slice(first, first + POINTS_AT_A_TIME)
             values[some] = self.values_at(grid, rows.vertices[some])
@@ -259,9 +263,7 @@ class VoxelField(Field):
         device, (x, y, z) = grid.device, resolution
         axes = self._coarse(resolution, device)
         if rows is not None:
-            shape = len(rows.vertices), grid.shape[-1]
-            in_host = self._goes_to_host(name, rows)
-            finer = self._host.no_values(*shape) if in_host else self.density_grid.new_empty(shape)
+            finer = self._unfilled(name, grid, rows)
             for first in range(0, len(finer), POINTS_AT_A_TIME):
                 some = rows.vertices[first : first + POINTS_AT_A_TIME]
                 places = zip(axes, _places(some, resolution), strict=True)

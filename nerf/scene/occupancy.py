@@ -51,20 +51,15 @@ class OccupancyGrid:
 
 def cells_to_vertices(cells: Tensor) -> Tensor:
     """Vertices [X,Y,Z] that are a corner of one of the cells [X-1,Y-1,Z-1], both bool."""
-    return _dilate(functional.pad(cells, (1,) * 6))
+    return vertices_to_cells(functional.pad(cells, (1,) * 6))  # between each two cells, and beside the outer ones
 
 
 def vertices_to_cells(vertices: Tensor) -> Tensor:
     """Cells [X-1,Y-1,Z-1] that have one of the vertices [X,Y,Z] for a corner, both bool."""
-    return _dilate(vertices)
-
-
-def _dilate(mask: Tensor) -> Tensor:
-    """Dilated by a box of 2 x 2 x 2: along each axis, whether an element or the next one is set; one shorter."""
     for axis in range(3):
-        count = mask.shape[axis] - 1
-        mask = mask.narrow(axis, 0, count) | mask.narrow(axis, 1, count)
-    return mask
+        count = vertices.shape[axis] - 1
+        vertices = vertices.narrow(axis, 0, count) | vertices.narrow(axis, 1, count)
+    return vertices
 
 
 def with_neighbors(occupied: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def prune(
     monotone, so no point in the cell is denser. min_weight: weight from which a sample makes its cell visible. parts:
     of a scene on several ranks, each of which judges the cells of its own part.
     """
-    dense = vertices_to_cells(field.vertices_above_alpha(alpha_threshold))
+    opaque = vertices_to_cells(field.vertices_above_alpha(alpha_threshold))
     visible = torch.zeros_like(sampler.occupancy.occupied)
     sizes = torch.tensor(visible.shape, device=visible.device)
     chunk = RAYS_PER_CHUNK[visible.device.type]
@@ -50,5 +50,6 @@ def prune(
         cells = samples.coords(sampler.grid_map).long()
         visible[torch.minimum(cells.clamp(min=0), sizes - 1).unbind(-1)] = True
         rays_left -= chunk
-    kept = dense & visible
-    return with_neighbors(kept if parts is None else parts.any_rank(kept))
+    visible &= opaque  # in place, as a large grid of bools takes a tenth of the memory of the run
+    del opaque
+    return with_neighbors(visible if parts is None else parts.any_rank(visible))
