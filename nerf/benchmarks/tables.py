@@ -110,11 +110,11 @@ def training_table(runs: list[dict]) -> str:
 
 
 def ensemble_table(runs: list[dict]) -> str:
-    """One line for each metrics.json of an ensemble, and one for all single runs that differ in their seed alone."""
-    alike: dict[str, list[dict]] = {}
+    """One line for all metrics.json of single runs, or of ensembles, that differ in their seeds alone."""
+    alike: dict[tuple[str, ...], list[dict]] = {}
     for run in runs:
-        command = _ran(run)["command"]
-        alike.setdefault(re.sub(r" (seed|hydra\.run\.dir)=\S+", "", command), []).append(run)
+        commands = [member["command"] for member in run.get("ensemble", [run])]
+        alike.setdefault(tuple(re.sub(r" (seed|hydra\.run\.dir)=\S+", "", one) for one in commands), []).append(run)
 
     def place(found: list[dict]) -> tuple:
         members = found[0].get("ensemble", found[:1])
@@ -129,8 +129,8 @@ def ensemble_table(runs: list[dict]) -> str:
             "x".join(map(str, found[0]["image_size"])),
             budgets[0] if len(budgets) == 1 else f"{len(budgets)} x {' + '.join(dict.fromkeys(budgets))}",
             str(len(found[0]["psnr"]["per_view"])),
-            ", ".join(f"{run['psnr']['mean']:.2f}" for run in found),
-            ", ".join(f"{run['ssim']['mean']:.4f}" for run in found),
+            _listed([run["psnr"]["mean"] for run in found], 2),
+            _listed([run["ssim"]["mean"] for run in found], 4),
             f"{1e3 * statistics.fmean(run['render_seconds_per_view'] for run in found):.1f}",
             _ran(found[0])["device"],
             _ran(found[0])["commit"],
@@ -138,6 +138,13 @@ def ensemble_table(runs: list[dict]) -> str:
 
     header = ["scene", "size", "training", "views", "PSNR dB", "SSIM", "ms/frame", "device", "commit"]
     return markdown_table(header, [line(found) for found in sorted(alike.values(), key=place)])
+
+
+def _listed(numbers: list[float], digits: int) -> str:
+    """Each number, or of more than five their range."""
+    if len(numbers) > 5:
+        return f"{min(numbers):.{digits}f} to {max(numbers):.{digits}f} ({len(numbers)} seeds)"
+    return ", ".join(f"{number:.{digits}f}" for number in numbers)
 
 
 def _ran(run: dict) -> dict:

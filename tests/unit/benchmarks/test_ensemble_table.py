@@ -28,3 +28,23 @@ def test_it_has_a_line_for_the_runs_of_all_seeds_and_for_several_together() -> N
             ("2 x 30 s", "31.75", "0.9700", "ba9876543210"),
         )
     ]
+
+
+def test_ensembles_that_differ_in_their_seeds_alone_share_a_line() -> None:
+    runs = []
+    for first in (0, 2, 4):
+        members = [trained(31.25, 700, "max_seconds=30", first + i) for i in range(2)]
+        command = f"python scripts/evaluate.py run=outputs/{first} ensemble=outputs/{first + 1}"
+        runs.append(scored(31.5 + first, ensemble=members, scored_by=WHO | {"command": command}))
+    longer = [trained(31.25, 700, "max_seconds=60", seed) for seed in range(2)]
+    runs.append(scored(32.25, ensemble=longer, scored_by=WHO | {"command": "python scripts/evaluate.py run=outputs/0"}))
+    _, _, *lines = ensemble_table(runs).splitlines()
+    assert [[cell.strip() for cell in line.strip("|").split("|")][2:5] for line in lines] == [
+        ["2 x 30 s", "2", "31.50, 33.50, 35.50"],
+        ["2 x 60 s", "2", "32.25"],
+    ]
+
+
+def test_of_many_seeds_the_range_is_told() -> None:
+    runs = [trained(31 + seed / 8, 700, "max_seconds=30", seed) for seed in range(6)]
+    assert " 31.00 to 31.62 (6 seeds) " in ensemble_table(runs).splitlines()[-1]
