@@ -19,6 +19,8 @@ except ImportError:  # Windows
     resource = None
 
 MEMORY = Path("/proc/meminfo")
+KERNEL = Path("/proc/sys/kernel/osrelease")  # its name; under Windows it ends in "microsoft-standard-WSL2"
+JETSON = Path("/etc/nv_tegra_release")
 LOCKED_BYTE = 1 << 30  # Windows keeps others from reading what is locked: a byte behind all that a file of ours holds
 
 
@@ -53,6 +55,15 @@ def _lock_byte(number: int, wait: bool) -> None:
 def usable_cores() -> int:
     """Cores that this process may use; those of the machine where the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def maps_gpu_memory() -> bool:
+    """Whether a GPU's memory can be mapped piece by piece: on Linux, if it is the machine's own.
+
+    In Linux under Windows the first allocation fails (pytorch/pytorch#192330); a Jetson has no such memory.
+    """
+    own = KERNEL.is_file() and "microsoft" not in KERNEL.read_text().lower()
+    return sys.platform == "linux" and own and not JETSON.exists()
 
 
 def host_memory() -> tuple[int | None, int | None]:

@@ -6,10 +6,16 @@ GiB where 2.9 were in use at most. With expandable segments freed memory is join
 
 import os
 
+from nerf.system import maps_gpu_memory
+
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # PyTorch reads both
 
 
 def join_freed_memory() -> None:
-    """Sets the variable that PyTorch reads before it first uses a GPU; what the user has set stays."""
-    if not any(name in os.environ for name in SETTINGS):
+    """Sets the variable that PyTorch reads before it first uses a GPU; what the user has set stays.
+
+    Not where the system cannot do it, nor for one of several ranks, with which it was never run.
+    """
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    if alone and maps_gpu_memory() and not any(name in os.environ for name in SETTINGS):
         os.environ[SETTINGS[0]] = "expandable_segments:True"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from nerf import system
-from nerf.system import host_memory, lock_file, peak_memory, usable_cores
+from nerf.system import host_memory, lock_file, maps_gpu_memory, peak_memory, usable_cores
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK_WAITING, LOCK_AT_ONCE = 1, 2
@@ -114,3 +114,21 @@ print(*STOPPING)
 """
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "train" in found.stdout and found.stdout.splitlines()[-1] == "2 15"
+
+
+def test_memory_of_a_gpu_is_mapped_where_linux_owns_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kernel, jetson = tmp_path / "osrelease", tmp_path / "nv_tegra_release"
+    monkeypatch.setattr(system, "KERNEL", kernel)
+    monkeypatch.setattr(system, "JETSON", jetson)
+    assert not maps_gpu_memory()  # no Linux that says what it is
+    for name, own in (("6.8.0-45-generic", True), ("5.15.153.1-microsoft-standard-WSL2", False)):
+        kernel.write_text(f"{name}\n")
+        assert maps_gpu_memory() is own
+    kernel.write_text("5.15.148-tegra\n")
+    jetson.touch()
+    assert not maps_gpu_memory()
+    jetson.unlink()
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert not maps_gpu_memory()
