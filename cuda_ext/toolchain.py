@@ -24,8 +24,10 @@ class Toolchain(NamedTuple):
     nvcc_link: str  # nvcc's options where it links
 
 
-# Nobody here asks the processor whether a comparison met a NaN, which would keep the compiler from vectors.
-_GNU = "-std=c++17 -O3 -fno-trapping-math {machine} -fPIC -fvisibility=hidden -Wall -isystem {torch}/include"
+# Nobody here asks the processor whether a comparison met a NaN, nor errno whether a root did: both keep the compiler
+# from vectors.
+_VECTORS = "-O3 -fno-trapping-math -fno-math-errno"
+_GNU = f"-std=c++17 {_VECTORS} {{machine}} -fPIC -fvisibility=hidden -Wall -isystem {{torch}}/include"
 _WHOLE = "-MT $out -MF $out.d -c $in -o $out.part && mv -f $out.part $out"  # or nothing, where it is killed
 _GNU_OBJECTS = f"-MMD {_WHOLE}"
 _GNU_DEPENDENCIES = "depfile = $out.d"

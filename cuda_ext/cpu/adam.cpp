@@ -1,9 +1,13 @@
 // adam_step on the CPU: row by row, so that a row without any gradient costs one look and another one vector arithmetic.
+// Rows of common lengths are vectors without a loop.
 #include "../portable/adam.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <vector>
+
+#include "../math/channels.h"
 
 namespace nerf::cpu {
 namespace {
@@ -21,6 +25,20 @@ bool any_of(const T* row, int64_t channels) {
   return any << 1 != 0;
 }
 
+// Row n of those that are visited. kChannels: how many, 0: not known to the compiler. lr: of each.
+template <class S, int kChannels, class T>
+void update_row(const AdamArgs<S>& a, const AdamScale<T> scale, const T* lr, int64_t n) {
+  const int64_t channels = kChannels ? kChannels : a.channels, first = (a.rows ? a.rows[n] : n) * channels;
+  T *__restrict__ param = a.param + first, *__restrict__ grad = a.grad + first;
+  if (!any_of(grad, channels)) return;
+  Moment<S> *__restrict__ m = a.exp_avg + n * channels, *__restrict__ v = a.exp_avg_sq + n * channels;
+  const uint32_t seed = random_row(*a.step, n);
+  for (int64_t c = 0; c < channels; ++c) {
+    adam_value(a, scale, lr[c], grad[c], param[c], m[c], v[c], random_bits(seed, uint32_t(c)));
+    grad[c] = T(0);
+  }
+}
+
 }  // namespace
 
 template <class S>
@@ -29,16 +47,13 @@ void adam(const AdamArgs<S>& a, Stream) {
   const AdamScale<T> scale = adam_scale(a);
   std::vector<T> rates(a.channels, T(a.lr[0]));
   if (a.lr_count > 1) std::copy(a.lr, a.lr + a.channels, rates.begin());
-  const T* lr = rates.data();
-  parallel_for(a.num_rows, 256, [&](int64_t n) {
-    const AdamArgs<S> b = a;
-    const int64_t first = (b.rows ? b.rows[n] : n) * b.channels, to_moment = n * b.channels - first;
-    if (!any_of(b.grad + first, b.channels)) return;
-    const uint32_t seed = random_row(*b.step, n);
-#pragma GCC ivdep
-    for (int64_t i = first; i < first + b.channels; ++i)
-      adam_update(b, scale, i, i + to_moment, lr[i - first], random_bits(seed, uint32_t(i - first)));
-  });
+  const auto update_all = [&](auto constant) {
+    parallel_for(a.num_rows, 256, [&](int64_t n) {
+      const AdamArgs<S> here = a;  // a copy: what is written cannot be a part of it
+      update_row<S, decltype(constant)::value>(here, scale, rates.data(), n);
+    });
+  };
+  with_channels<1>(CommonChannels(), a.channels, update_all, [&] { update_all(std::integral_constant<int, 0>()); });
 }
 
 NERF_INSTANTIATE(adam, AdamArgs)
