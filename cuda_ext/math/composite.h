@@ -35,15 +35,18 @@ struct CompositeArgs {
   HOST_DEVICE int64_t offset(int64_t r) const { return clamp<int64_t>(ray_offsets[r], 0, num_samples); }
 };
 
-// 1 - exp(-x) without losing the digits of a small x.
-HOST_DEVICE float opacity_of(float optical_depth) {
-#ifdef __CUDA_ARCH__
-  return -expm1f(-optical_depth);
-#else
-  // A call of expm1f takes longer than all else of a sample. exp(y) = 2^n exp(r) with |r| <= ln(2) / 2, where eight terms
-  // of exp's series are exact to the last bit. Adding kRound leaves n in the lowest bits.
+#ifndef __CUDA_ARCH__
+// exp(y) = power * (1 + rest), for y from -87 to 87, of what lies beyond the nearest of these. Without a call: one takes
+// longer than all else of a sample, and is no vector.
+struct Exponential {
+  float power, rest;
+};
+
+inline Exponential exponential(float y) {
+  // exp(y) = 2^n exp(r) with |r| <= ln(2) / 2, where eight terms of exp's series are exact to the last bit. Adding kRound
+  // leaves n in the lowest bits.
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f, kRound = 12582912.0f;
-  const float x = optical_depth > 87.0f ? 87.0f : optical_depth < -87.0f ? -87.0f : optical_depth, y = -x;
+  y = y > 87.0f ? 87.0f : y < -87.0f ? -87.0f : y;
   const float rounded = y * kLog2E + kRound, n = rounded - kRound, r = y - n * kLn2High - n * kLn2Low;
   uint32_t bits;
   std::memcpy(&bits, &rounded, sizeof bits);
@@ -52,7 +55,17 @@ HOST_DEVICE float opacity_of(float optical_depth) {
   std::memcpy(&power, &bits, sizeof power);
   float tail = 1.0f / 5040;
   for (const float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f}) tail = tail * r + term;
-  return (1.0f - power) - power * (r + r * r * tail);
+  return {power, r + r * r * tail};
+}
+#endif
+
+// 1 - exp(-x) without losing the digits of a small x.
+HOST_DEVICE float opacity_of(float optical_depth) {
+#ifdef __CUDA_ARCH__
+  return -expm1f(-optical_depth);
+#else
+  const Exponential e = exponential(-optical_depth);
+  return (1.0f - e.power) - e.power * e.rest;
 #endif
 }
 HOST_DEVICE double opacity_of(double optical_depth) { return -expm1(-optical_depth); }

@@ -68,6 +68,17 @@ def test_a_sample_is_visible_if_it_weighs_enough(ops, device):
 
 
 @BOTH
+def test_density_is_known_to_five_digits(ops, device):
+    """The first of eight equal samples weighs most: its weight is where there begin to be none."""
+    for raw in torch.linspace(-15, 25, 81).tolist():
+        weight = -math.expm1(-0.5 * math.log1p(math.exp(raw)))
+        for factor in (1 - 4e-6, 1 + 4e-6):
+            arguments = list(wall(device, min_weight=factor * weight))
+            arguments[8] = raw  # the shift of the density
+            assert bool(ops.march_visible(*arguments)[0][-1]) == (factor < 1), (raw, factor)
+
+
+@BOTH
 def test_behind_too_little_light_nothing_weighs(ops, device):
     """Before sample k the light is 2^-k: from 2^-3 on it is below 0.2."""
     dim = wall(device, scale=2.0, min_transmittance=0.2, min_weight=1e-6)
