@@ -4,7 +4,7 @@ Step number and learning rates are tensors, so that a replayed CUDA graph uses t
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nerf.ops.backend import Backend
+from nerf.ops.branches import Beside, at_once
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim import host_rows
 from nerf.optim.host_rows import HostRows, copy_rows
@@ -138,16 +139,25 @@ class MaskedAdam:
                 grad.zero_()
 
     @torch.no_grad()
-    def step(self, apply: Tensor | None = None) -> None:
+    def step(self, apply: Tensor | None = None, beside: Beside = at_once) -> None:
         """One step with the current gradients, which are cleared or dropped afterwards.
 
-        apply [] bool, on the device: False skips the step and does not count it. None: True.
+        apply [] bool, on the device: False skips the step and does not count it. None: True. beside: where what is no
+        grid is updated, while the grids are; the caller keeps apply until it has waited for that.
         """
         self.step_number += 1 if apply is None else apply
         number = self.step_number if apply is None else self.step_number * apply
         rates = torch.minimum(self.base_lr, self.lr_rise * self.step_number) if self.warms_up else self.base_lr
         rates = (rates * self.decay).split([len(g.lr) for g in self.groups])
-        for group, lr in zip(self.groups, rates, strict=True):
+        pairs = list(zip(self.groups, rates, strict=True))
+        small, grids = ([pair for pair in pairs if pair[0].on_vertices == which] for which in (False, True))
+        with beside(number, *rates, *(group.parameter.grad for group, _ in small)):
+            self._step_of(small, number)
+        self._step_of(grids, number)
+
+    def _step_of(self, groups: Sequence[tuple[ParameterGroup, Tensor]], number: Tensor) -> None:
+        """The step of some groups, each with its learning rates."""
+        for group, lr in groups:
             if group.host is not None:
                 self._step_of_window(group, lr, number)
                 continue

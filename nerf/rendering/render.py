@@ -14,6 +14,7 @@ from nerf.cameras.cameras import Cameras
 from nerf.cameras.rays import Rays
 from nerf.fields.field import Field
 from nerf.images.metrics import MIN_OPACITY
+from nerf.ops.branches import Beside, at_once
 from nerf.rendering.gradient_scaling import gradient_scales, scale_gradients
 from nerf.rendering.normals import facing_normals, falling_density
 from nerf.rendering.sampler import RaySampler
@@ -36,7 +37,7 @@ class Rendering:
     depth: Tensor  # [P] expected world distance along the ray times opacity; see distance()
     normals: Tensor | None = None  # [P,3] unit, world axes, facing the camera; zero for empty rays
     weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not stored
-    distortion: Tensor | None = None  # [R] distortion loss of the rays, where several ranks hold their samples
+    distortion: Tensor | None = None  # [R] distortion loss of the rays, where it was asked for
     spread: Tensor | None = None  # [P] standard deviation of rgb among the runs of an ensemble
 
     def __repr__(self) -> str:
@@ -92,13 +93,21 @@ def select_visible(field: Field, sampler: RaySampler, samples: RaySamples, capac
 
 
 def render_samples(
-    field: Field, sampler: RaySampler, samples: RaySamples, background: Tensor, with_normals: bool = False
+    field: Field,
+    sampler: RaySampler,
+    samples: RaySamples,
+    background: Tensor,
+    with_normals: bool = False,
+    with_distortion: bool = False,
+    beside: Beside = at_once,
 ) -> Rendering:
     """Renders packed samples. background: [3] or [P,3].
 
     The composited values of a pixel's rays are averaged first and shaded once. Differentiable in the field's
     parameters, and in the rays through the positions of the samples. Not differentiable in the normals, nor in the
     view direction's effect on colour.
+
+    with_distortion: also the distortion loss of each ray. beside: where it is computed, while pixels are shaded.
     """
     density, values = evaluated_samples(field, sampler, samples)
     channels = values.shape[1]
@@ -109,7 +118,11 @@ def render_samples(
     values, opacity, depth, weights = sampler.backend.ops.composite_rays(
         density, values, *intervals, sampler.config.min_transmittance
     )
-    rendering = shaded_pixels(field, samples, values, opacity, depth, background, channels=channels)
+    distortion = None
+    if with_distortion:
+        with beside():
+            distortion = sampler.backend.ops.distortion_loss(weights, *intervals)
+    rendering = shaded_pixels(field, samples, values, opacity, depth, background, distortion, channels)
     normals = None
     if with_normals:
         slopes = samples.rays.pixel_means(values)[:, channels : channels + 3]

@@ -6,9 +6,8 @@ occupancy or the capacity change. Before a capture, a few plain steps (each as s
 kernels and libraries. They are repeated only if the step uses new kernels.
 """
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -19,33 +18,6 @@ WARM_UP_STEPS = 2
 def _side_stream(gpu: int) -> torch.cuda.Stream:
     """The stream for capturing, one per GPU and process: cuBLAS keeps 32 MiB or more per stream."""
     return torch.cuda.Stream(gpu)
-
-
-class Branch:
-    """A second branch of a CUDA graph; of a step that is not captured, the same stream."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._forked = False
-
-    @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
-        """What is queued within may run beside what is queued afterwards, until join().
-
-        Keep until then what it reads: memory that is free is handed out again to the stream that it came from.
-        """
-        if self._stream is None or not torch.cuda.is_current_stream_capturing():
-            yield
-            return
-        self._stream.wait_stream(torch.cuda.current_stream())
-        self._forked = True
-        with torch.cuda.stream(self._stream):
-            yield
-
-    def join(self) -> None:
-        if self._forked:
-            torch.cuda.current_stream().wait_stream(self._stream)
-            self._forked = False
 
 
 class StepRunner:

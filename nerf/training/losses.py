@@ -14,7 +14,6 @@ from torch import Tensor
 from nerf.config.schema import LossConfig
 from nerf.errors import UserError
 from nerf.images.metrics import SSIM_C2
-from nerf.ops.backend import Backend
 from nerf.rendering.samples import RaySamples
 
 if TYPE_CHECKING:
@@ -95,14 +94,14 @@ def opacity_entropy(opacity: Tensor) -> Tensor:
     return -(p * p.log() + (1 - p) * (1 - p).log()).mean()
 
 
-def distortion(weights: Tensor, samples: RaySamples, unit: Tensor, backend: Backend) -> Tensor:
-    """Mean distortion loss of the rays' weights [M] (Barron et al. 2022, eq. 15); small if a ray hits one thin surface.
+def distortion(of_rays: Tensor, unit: Tensor) -> Tensor:
+    """Mean distortion loss of rays (Barron et al. 2022, eq. 15), each in of_rays [R]; small if a ray hits one thin
+    surface.
 
     unit []: the length that counts as 1, in world units. With the diagonal of the scene box as unit, the loss does not
     change when the whole scene is scaled.
     """
-    intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
-    return backend.ops.distortion_loss(weights, *intervals).mean() / unit
+    return of_rays.mean() / unit
 
 
 def depth_error(depth: Tensor, opacity: Tensor, known: Tensor) -> Tensor:
@@ -125,10 +124,6 @@ WEIGHTED: dict[str, Loss] = {
     "pair_ssim": lambda inputs: pair_ssim(inputs.rgb, inputs.target),
     "alpha": lambda inputs: photometric(inputs.rendering.opacity, inputs.alpha),
     "opacity_entropy": lambda inputs: opacity_entropy(inputs.rendering.opacity),
-    "distortion": lambda inputs: (
-        distortion(inputs.rendering.weights, inputs.samples, inputs.field.box.size.norm(), inputs.field.backend)
-        if inputs.rendering.distortion is None
-        else inputs.rendering.distortion.mean() / inputs.field.box.size.norm()
-    ),
+    "distortion": lambda inputs: distortion(inputs.rendering.distortion, inputs.field.box.size.norm()),
     "depth": lambda inputs: depth_error(inputs.rendering.depth, inputs.rendering.opacity, inputs.depth),
 }

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from nerf.config.schema import Config
 from nerf.distributed.segments import PartSamples
+from nerf.ops.branches import Branch
 from nerf.optim.host_rows import MOST_RAYS_AHEAD, Window
 from nerf.rendering.render import visible_samples
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
 from nerf.training.batches import RayBatch
 from nerf.training.capacity import grow_window
-from nerf.training.cuda_graph import Branch
 from nerf.training.state import TrainState, make_sampler
 
 

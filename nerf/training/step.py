@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nerf.config.schema import Config
 from nerf.distributed.segments import PartSamples
+from nerf.ops.branches import Branch, at_once
 from nerf.optim.host_rows import Window
 from nerf.rendering.render import render_samples
 from nerf.rendering.sampler import RaySampler
@@ -47,6 +48,7 @@ class TrainStep:
         self.config, self.state, self.extra = config, state, dict(extra or {})
         self.names = losses.names(config.loss, self.extra)
         self.preparation = Preparation(config, state)
+        self._branch = Branch(state.device, first=True)
         self._sums = torch.zeros(len(self.names) + COUNTS, device=state.device)
         self._none = torch.zeros((), dtype=torch.int64, device=state.device)
 
@@ -62,22 +64,23 @@ class TrainStep:
         now = self.preparation.begin_step(sampler)
         state.field.begin_step(now.window)
         samples = now.samples
-        terms = forward(config, state, sampler, now.batch, now.background, samples, self.extra)
+        terms = forward(config, state, sampler, now.batch, now.background, samples, self.extra, self._branch)
         loss = losses.total(terms)
         backward(state, loss)
         add_regularization(config, state)
         window = step_window(state)
         fits = None if window is None else window.fits
         self.preparation.before_update()
-        applied = update(state, loss)
+        applied = update(state, loss, self._branch)
         if state.parts is not None:
             state.parts.end_step(state.field)
-        with torch.no_grad():
+        with torch.no_grad(), self._branch.beside():
             skipped = (~applied if fits is None else fits & ~applied).long()
             without_room = self._none if fits is None else (~fits).long()
             counts = [skipped, without_room, samples.overflow[0], samples.ray_offsets[-1]]
             losses_of_step = torch.where(applied, torch.stack(list(terms.values())), 0.0)
             self._sums += torch.cat([losses_of_step, torch.stack(counts).to(loss.dtype)])
+        self._branch.join()
         self.preparation.end_step(window)
 
     def read(self) -> StepSums:
@@ -103,16 +106,26 @@ def forward(
     drawn: Tensor,
     samples: RaySamples | PartSamples,
     extra: Mapping[str, Loss] | None = None,
+    branch: Branch | None = None,
 ) -> dict[str, Tensor]:
-    """The weighted losses of a batch by name, from its samples. drawn [P,3]: the batch's background colors."""
+    """The weighted losses of a batch by name, from its samples. drawn [P,3]: the batch's background colors.
+
+    branch: where distortion is computed, beside the network's colors.
+    """
     background = state.background.train(drawn)
     alpha = batch.rgba[:, 3:]
     behind = background.detach().expand(len(alpha), 3)
     target = torch.lerp(behind, batch.rgba[:, :3].to(behind), alpha.to(behind))
+    with_distortion = config.loss.distortion > 0
     if state.parts is None:
-        rendering = render_samples(state.field, sampler, samples, background)
+        beside = at_once if branch is None else branch.beside
+        rendering = render_samples(
+            state.field, sampler, samples, background, with_distortion=with_distortion, beside=beside
+        )
     else:
-        rendering = state.parts.render(state.field, sampler, samples, background, config.loss.distortion > 0)
+        rendering = state.parts.render(state.field, sampler, samples, background, with_distortion)
+    if branch is not None:
+        branch.join()
     rgb = rendering.rgb
     if state.vignetting is not None:
         rgb = state.vignetting(rgb, alpha, batch.pixels)
@@ -141,11 +154,14 @@ def add_regularization(config: Config, state: TrainState) -> None:
         state.vignetting.add_prior()
 
 
-def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = lambda: None) -> Tensor:
+def update(
+    state: TrainState, loss: Tensor, branch: Branch | None = None, before_adam: Callable[[], None] = lambda: None
+) -> Tensor:
     """An Adam step of the field and the auxiliary modules, skipped if the loss or a gradient is not finite.
 
     It is skipped too where a window has no room for all rows of host memory that the step needs. Returns whether it is
-    not, [] bool on the device. before_adam: called after this check, where a stage of the ablation ends.
+    not, [] bool on the device. branch: where what is small is updated, beside the grids; the caller joins it.
+    before_adam: called after this check, where a stage of the ablation ends.
     """
     modules = state.auxiliary_modules().values()
     of_densities = state.field.take_density_gradients()
@@ -156,7 +172,8 @@ def update(state: TrainState, loss: Tensor, before_adam: Callable[[], None] = la
     if window is not None and window.fits is not None:
         finite = finite & window.fits
     before_adam()
-    state.optimizer.step(finite)
+    beside = at_once if branch is None else branch.beside
+    state.optimizer.step(finite, beside)
     for module in modules:
         module.step(finite)
     return finite

@@ -169,9 +169,8 @@ def test_distortion_makes_surfaces_thin_and_keeps_the_pictures() -> None:
         sampler = make_sampler(config, state)
         samples = visible_samples(state.field, sampler, batch.rays)
         with torch.no_grad():
-            rendering = render_samples(state.field, sampler, samples, white)
-            unit = state.field.box.size.norm()
-            spreads.append(losses.distortion(rendering.weights, samples, unit, sampler.backend).item())
+            rendering = render_samples(state.field, sampler, samples, white, with_distortion=True)
+            spreads.append(losses.distortion(rendering.distortion, state.field.box.size.norm()).item())
     assert spreads[1] < 0.9 * spreads[0]
     assert psnrs[1] > psnrs[0] - 0.5
 
@@ -222,9 +221,9 @@ def test_pixels_get_several_rays_from_their_share_of_the_run_on(
     """As many pixels as before, and the picture they are compared with stays that of the images."""
     seen: list[tuple[int, int]] = []
 
-    def watched(*arguments: object) -> Rendering:
+    def watched(*arguments: object, **more: object) -> Rendering:
         seen.append((arguments[2].rays.per_pixel, len(arguments[2].rays)))
-        return render_samples(*arguments)
+        return render_samples(*arguments, **more)
 
     monkeypatch.setattr(train_step, "render_samples", watched)
     config, state = tiny_state(supersampled(tiny_config(field), start))
