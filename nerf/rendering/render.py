@@ -208,14 +208,10 @@ def _over(light: Tensor, opacity: Tensor, background: Tensor) -> Tensor:
 
 
 def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
-    """The light [P,3] of pixels, many of which may be empty.
-
-    On a CPU empty pixels are not shaded. On a GPU, finding them would wait for the device and take longer than shading
-    them.
-    """
-    if values.is_cuda:
-        return field.shade(values, opacity, directions)
+    """The light [P,3] of pixels. Empty ones, which may be many, are not shaded."""
     hit = (opacity > 0).nonzero()[:, 0]
+    if len(hit) == len(opacity):
+        return field.shade(values, opacity, directions)
     of_hit = (x.index_select(0, hit) for x in (values, opacity, directions))
     return torch.zeros_like(directions).index_copy_(0, hit, field.shade(*of_hit))
 

@@ -3,6 +3,7 @@
 Legend: R rays, P pixels.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -58,28 +59,28 @@ class RaySampler:
 
         The scene rays are differentiable if cameras are learned. The positions of samples along them are not.
         """
-        space, ones = self.grid_map.space, torch.ones_like(rays.origins[:, 0])
-        lattice = jitter
+        space, origins, lattice = self.grid_map.space, rays.origins, jitter
         if jitter is None or rays.per_pixel > 1:
-            shifts = _shifts(rays.per_pixel, ones.device, ones.dtype)
-            lattice = shifts.repeat(len(ones) // len(shifts)) if jitter is None else _spread(jitter, shifts)
+            places = _places(rays.per_pixel, origins.device, origins.dtype)
+            lattice = (places - 0.5).repeat(len(rays) // len(places)) if jitter is None else _spread(jitter, places)
         near = max(self.config.near, space.near)
         far = math.inf if self.config.far is None else self.config.far
-        path = space.path(rays.origins, rays.directions, near * ones, far * ones)
+        ends = (origins.new_full((len(rays),), end) for end in (near, far))
+        path = space.path(origins, rays.directions, *ends)
         origins, directions = self.grid_map.rays_to_grid(path)
         march = origins.detach(), directions.detach(), lattice, self.occupancy.occupied
         return path, (*march, path.near.detach(), path.far.detach(), self.step_size)
 
 
-def _shifts(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Shifts of the lattices of a pixel's rays against each other, [per_pixel] in steps: evenly spaced."""
-    return (torch.arange(per_pixel, device=device, dtype=dtype) + 0.5) / per_pixel - 0.5
+@functools.cache
+def _places(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Where the lattices of a pixel's rays lie beside each other, [per_pixel] in steps from 0 to 1: evenly spaced."""
+    return (torch.arange(per_pixel, device=device, dtype=dtype) + 0.5) / per_pixel
 
 
-def _spread(jitter: Tensor, shifts: Tensor) -> Tensor:
-    """The jitter [R] of all rays from the jitter [P] of the pixels: plus the shifts, wrapped into [-0.5, 0.5)."""
-    shifted = jitter[:, None] + shifts
-    return (shifted - (shifted >= 0.5).to(shifted) + (shifted < -0.5).to(shifted)).flatten()
+def _spread(jitter: Tensor, places: Tensor) -> Tensor:
+    """The jitter [R] of all rays from the jitter [P] of the pixels: one per place, wrapped into [-0.5, 0.5)."""
+    return (torch.remainder(jitter[:, None] + places, 1.0) - 0.5).flatten()
 
 
 def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:
