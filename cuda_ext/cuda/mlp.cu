@@ -3,6 +3,7 @@
 // gradients back through the layers, with all gradients of parameters but those of the weights between hidden layers; these,
 // each over a split of the rows; and the sums over tiles and splits, in one order. Everything else: the portable bodies.
 #include "mma.cuh"
+#include "warp.cuh"
 
 #include "../portable/mlp.h"
 #include "mlp_backward.cuh"
@@ -81,6 +82,7 @@ MlpPlan make_plan(const MlpArgs<float>& a, Stream stream, int64_t* bytes) {
   MlpPlan p = {};
   p.inputs = a.inputs;
   p.params = a.params;
+  p.needed = a.needed;
   p.rows = a.rows;
   p.inputs_count = p.grad_columns = int(a.inputs_count);
   p.width = int(a.width);
@@ -97,6 +99,10 @@ MlpPlan make_plan(const MlpArgs<float>& a, Stream stream, int64_t* bytes) {
   p.splits = int(max2(int64_t(1), min2(chips / jobs, (p.rows + kStep - 1) / kStep)));
   Cutter scratch(a.scratch);
   p.packed = scratch.take<BFloat16>(a.grad_out ? p.backward_size() : p.forward_size());
+  if (a.needed && !a.kept) {
+    p.needed_tiles = scratch.take<int>((p.rows + tile - 1) / tile);
+    p.needed_count = scratch.take<int>(1);
+  }
   if (a.grad_out) {
     p.grads = scratch.take<BFloat16>((a.layers - 1) * a.rows * a.width);
     p.slots = scratch.take<float>(p.blocks * p.slot_size());
@@ -112,6 +118,21 @@ void start(Kernel kernel, dim3 blocks, int threads, int bytes, const char* name,
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
   kernel<<<blocks, threads, bytes, cudaStream_t(stream.handle)>>>(p);
   check(cudaGetLastError(), name);
+}
+
+// A warp looks at a tile of the forward kernel. needed_count is 0 before.
+__global__ void __launch_bounds__(kThreads) find_needed_kernel(MlpPlan p) {
+  const int64_t tile = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / 32, first = tile * kWarpRows;
+  const int lane = int(threadIdx.x % 32);
+  if (first >= p.rows) return;
+  const int64_t end = min2(first + kWarpRows, p.rows);
+  bool found = false;
+  for (int64_t row = first + lane; row < end; row += 32) found |= p.needed[row] != 0.0f;
+  if (__any_sync(kAllLanes, found)) {
+    if (lane == 0) p.needed_tiles[atomicAdd(p.needed_count, 1)] = int(tile);
+    return;
+  }
+  for (int64_t i = first * p.outputs + lane; i < end * p.outputs; i += 32) p.out[i] = 0.0f;
 }
 
 template <int kWidth, int kWarps, int kStages>
@@ -142,6 +163,11 @@ void mlp(const MlpArgs<T>& a, Stream stream) {
     if (is_fused(a, stream)) {
       const MlpPlan p = make_plan(a, stream, nullptr);
       launch(pack_weights<false>, p.forward_size() / 2, "mlp", stream, p, const_cast<BFloat16*>(p.packed));
+      if (p.needed_tiles) {
+        const DeviceGuard guard(stream.device);
+        check(cudaMemsetAsync(p.needed_count, 0, sizeof(int), cudaStream_t(stream.handle)), "mlp");
+        launch(find_needed_kernel, (p.rows + kWarpRows - 1) / kWarpRows * 32, "mlp", stream, p);
+      }
       return with_width(a.width,
                         [&](auto width) { start_forward<decltype(width)::value, 1, kForwardStages>(p, stream); });
     }

@@ -1,4 +1,5 @@
-// mlp forward: a block takes a tile of rows through all layers, its values in place.
+// mlp forward: a block takes a tile of rows through all layers, its values in place. Tiles of which no row is needed are found
+// before, and not taken.
 #pragma once
 
 #include "mlp_tile.cuh"
@@ -15,14 +16,15 @@ __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_forward_kern
   using Shape = Tile<kWidth, kWarps>;
   SHARED_MEMORY(memory);
   BFloat16* x = reinterpret_cast<BFloat16*>(memory);
-  const int64_t tiles = (p.rows + Shape::kRows - 1) / Shape::kRows;
+  const int64_t tiles = p.needed_tiles ? *p.needed_count : (p.rows + Shape::kRows - 1) / Shape::kRows;
+  if (int64_t(blockIdx.x) >= tiles) return;
   const int64_t own_tiles = (tiles - 1 - blockIdx.x) / gridDim.x + 1;
   const int pieces = int(p.forward_pieces());
   WeightStream<kWidth, Shape::kThreadCount, kStages> weights{p.packed, x + Shape::kSize, own_tiles * pieces, pieces};
   weights.start();
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t first = tile * Shape::kRows;
+    const int64_t first = (p.needed_tiles ? p.needed_tiles[tile] : tile) * Shape::kRows;
     load_rounded<kWidth, kWarps>(x, p.inputs, p.inputs_count, int(p.first_depth()), first, p.rows);
     typename Shape::Sums sums;
     for (int layer = 0; layer < p.layers; ++layer) {
@@ -54,7 +56,9 @@ __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_forward_kern
     for (int c = 0; c < 4; ++c) {
       const Element e = element_of_c(lane, c);
       const int64_t row = first + warp * 16 + e.row;
-      if (row < p.rows && e.column < p.outputs) p.out[row * p.outputs + e.column] = last[0][c] + last[1][c] + bias[e.column];
+      if (row >= p.rows || e.column >= p.outputs) continue;
+      const bool needed = !p.needed || p.needed[row] != 0.0f;
+      p.out[row * p.outputs + e.column] = needed ? last[0][c] + last[1][c] + bias[e.column] : 0.0f;
     }
     __syncthreads();  // x is free
   }

@@ -19,8 +19,9 @@ HOST_DEVICE float relu(float x) { return x < 0.0f ? 0.0f : x; }  // NaN stays Na
 
 // What the kernels of one call share: places in the packed weights and sizes.
 struct MlpPlan {
-  const float *inputs, *params;
+  const float *inputs, *params, *needed;  // needed: [N] or null
   int64_t rows;
+  int *needed_tiles, *needed_count;  // the tiles that have a row that is needed, in any order; null: all are computed
   int inputs_count, width, layers, outputs, grad_columns;
   const BFloat16* packed;  // see pack_weights
   BFloat16* kept;          // [L,N,W] or null

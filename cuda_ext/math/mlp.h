@@ -7,6 +7,8 @@
 // rounded: every product is one of two bfloat16 numbers, as tensor cores make them. What is rounded, to the nearest: weights and
 // inputs, hidden values x_l, and on the way back the gradients of out and of W_l x_l + b_l where they enter a product. Sums, biases,
 // gradients of biases and all results are not.
+//
+// needed: out is 0 in rows where it is. These are not computed, unless hidden values are to be kept.
 #pragma once
 
 #include "bfloat16.h"
@@ -16,6 +18,7 @@ namespace nerf {
 template <class T>
 struct MlpArgs {
   const T *inputs, *params;  // [N,I], flat
+  const T* needed;           // [N]; null: all rows are
   int64_t rows, inputs_count, width, layers, outputs;
   bool rounded;
   T* out;                        // [N,O]  forward
@@ -25,6 +28,7 @@ struct MlpArgs {
   void* scratch;                 // as many bytes as mlp_scratch says
   int64_t* scratch_bytes;
 
+  HOST_DEVICE bool is_needed(int64_t n) const { return !needed || needed[n] != T(0); }
   HOST_DEVICE int64_t fan_in(int64_t layer) const { return layer == 0 ? inputs_count : width; }
   HOST_DEVICE int64_t fan_out(int64_t layer) const { return layer == layers ? outputs : width; }
   HOST_DEVICE int64_t weight_at(int64_t layer) const {
@@ -58,11 +62,16 @@ template <class T>
 HOST_DEVICE void mlp_row(const MlpArgs<T>& a, int64_t n) {
   T* hidden[2] = {static_cast<T*>(a.scratch) + n * a.width, static_cast<T*>(a.scratch) + (a.rows + n) * a.width};
   const T* x = a.inputs + n * a.inputs_count;
-  for (int64_t layer = 0; layer <= a.layers; ++layer) {
+  const bool is_needed = a.is_needed(n);
+  for (int64_t layer = is_needed || a.kept ? 0 : a.layers; layer <= a.layers; ++layer) {
     const int64_t count = a.fan_in(layer);
     const T *weights = a.params + a.weight_at(layer), *bias = a.params + a.bias_at(layer);
     T* to = layer == a.layers ? a.out + n * a.outputs : hidden[layer % 2];
     for (int64_t o = 0; o < a.fan_out(layer); ++o) {
+      if (layer == a.layers && !is_needed) {
+        to[o] = T(0);
+        continue;
+      }
       T sum = bias[o];
       for (int64_t k = 0; k < count; ++k) sum += a.factor(x[k]) * a.factor(weights[o * count + k]);
       if (layer < a.layers) {

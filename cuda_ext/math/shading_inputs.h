@@ -3,7 +3,7 @@
 //   inputs[p] = (values[p] / m + noise_scale noise[p],  d, sin(2^k d), cos(2^k d) for k = 0 .. F-1,  0 ...)
 //
 // with m = max(opacity[p], min_opacity): composited values are features times opacity. The encoding of the direction d is
-// that of Mildenhall et al. 2020, eq. 4, without pi. Columns behind it are padding.
+// that of Mildenhall et al. 2020, eq. 4, without pi. Columns behind it are padding. A pixel without opacity has zeros.
 #pragma once
 
 #include "host_device.h"
@@ -42,6 +42,7 @@ HOST_DEVICE T encoded_direction(const T* direction, unsigned j, unsigned frequen
 
 template <class T>
 HOST_DEVICE T shading_input(const ShadingInputsArgs<T>& a, int64_t p, unsigned column) {
+  if (a.opacity[p] == T(0)) return T(0);
   const unsigned channels = unsigned(a.channels);
   if (column >= channels) return encoded_direction(a.directions + 3 * p, column - channels, unsigned(a.frequencies));
   const int64_t i = p * a.channels + column;
@@ -54,10 +55,11 @@ template <class T>
 HOST_DEVICE void shading_inputs_gradient(const ShadingInputsArgs<T>& a, int64_t p) {
   const T m = bounded_opacity(a, p);
   const T* grad = a.grad_out + p * a.width;
+  const bool empty = a.opacity[p] == T(0);
   T along = T(0);
   for (int64_t c = 0; c < a.channels; ++c) {
     const int64_t i = p * a.channels + c;
-    a.grad_values[i] = grad[c] / m;
+    a.grad_values[i] = empty ? T(0) : grad[c] / m;
     along += grad[c] * (a.values[i] / m);
   }
   a.grad_opacity[p] = a.opacity[p] < a.min_opacity ? T(0) : -along / m;

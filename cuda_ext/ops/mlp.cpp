@@ -60,16 +60,18 @@ Tensor mlp_memory(const Tensor& like, MlpArgs<T>& a) {
 }  // namespace
 
 std::tuple<Tensor, Tensor> mlp(const Tensor& inputs, const Tensor& params, int64_t width, int64_t layers, int64_t outputs,
-                               bool rounded, bool keep) {
+                               bool rounded, bool keep, const std::optional<Tensor>& needed) {
   const MlpSizes s = {width, layers, outputs};
   check_mlp(inputs, params, s);
-  const Tensor x = dense(inputs), p = dense(params);
+  if (needed) check_argument("needed", *needed, inputs, inputs.scalar_type(), {inputs.size(0)});
+  const Tensor x = dense(inputs), p = dense(params), n = needed ? dense(*needed) : x;
   Tensor out = empty(x, {x.size(0), outputs}, x.scalar_type());
   Tensor kept = empty(x, {layers, keep ? x.size(0) : 0, width}, kept_dtype(x, rounded));
   with_scalar(x, [&](auto scalar) {
     using T = decltype(scalar);
     MlpArgs<T> a = mlp_arguments<T>(x, p, s, rounded);
     a.out = data<T>(out);
+    a.needed = needed ? data<T>(n) : nullptr;
     a.kept = keep ? kept.data_ptr() : nullptr;
     const Tensor scratch = mlp_memory(x, a);
     NERF_CALL(x, mlp, a);
@@ -102,8 +104,8 @@ std::tuple<Tensor, Tensor> mlp_backward(const Tensor& grad_out, const Tensor& in
 }
 
 NERF_OPERATION(mlp,
-               "(Tensor inputs, Tensor params, int width, int layers, int outputs, bool rounded, bool keep) -> "
-               "(Tensor out, Tensor kept)")
+               "(Tensor inputs, Tensor params, int width, int layers, int outputs, bool rounded, bool keep, "
+               "Tensor? needed=None) -> (Tensor out, Tensor kept)")
 NERF_OPERATION(mlp_backward,
                "(Tensor grad_out, Tensor inputs, Tensor params, Tensor kept, int width, int layers, int outputs, "
                "bool rounded) -> (Tensor grad_inputs, Tensor grad_params)")

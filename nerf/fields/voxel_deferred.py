@@ -184,7 +184,7 @@ class VoxelDeferred(VoxelMlp):
             if self.view_weight is not None:
                 view = view * self.view_weight
             inputs = torch.cat([features, view], dim=-1)
-        rgb = sigmoid(self.network(inputs))
+        rgb = sigmoid(self.network(inputs, None if learning else opacity))
         if self.config.diffuse:
             # Composited colors blend correctly where several surfaces meet in a pixel; features do not.
             rgb = rgb + values[:, :3] / opacity.clamp(min=SMALLEST_OPACITY)[:, None]

@@ -77,11 +77,12 @@ class VoxelMlp(VoxelField):
         """The MLP's inputs [N,I] from features [N,C] and the result of encode_view, in the latter's dtype."""
         return torch.cat([features.to(view.dtype), view], dim=-1)
 
-    def network(self, inputs: Tensor) -> Tensor:
-        """The MLP's outputs [N,3] for inputs [N,I]."""
+    def network(self, inputs: Tensor, needed: Tensor | None = None) -> Tensor:
+        """The MLP's outputs [N,3] for inputs [N,I]. needed [N]: where it is 0, outputs may be anything finite."""
         if self.fused:
             params = torch.cat([parameter.flatten() for parameter in self.mlp.parameters()])
-            return self.backend.ops.mlp(inputs, params, self.config.hidden_width, self.config.hidden_layers, 3, True)
+            sizes = self.config.hidden_width, self.config.hidden_layers, 3
+            return self.backend.ops.mlp(inputs, params, *sizes, rounded=True, needed=needed)
         if self.use_bf16:
             compute = Bf16Mlp.apply if torch.is_grad_enabled() else bf16_mlp_without_gradient
             return compute(inputs, *self.mlp.parameters())

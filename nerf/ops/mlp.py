@@ -15,7 +15,14 @@ FUSED_WIDTHS, FUSED_LAYERS, FUSED_OUTPUTS = (64, 128, 256), 64, 8  # of cuda_ext
 
 
 def mlp(
-    inputs: Tensor, params: Tensor, width: int, layers: int, outputs: int, rounded: bool, keep: bool = True
+    inputs: Tensor,
+    params: Tensor,
+    width: int,
+    layers: int,
+    outputs: int,
+    rounded: bool,
+    keep: bool = True,
+    needed: Tensor | None = None,
 ) -> Tensor:
     """relu(... relu(inputs W0^T + b0) ...) Wn^T + bn with n = layers hidden layers: [N,outputs] for inputs [N,I].
 
@@ -27,6 +34,9 @@ def mlp(
     Radiance Caching for Path Tracing", section 3.4) rounds so in float16.
 
     keep: whether hidden values are kept for the backward pass, which makes them again otherwise; PyTorch keeps them.
+
+    needed [N]: results are 0 in rows where it is. These take no time where no hidden values are kept. Not
+    differentiable in it.
     """
     x, rest = inputs, params
     for layer in range(layers + 1):
@@ -35,7 +45,7 @@ def mlp(
         weight = weight.view(fan_out, x.shape[1])
         product = _RoundedGradient.apply(_Rounded.apply(x) @ _Rounded.apply(weight).t()) if rounded else x @ weight.t()
         x = product + bias if layer == layers else functional.relu(product + bias)
-    return x
+    return x if needed is None else x.masked_fill((needed == 0)[:, None], 0.0)
 
 
 def has_fused_kernel(inputs: int, width: int, layers: int, outputs: int) -> bool:
@@ -80,14 +90,21 @@ class _RoundedGradient(torch.autograd.Function):
 
 @call("mlp")
 def _(
-    inputs: Tensor, params: Tensor, width: int, layers: int, outputs: int, rounded: bool, keep: bool = True
+    inputs: Tensor,
+    params: Tensor,
+    width: int,
+    layers: int,
+    outputs: int,
+    rounded: bool,
+    keep: bool = True,
+    needed: Tensor | None = None,
 ) -> Tensor:
     keep = keep and torch.is_grad_enabled() and (inputs.requires_grad or params.requires_grad)
-    return _ops.mlp(inputs, params, width, layers, outputs, rounded, keep)[0]
+    return _ops.mlp(inputs, params, width, layers, outputs, rounded, keep, needed)[0]
 
 
 @fake("mlp")
-def _(inputs, params, width, layers, outputs, rounded, keep):
+def _(inputs, params, width, layers, outputs, rounded, keep, needed=None):
     kept = inputs.new_empty(layers, len(inputs) * keep, width, dtype=torch.bfloat16 if rounded else inputs.dtype)
     return inputs.new_empty(len(inputs), outputs), kept
 
@@ -98,8 +115,8 @@ def _(grad_out, inputs, params, kept, width, layers, outputs, rounded):
 
 
 def _save(ctx, inputs, output):
-    x, params, *ctx.sizes, ctx.kept = inputs
-    ctx.save_for_backward(x, params, output[1])
+    x, params, *ctx.sizes, ctx.kept, needed = inputs
+    ctx.save_for_backward(x, params, output[1], needed)
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)  # of hidden values, which are large
 
@@ -107,11 +124,13 @@ def _save(ctx, inputs, output):
 @derivative("mlp", of=("inputs", "params"), save=_save)
 def _(ctx, grad_out, grad_kept):
     if grad_out is None:
-        return (None,) * 7
-    inputs, params, kept = ctx.saved_tensors
+        return (None,) * 8
+    inputs, params, kept, needed = ctx.saved_tensors
+    if needed is not None:
+        grad_out = grad_out.masked_fill((needed == 0)[:, None], 0.0)
     if not ctx.kept:
         kept = _ops.mlp(inputs, params, *ctx.sizes, True)[1]
-    return *_ops.mlp_backward(grad_out, inputs, params, kept, *ctx.sizes), None, None, None, None, None
+    return *_ops.mlp_backward(grad_out, inputs, params, kept, *ctx.sizes), None, None, None, None, None, None
 
 
 @example("mlp")

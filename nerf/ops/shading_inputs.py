@@ -25,7 +25,8 @@ def shading_inputs(
     the first C columns; opacity counts as min_opacity where it is smaller. noise [P,C]: added, times noise_scale.
 
     directions [P,3], unit: the next 3 + 6 F columns are d, sin(2^k d) and cos(2^k d) for k = 0 .. F-1 (Mildenhall et
-    al. 2020, eq. 4, without pi) with F = frequencies. Zeros follow. Differentiable in values and opacity alone.
+    al. 2020, eq. 4, without pi) with F = frequencies. Zeros follow. A pixel with an opacity of 0 has nothing but zeros.
+    Differentiable in values and opacity alone.
     """
     features = values / opacity.clamp(min=min_opacity)[:, None]
     if noise is not None:
@@ -34,6 +35,7 @@ def shading_inputs(
     scales = 2.0 ** torch.arange(frequencies, device=values.device, dtype=values.dtype)
     angles = (directions[:, None] * scales[:, None]).flatten(1)
     inputs = torch.cat([features, directions, angles.sin(), angles.cos()], dim=-1)
+    inputs = inputs.masked_fill((opacity == 0)[:, None], 0.0)
     return functional.pad(inputs, (0, width - inputs.shape[1]))
 
 

@@ -208,10 +208,14 @@ def _over(light: Tensor, opacity: Tensor, background: Tensor) -> Tensor:
 
 
 def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
-    """The light [P,3] of pixels. Empty ones, which may be many, are not shaded."""
-    hit = (opacity > 0).nonzero()[:, 0]
-    if len(hit) == len(opacity):
+    """The light [P,3] of pixels, many of which may be empty.
+
+    On a CPU empty pixels are not shaded. On a GPU, finding them would wait for the device; the field's network leaves
+    them out itself.
+    """
+    if values.is_cuda:
         return field.shade(values, opacity, directions)
+    hit = (opacity > 0).nonzero()[:, 0]
     of_hit = (x.index_select(0, hit) for x in (values, opacity, directions))
     return torch.zeros_like(directions).index_copy_(0, hit, field.shade(*of_hit))
 

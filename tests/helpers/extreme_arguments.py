@@ -34,6 +34,7 @@ SHAPES = {
     **dict.fromkeys(("position", "target", "up", "lower", "size", "scale", "center", "half", "middle"), "3"),
     **dict.fromkeys(("near", "far", "leave", "limit", "distances", "distance", "contracted", "depth", "known"), "n"),
     **dict.fromkeys(("opacity", "length", "forward", "focals", "x", "t", "weights", "values", "reach", "rim"), "n"),
+    **dict.fromkeys(("of_rays", "distortion"), "n"),
     **dict.fromkeys(("u", "times", "travelled", "targets"), "n"),
     **dict.fromkeys(("thickness", "unit"), ""),
     **dict.fromkeys(("NdcSpace.c2w", "KeyFrame.c2w", "matrix_entry.pose"), "3,4"),
@@ -113,5 +114,5 @@ PLAIN: dict[str, Any] = {
     "field": SimpleNamespace(box=SimpleNamespace(size=torch.ones(3)), backend=select("torch", "cpu")),
     "found": lambda n: {"photometric": plain("", n)},  # of n rows
 }
-ASKED = ("KeyFramePath.keys", "LossInputs.depth", "Rendering.weights")  # optional, and given all the same
+ASKED = ("KeyFramePath.keys", "LossInputs.depth", "Rendering.distortion")  # optional, and given all the same
 NAMES = {"Rendering": Rendering, "Field": Field}  # of annotations that are imported for checkers of types alone

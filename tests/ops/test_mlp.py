@@ -19,11 +19,19 @@ def sizes(inputs: int, width: int, layers: int, outputs: int) -> list[int]:
 
 
 def _network(
-    rows: int = 9, inputs: int = 5, width: int = 8, layers: int = 2, outputs: int = 3, rounded: bool = False
+    rows: int = 9,
+    inputs: int = 5,
+    width: int = 8,
+    layers: int = 2,
+    outputs: int = 3,
+    rounded: bool = False,
+    some: bool = False,
 ) -> tuple:
+    """some: every third row is not needed."""
     scale = 1.5 / width**0.5
     params = numbers(sum(sizes(inputs, width, layers, outputs)), low=-scale, high=scale, seed=41)
-    return numbers(rows, inputs, low=-1, seed=40), params, width, layers, outputs, rounded, True
+    needed = (torch.arange(rows) % 3).to(params.dtype) if some else None
+    return numbers(rows, inputs, low=-1, seed=40), params, width, layers, outputs, rounded, True, needed
 
 
 def hidden_values(inputs: Tensor, params: Tensor, width: int, layers: int, rounded: bool) -> Tensor:
@@ -35,7 +43,9 @@ def hidden_values(inputs: Tensor, params: Tensor, width: int, layers: int, round
     return torch.cat(found).to(torch.bfloat16 if rounded else inputs.dtype)
 
 
-def backward(inputs: Tensor, params: Tensor, width: int, layers: int, outputs: int, rounded: bool, keep: bool) -> tuple:
+def backward(
+    inputs: Tensor, params: Tensor, width: int, layers: int, outputs: int, rounded: bool, keep: bool, needed: None
+) -> tuple:
     kept = hidden_values(inputs, params, width, layers, rounded)
     return cotangent(inputs.new_empty(len(inputs), outputs)), inputs, params, kept, width, layers, outputs, rounded
 
@@ -49,12 +59,13 @@ OPERATIONS = {
             "one_layer": as_case(_network, layers=1, outputs=1),
             "four_layers": as_case(_network, layers=4, width=7),
             "rounded": as_case(_network, rounded=True),
+            "some_rows": as_case(_network, some=True),
             "fused": as_case(_network, rows=150, inputs=20, width=64, rounded=True),
             "non_contiguous": with_gaps(as_case(_network)),
         },
         own_rule=True,
-        gradcheck=("typical", "one_layer"),
-        opcheck=("typical", "empty", "non_contiguous", "rounded"),
+        gradcheck=("typical", "one_layer", "some_rows"),
+        opcheck=("typical", "empty", "non_contiguous", "rounded", "some_rows"),
     ),
 }
 OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)
@@ -138,6 +149,32 @@ def test_rounded_it_is_as_near_to_float64_as_pytorch_in_bfloat16(shape, device):
     assert (errors[0] <= 4 * errors[1] + 1e-5).all(), errors
 
 
+@BOTH
+def test_rows_that_are_not_needed_are_zero_and_have_no_gradient(ops, device):
+    """Each of the others as without. Kept hidden values or not."""
+    inputs, params, *sizes, keep, needed = as_case(_network, rows=300, some=True)(torch.float32, device)
+    inputs.requires_grad_()
+    whole = ops.mlp(inputs, params, *sizes, keep)
+    found = ops.mlp(inputs, params, *sizes, keep, needed)
+    assert (found[needed == 0] == 0).all() and torch.equal(found[needed > 0], whole[needed > 0])
+    found.sum().backward()
+    assert (inputs.grad[needed == 0] == 0).all() and (inputs.grad[needed > 0] != 0).any()
+    with torch.no_grad():
+        assert torch.equal(ops.mlp(inputs, params, *sizes, keep, needed), found)
+
+
+@pytest.mark.parametrize("shape", FUSED, ids=str)
+def test_fused_kernels_leave_out_tiles_of_which_no_row_is_needed(shape, cuda):
+    """None, some, rows here and there, all; more rows than have a tile."""
+    count, width, layers, outputs, rows = shape
+    case = as_case(_network, rows=rows, inputs=count, width=width, layers=layers, outputs=outputs, rounded=True)
+    inputs, params, *sizes, _, _ = case(torch.float32, cuda)
+    whole, place = native.mlp(inputs, params, *sizes, keep=False), torch.arange(rows, device=cuda)
+    for needed in (place < 0, place % 1000 < 70, place % 129 == 3, place >= 0):
+        found = native.mlp(inputs, params, *sizes, keep=False, needed=needed.float())
+        assert torch.equal(found, whole.masked_fill(~needed[:, None], 0.0))
+
+
 @pytest.mark.parametrize("shape", FUSED, ids=str)
 def test_fused_kernels_do_what_the_plain_ones_do(shape, cuda):
     count, width, layers, outputs, rows = shape
@@ -181,7 +218,7 @@ def test_a_nan_spoils_its_own_row_of_a_fused_network(rows, device):
 
 
 def test_what_is_not_kept_is_made_again(device):
-    *arguments, _ = CASES[NAME]["typical"](torch.float64, device)
+    *arguments, _, _ = CASES[NAME]["typical"](torch.float64, device)
     found = [
         outcome(lambda x, p, k=keep: native.mlp(x, p, *arguments[2:], k), *arguments[:1], [arguments[1]])
         for keep in (True, False)

@@ -63,15 +63,16 @@ def test_columns_are_features_direction_sines_and_cosines(ops, device):
 
 
 @BOTH
-def test_below_its_bound_opacity_does_not_matter(ops, device):
+def test_below_its_bound_opacity_does_not_matter_unless_there_is_none(ops, device):
     values = torch.ones(3, 2, device=device, requires_grad=True)
     opacity = torch.tensor([0.0, BOUND / 2, 0.5], device=device, requires_grad=True)
     direction = torch.tensor([[0.0, 0.0, 1.0]], device=device).expand(3, 3)
     found = ops.shading_inputs(values, opacity, direction, None, 0.0, BOUND, 0, 5)
-    torch.testing.assert_close(found[:, 0].detach().cpu(), torch.tensor([1 / BOUND, 1 / BOUND, 2.0]))
+    torch.testing.assert_close(found[:, 0].detach().cpu(), torch.tensor([0, 1 / BOUND, 2.0]))
+    assert (found[0] == 0).all() and found[1:, 4].tolist() == [1, 1]
     found[:, :2].sum().backward()
     assert opacity.grad.tolist() == pytest.approx([0, 0, -8])  # two features of 1 / opacity
-    torch.testing.assert_close(values.grad[:, 0].cpu(), torch.tensor([1 / BOUND, 1 / BOUND, 2.0]))
+    torch.testing.assert_close(values.grad[:, 0].cpu(), torch.tensor([0, 1 / BOUND, 2.0]))
 
 
 @BOTH
