@@ -111,7 +111,7 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
             "train.lr_decay": 0.03,
             "loss.tv_density": 1.5e-5,
             "loss.tv_color": 1e-3,
-            "loss.pair_ssim": 0.003,
+            "loss.pair_ssim": 0.006,
         },
         "cpu": {
             **_PHOTOS,

@@ -98,12 +98,12 @@ _UP_TO_8_SECONDS_OF_KIND = {
 _FROM_8_SECONDS_OF_KIND = {
     "bounded": {"field.lr_mlp": 4e-3},
     "unbounded": {**_COARSE_FIRST, **_REGULARIZED_LESS, "field.lr_mlp": 4e-3},
-    "forward_facing": _COARSE_FIRST,
+    "forward_facing": {**_COARSE_FIRST, "field.lr_mlp": 4e-3},
 }
 _FROM_20_SECONDS_OF_KIND = {
     "bounded": {"field.lr_mlp": 4e-3},
     "unbounded": {**_COARSE_FIRST, **_REGULARIZED_LESS, "field.lr_mlp": 2e-3, "field.num_voxels": 448**3},
-    "forward_facing": _COARSE_FIRST,
+    "forward_facing": {**_COARSE_FIRST, "field.lr_mlp": 4e-3},
 }
 SETTINGS = FieldSettings(
     VoxelDeferredConfig,
