@@ -29,7 +29,7 @@ HOST_DEVICE T bounded_opacity(const ShadingInputsArgs<T>& a, int64_t p) {
   return a.opacity[p] < a.min_opacity ? a.min_opacity : a.opacity[p];
 }
 
-// Column j of the encoding of a direction with F frequencies, 0 behind it. 32 bits: divisions of 64 took most of the time.
+// Column j of the encoding of a direction with F frequencies, 0 behind it. 32 bits, whose divisions are cheaper.
 template <class T>
 HOST_DEVICE T encoded_direction(const T* direction, unsigned j, unsigned frequencies) {
   if (j < 3) return direction[j];
