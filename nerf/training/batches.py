@@ -1,6 +1,5 @@
 """From posed images to batches of rays with their colours. Batches are drawn where the images are: device or host."""
 
-import functools
 import math
 import zlib
 from dataclasses import dataclass
@@ -212,7 +211,7 @@ class RayBatches:
         if part == 0:
             raise RuntimeError("no pixel to draw: no ray hits the scene")
         numbers = {"dtype": torch.float64, "device": device}  # there are billions of pixels
-        within = _counted(singles, device) + torch.rand(singles, generator=generator, **numbers)
+        within = torch.arange(singles, **numbers) + torch.rand(singles, generator=generator, **numbers)
         drawn = (within * part).long().clamp_(max=len(self.valid_pixels) - 1)
         if pairs:
             shifts = PAIR_SIGMA * torch.randn(pairs, 2, generator=generator, device=device)
@@ -298,12 +297,6 @@ class RayBatches:
         if self._before_next is not None:
             self.generator.set_state(self._before_next)
             self._before_next = None
-
-
-@functools.cache
-def _counted(count: int, device: torch.device) -> Tensor:
-    """0 to count - 1, [count] float64."""
-    return torch.arange(count, dtype=torch.float64, device=device)
 
 
 def choose_image_storage(where: str, images: PosedImages, backend: Backend) -> str:

@@ -129,10 +129,10 @@ def test_an_interrupt_arrives_between_two_steps_and_loses_nothing(
     """In the middle of step MIDDLE, as from a notebook's stop button."""
     step = run.state.optimizer.__class__.step
 
-    def interrupted(optimizer: object, taken: object) -> None:
+    def interrupted(optimizer: object, *arguments: object) -> None:
         if run.state.clock.step == MIDDLE - 1:
             os.kill(os.getpid(), signal.SIGINT)
-        step(optimizer, taken)
+        step(optimizer, *arguments)
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
