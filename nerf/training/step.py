@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nerf.config.schema import Config
 from nerf.distributed.segments import PartSamples
-from nerf.ops.branches import Branch, at_once
+from nerf.ops.branches import Beside, Branch, at_once
 from nerf.optim.host_rows import Window
 from nerf.rendering.render import render_samples
 from nerf.rendering.sampler import RaySampler
@@ -71,7 +71,7 @@ class TrainStep:
         window = step_window(state)
         fits = None if window is None else window.fits
         self.preparation.before_update()
-        applied = update(state, loss, self._branch)
+        applied = update(state, loss, beside=self._branch.beside)
         if state.parts is not None:
             state.parts.end_step(state.field)
         with torch.no_grad(), self._branch.beside():
@@ -155,13 +155,13 @@ def add_regularization(config: Config, state: TrainState) -> None:
 
 
 def update(
-    state: TrainState, loss: Tensor, branch: Branch | None = None, before_adam: Callable[[], None] = lambda: None
+    state: TrainState, loss: Tensor, before_adam: Callable[[], None] = lambda: None, beside: Beside = at_once
 ) -> Tensor:
     """An Adam step of the field and the auxiliary modules, skipped if the loss or a gradient is not finite.
 
     It is skipped too where a window has no room for all rows of host memory that the step needs. Returns whether it is
-    not, [] bool on the device. branch: where what is small is updated, beside the grids; the caller joins it.
-    before_adam: called after this check, where a stage of the ablation ends.
+    not, [] bool on the device. before_adam: called after this check, where a stage of the ablation ends. beside: see
+    MaskedAdam.step.
     """
     modules = state.auxiliary_modules().values()
     of_densities = state.field.take_density_gradients()
@@ -172,7 +172,6 @@ def update(
     if window is not None and window.fits is not None:
         finite = finite & window.fits
     before_adam()
-    beside = at_once if branch is None else branch.beside
     state.optimizer.step(finite, beside)
     for module in modules:
         module.step(finite)
