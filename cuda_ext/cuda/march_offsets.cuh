@@ -7,41 +7,51 @@
 
 namespace nerf::cuda {
 
-// Four cells side by side along z as four bits, the first in the lowest; those from z = limit on are empty. Rows begin at
-// any address: the four bytes are cut out of the one or two aligned words that they lie in. At the array's ends, where
-// such a word is not all of the array, they are read one by one.
-static __device__ unsigned four_cells(const bool* row, int64_t limit, const bool* begin, const bool* end) {
-  const uintptr_t address = uintptr_t(row), first = address & ~uintptr_t(3);
-  const unsigned shift = 8 * unsigned(address & 3), present = limit < 4 ? 8 * unsigned(limit) : 32;
-  const bool two = shift + present > 32;
-  if (first < uintptr_t(begin) || first + (two ? 8 : 4) > uintptr_t(end)) {
-    unsigned bits = 0;
-    for (int k = 0; k < 4 && k < limit; ++k) bits |= unsigned(row[k]) << k;
-    return bits;
-  }
-  const unsigned* word = reinterpret_cast<const unsigned*>(first);
-  unsigned bytes = __funnelshift_r(word[0], two ? word[1] : 0, shift);
+// Four cells side by side along z as four bits, the first in the lowest: low and high are the aligned words they lie in,
+// beginning at bit shift; bits from present on are no cells.
+static __device__ unsigned four_cells(unsigned low, unsigned high, unsigned shift, unsigned present) {
+  unsigned bytes = __funnelshift_r(low, high, shift);
   if (present < 32) bytes &= (1u << present) - 1;
   return (__vsetne4(bytes, 0) * 0x01020408u) >> 24;
 }
 
+// An occupancy word: 4 x 4 rows of four cells along z, of which those outside of the grid are empty. Rows begin at any
+// address. Where all words that they lie in are in the array, they are asked for before the first is needed.
 template <class T>
-void pack_occupancy(const MarchArgs<T>& a, Stream stream) {
-  for_each(a.occupancy().count(), "march_rays: pack", stream, [a] __device__(int64_t i) {
-    const OccupancyWords occupancy = a.occupancy();
-    const Place column = place(i, occupancy.size(2)), at = place(column.row, occupancy.size(1));
-    const int64_t z = 4 * int64_t(column.column);
-    const bool* end = a.occupied + a.cells[0] * a.cells[1] * a.cells[2];
-    uint64_t word = 0;
+__global__ void __launch_bounds__(kThreads, 1) pack_occupancy_kernel(int64_t count, MarchArgs<T> a) {
+  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const OccupancyWords occupancy = a.occupancy();
+  const Place column = place(i, occupancy.size(2)), at = place(column.row, occupancy.size(1));
+  const int64_t x = 4 * at.row, y = 4 * int64_t(at.column), z = 4 * int64_t(column.column), limit = a.cells[2] - z;
+  const bool *begin = a.occupied, *end = begin + a.cells[0] * a.cells[1] * a.cells[2];
+  const auto row = [&](int k) { return begin + ((x + k / 4) * a.cells[1] + y + k % 4) * a.cells[2] + z; };
+  const auto first_word = [&](int k) { return uintptr_t(row(k)) & ~uintptr_t(3); };
+  uint64_t word = 0;
+  if (x + 4 <= a.cells[0] && y + 4 <= a.cells[1] && first_word(0) >= uintptr_t(begin) &&
+      first_word(15) + 8 <= uintptr_t(end)) {
+    const unsigned present = limit < 4 ? 8 * unsigned(limit) : 32;
+    unsigned low[16], high[16];
 #pragma unroll
     for (int k = 0; k < 16; ++k) {
-      const int64_t x = 4 * at.row + k / 4, y = 4 * int64_t(at.column) + k % 4;
-      if (x >= a.cells[0] || y >= a.cells[1]) continue;
-      const bool* row = a.occupied + (x * a.cells[1] + y) * a.cells[2] + z;
-      word |= uint64_t(four_cells(row, a.cells[2] - z, a.occupied, end)) << (4 * k);
+      low[k] = reinterpret_cast<const unsigned*>(first_word(k))[0];
+      high[k] = reinterpret_cast<const unsigned*>(first_word(k))[1];
     }
-    a.words[i] = word;
-  });
+#pragma unroll
+    for (int k = 0; k < 16; ++k)
+      word |= uint64_t(four_cells(low[k], high[k], 8 * unsigned(uintptr_t(row(k)) & 3), present)) << (4 * k);
+  } else {
+    for (int k = 0; k < 16; ++k)
+      if (x + k / 4 < a.cells[0] && y + k % 4 < a.cells[1])
+        for (int c = 0; c < 4 && c < limit; ++c) word |= uint64_t(row(k)[c]) << (4 * k + c);
+  }
+  a.words[i] = word;
+}
+
+template <class T>
+void pack_occupancy(const MarchArgs<T>& a, Stream stream) {
+  const int64_t count = a.occupancy().count();
+  launch(pack_occupancy_kernel<T>, count, "march_rays: pack", stream, count, a);
 }
 
 constexpr int kScanThreads = 1024;

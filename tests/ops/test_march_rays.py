@@ -228,3 +228,20 @@ def test_bad_arguments_are_named():
     assert_rejected(NAME, arguments, "capacity", -1, "expected 0")
     for contraction in (-0.5, float("inf"), float("nan")):
         assert_rejected(NAME, arguments, "contraction", contraction, "expected 0 .none. or the thickness")
+
+
+@pytest.mark.parametrize("cells", [(4, 4, 1), (8, 12, 5), (9, 8, 7), (12, 12, 12), (13, 5, 33), (5, 9, 34), (8, 8, 3)])
+def test_occupied_cells_are_found_wherever_their_rows_begin(cells, device):
+    """Rows of every length, at every address: CUDA reads them by words of four cells."""
+    *rays, occupied, near, far, step, capacity, shell = as_case(march, rays=200, cells=cells, filled=0.3)(
+        torch.float32, device
+    )
+    rest = near, far, step, capacity, shell
+    expected = reference.march_rays(*rays, occupied, *rest)
+    assert expected[0][-1] > 100
+    for offset in range(4):
+        memory = occupied.new_zeros(offset + occupied.numel())
+        there = memory[offset:].view(occupied.shape).copy_(occupied)
+        assert there.data_ptr() % 4 == offset
+        for found, same in zip(native.march_rays(*rays, there, *rest), expected, strict=True):
+            assert torch.equal(found, same), offset
