@@ -42,12 +42,36 @@ HOST_DEVICE T encoded_direction(const T* direction, unsigned j, unsigned frequen
 
 template <class T>
 HOST_DEVICE T shading_input(const ShadingInputsArgs<T>& a, int64_t p, unsigned column) {
-  if (a.opacity[p] == T(0)) return T(0);
   const unsigned channels = unsigned(a.channels);
   if (column >= channels) return encoded_direction(a.directions + 3 * p, column - channels, unsigned(a.frequencies));
   const int64_t i = p * a.channels + column;
   const T feature = a.values[i] / bounded_opacity(a, p);
   return a.noise ? feature + a.noise_scale * a.noise[i] : feature;
+}
+
+constexpr int kInputsAtOnce = 4;
+
+// What is written at once where rows are a multiple of it.
+template <class T>
+struct alignas(kInputsAtOnce * sizeof(T)) InputPack {
+  T v[kInputsAtOnce];
+};
+
+// kInputsAtOnce columns of a pixel from that one on, or as many as its row has.
+template <class T>
+HOST_DEVICE void write_shading_inputs(const ShadingInputsArgs<T>& a, int64_t p, unsigned first) {
+  const unsigned width = unsigned(a.width);
+  InputPack<T> pack = {};
+  if (a.opacity[p] != T(0))
+    NERF_UNROLL for (int c = 0; c < kInputsAtOnce; ++c)
+      if (first + c < width) pack.v[c] = shading_input(a, p, first + c);
+  T* out = a.out + p * a.width + first;
+  if (width % kInputsAtOnce == 0) {
+    *reinterpret_cast<InputPack<T>*>(out) = pack;
+  } else {
+    for (int c = 0; c < kInputsAtOnce; ++c)
+      if (first + c < width) out[c] = pack.v[c];
+  }
 }
 
 // The gradients of one pixel. Where opacity is below its bound nothing depends on it.

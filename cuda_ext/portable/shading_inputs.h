@@ -1,4 +1,5 @@
-// shading_inputs: forward one number at a time, so that neighbouring threads write neighbouring numbers; backward one pixel.
+// shading_inputs: forward some numbers of a row at a time, so that neighbouring threads write neighbouring numbers; backward
+// one pixel.
 #pragma once
 
 #include "../device.h"
@@ -10,9 +11,10 @@ namespace portable {
 
 template <class T>
 void shading_inputs(const Device& device, const ShadingInputsArgs<T>& a) {
-  device.for_each("shading_inputs", a.pixels * a.width, [a] ON_DEVICE(int64_t i) {
-    const Place p = place(i, a.width);
-    a.out[i] = shading_input(a, p.row, p.column);
+  const int64_t packs = (a.width + kInputsAtOnce - 1) / kInputsAtOnce;
+  device.for_each("shading_inputs", a.pixels * packs, [a, packs] ON_DEVICE(int64_t i) {
+    const Place p = place(i, packs);
+    write_shading_inputs(a, p.row, kInputsAtOnce * p.column);
   });
 }
 
