@@ -6,18 +6,13 @@ occupancy or the capacity change. Before a capture, a few plain steps (each as s
 kernels and libraries. They are repeated only if the step uses new kernels.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 import torch
 
+from nerf.ops.cuda_graphs import record, run_on, side_stream
+
 WARM_UP_STEPS = 2
-
-
-@functools.cache
-def _side_stream(gpu: int) -> torch.cuda.Stream:
-    """The stream for capturing, one per GPU and process: cuBLAS keeps 32 MiB or more per stream."""
-    return torch.cuda.Stream(gpu)
 
 
 class StepRunner:
@@ -40,7 +35,7 @@ class StepRunner:
         self._last: torch.cuda.CUDAGraph | None = None  # an invalid graph, kept because the next one reuses its memory
         self._plain_steps_left = WARM_UP_STEPS
         self._plain_since_record = False
-        self._side_stream = _side_stream(torch.cuda.current_device()) if graphed else None
+        self._side_stream = side_stream(torch.cuda.current_device()) if graphed else None
 
     def invalidate(self, rewarm: bool = False) -> None:
         """Drops the graph, because shapes, tensors or constants of the step have changed.
@@ -65,34 +60,19 @@ class StepRunner:
             self._graph.replay()
             return
         self._plain_since_record = True
-        if self._graphed:  # on the stream of the capture, so that the libraries are set up for it
-            self._side_stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._side_stream):
-                self._step()
-            torch.cuda.current_stream().wait_stream(self._side_stream)
+        if self._graphed:
+            run_on(self._side_stream, self._step)
         else:
             self._step()
         self._plain_steps_left = max(0, self._plain_steps_left - 1)
 
     def _record(self) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        for generator in self._generators:
-            if generator.device.type == "cuda":  # a host generator is used outside of the step
-                graph.register_generator_state(generator)
         # Like torch.cuda.graph, but the memory cache is emptied only after plain steps: what they have freed would be
         # kept beside the memory of the graph, which is as much.
         if self._plain_since_record:
             torch.cuda.empty_cache()
             self._plain_since_record = False
-        self._side_stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._side_stream):
-            graph.capture_begin(pool=None if self._last is None else self._last.pool())
-            try:
-                self._step()
-            finally:
-                graph.capture_end()
-        # capture_begin has queued zeros into the generators' offsets, on this stream. A replay writes the true ones
-        # on its own stream, and would be overtaken.
-        torch.cuda.current_stream().wait_stream(self._side_stream)
+        pool = None if self._last is None else self._last.pool()
+        graph = record(self._step, self._side_stream, self._generators, pool)
         self._last = None
         return graph
