@@ -15,7 +15,8 @@ from nerf.images import visualize
 from nerf.images import write as pictures
 from nerf.rendering.background import Background
 from nerf.rendering.ensemble import Member
-from nerf.rendering.render import Rendering, render_image
+from nerf.rendering.image_renderer import ImageRenderer
+from nerf.rendering.render import Rendering
 from nerf.rendering.sampler import RaySampler, depth_range
 
 SHEET_ROWS = 4
@@ -77,6 +78,7 @@ def write_orbit(field: Field, sampler: RaySampler, cameras: Cameras, config: Con
     way = turn if cameras.has_panoramas else way
     path_cameras = way(cameras.to("cpu"), ORBIT_VIEWS).within(ORBIT_SIDE[device.type]).to(device)
     color = Background.of(config.dataset, field.background).eval(sampler.backend.device)
-    frames = (render_image(field, sampler, path_cameras, i, color).rgb.cpu() for i in range(ORBIT_VIEWS))
+    images = ImageRenderer(field, sampler, color)
+    frames = (images.render(path_cameras, i).rgb.cpu() for i in range(ORBIT_VIEWS))
     pictures.write_video(path, frames)
     return path

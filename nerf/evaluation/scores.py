@@ -98,8 +98,9 @@ def evaluate(
             perceptual = Lpips(device)
         except LpipsUnavailable as error:
             no_lpips = str(error)
-    if device.type == "cuda":  # untimed: the first image of a process loads kernels
-        render_mean(members, 0)
+    if device.type == "cuda":  # untimed: the first image of a process loads kernels, the second is recorded
+        for _ in range(2):
+            render_mean(members, 0)
     psnr, ssim, lpips, depth_error, exposure_gain, seconds = [], [], [], [], [], 0.0
     for index in range(0, len(images), every):
         target = images.image_over(index, background.cpu()).to(device)

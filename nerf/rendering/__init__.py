@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "nerf.rendering.background": ("Background",),
+        "nerf.rendering.image_renderer": ("ImageRenderer",),
         "nerf.rendering.render": (
             "Rendering",
             "render_image",

@@ -9,6 +9,7 @@ Legend: I cameras, H W pixels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,7 +18,8 @@ from torch.nn import functional
 from nerf.calibration.vignetting import vignetted_image
 from nerf.cameras.cameras import Cameras
 from nerf.fields.field import Field
-from nerf.rendering.render import Rendering, render_image
+from nerf.rendering.image_renderer import ImageRenderer
+from nerf.rendering.render import Rendering
 from nerf.rendering.sampler import RaySampler
 
 
@@ -31,9 +33,13 @@ class Member:
     background: Tensor  # [3]
     vignetting: Tensor | None = None  # [I,3] coefficients of its cameras; None: not learned
 
+    @cached_property
+    def _images(self) -> ImageRenderer:
+        return ImageRenderer(self.field, self.sampler, self.background)
+
     def render(self, index: int, with_normals: bool = False, photo_alpha: Tensor | None = None) -> Rendering:
         """Its picture from one of the cameras; arguments and result as of render_mean."""
-        rendering = render_image(self.field, self.sampler, self.cameras, index, self.background, with_normals)
+        rendering = self._images.render(self.cameras, index, with_normals)
         if self.vignetting is None or photo_alpha is None:
             return rendering
         return replace(rendering, rgb=vignetted_image(rendering.rgb, photo_alpha, self.cameras, index, self.vignetting))

@@ -3,6 +3,7 @@
 Legend: R rays, P pixels, M samples, H W image height and width.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -220,6 +221,16 @@ def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) ->
     return torch.zeros_like(directions).index_copy_(0, hit, field.shade(*of_hit))
 
 
+def _pixels_per_chunk(field: Field, sampler: RaySampler, with_normals: bool) -> int:
+    rays_per_chunk = SAMPLED_RAYS_PER_CHUNK if with_normals or field.deferred_grid is None else RAYS_PER_CHUNK
+    return min(rays_per_chunk[sampler.backend.device.type] // sampler.rays_per_pixel, MAX_PIXELS_PER_CHUNK)
+
+
+def is_one_chunk(field: Field, sampler: RaySampler, cameras: Cameras, index: int) -> bool:
+    """Whether render_image renders all of that camera's pixels at once."""
+    return math.prod(cameras.size(index)) <= _pixels_per_chunk(field, sampler, with_normals=False)
+
+
 @torch.no_grad()
 def render_image(
     field: Field, sampler: RaySampler, cameras: Cameras, index: int, background: Tensor, with_normals: bool = False
@@ -230,9 +241,7 @@ def render_image(
     pixels memory does not grow with the image.
     """
     width, height = cameras.size(index)
-    rays_per_chunk = SAMPLED_RAYS_PER_CHUNK if with_normals or field.deferred_grid is None else RAYS_PER_CHUNK
-    pixels, per_pixel = height * width, sampler.rays_per_pixel
-    size = min(rays_per_chunk[sampler.backend.device.type] // per_pixel, MAX_PIXELS_PER_CHUNK)
+    pixels, per_pixel, size = height * width, sampler.rays_per_pixel, _pixels_per_chunk(field, sampler, with_normals)
     chunks = []
     for first in range(0, pixels, size):
         rays = cameras.pixel_range_rays(index, first, first + size, per_pixel, sampler.backend.ops)
