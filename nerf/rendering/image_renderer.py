@@ -23,7 +23,8 @@ class ImageRenderer:
 
     The first image of a size is rendered plainly, the second is recorded as a CUDA graph, and those that follow are
     replays. What cannot be recorded is rendered plainly, always: on a CPU, with normals, by the PyTorch backend, of
-    fields whose samples are stored, and where an image is more than one chunk. The field may change in between.
+    fields whose samples are stored, and where an image is more than one chunk. Values and grids of the field and the
+    occupancy may change in between.
     """
 
     def __init__(self, field: Field, sampler: RaySampler, background: Tensor) -> None:
