@@ -1,5 +1,6 @@
 """Replayed pictures are those that render_image makes, whatever has changed since one was recorded."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -71,3 +72,28 @@ def test_lenses_are_replayed_each_with_its_own(cuda: str) -> None:
     for index in (0, 1, 2, 3, 1):
         check(renderer, bent, index)
     assert renderer._recorded is not None
+
+
+def test_what_a_picture_depends_on_is_where_things_are(device: str) -> None:
+    state, renderer, cameras = trained(device)
+    field = state.field
+
+    def changed(change: Callable[[], None]) -> bool:
+        before = renderer._addresses(cameras, 0)
+        change()
+        return renderer._addresses(cameras, 0) != before
+
+    def values() -> None:
+        with torch.no_grad():
+            field.density_grid.add_(0.1)
+            field.mlp[0].weight.mul_(0.9)
+
+    def occupancy() -> None:
+        renderer.sampler.occupancy.occupied = renderer.sampler.occupancy.occupied.clone()
+
+    assert renderer._addresses(cameras, 1) == renderer._addresses(cameras, 0)
+    assert renderer._addresses(cameras.resized(scale=0.5), 0) != renderer._addresses(cameras, 0)
+    assert not changed(values)
+    assert changed(occupancy)
+    assert changed(lambda: field.upsample(field.resolution, None))
+    assert changed(lambda: setattr(field, "view_weight", torch.ones(1, device=device)))
