@@ -33,6 +33,7 @@ from nerf.cli.overrides import (
     with_quoted_path,
 )
 from nerf.cli.sweeps import (
+    STOP,
     WITH_SCHEDULER,
     Launch,
     SweptRun,
@@ -131,6 +132,7 @@ def _sweep(
     launch, own, notes = prepared(job.launch.launcher, arguments)
     for note in notes:
         print(f"note: {note}.", file=sys.stderr)
+    launch = dataclasses.replace(launch, folder=folder)
     job, typed = dataclasses.replace(job, launch=launch), sys.argv[1:]
     asked: list[signals.Stopped] = []
     of_the_program: Exception | None = None
@@ -139,12 +141,9 @@ def _sweep(
     def task(composed: Any) -> None:
         job(composed)
 
-    def processes() -> list[int]:
-        return [outcome.process for _, outcome in outcomes(folder, launch) if outcome.is_alive]
-
     with _hydra_arguments([*arguments, *own]), _importable_elsewhere():
         try:
-            with signals.forwarded(processes, asked) if launch.on_this_machine else signals.raised():
+            with signals.forwarded(launch.stop, asked) if launch.on_this_machine else signals.raised():
                 task()
         except (OSError, HydraException, RuntimeError) as error:
             if isinstance(error, RuntimeError) and launch.elsewhere:
@@ -159,6 +158,7 @@ def _sweep(
             if launch.launcher in WITH_SCHEDULER:
                 print("The jobs that the scheduler has go on; give the same command when they have ended.")
             asked.append(stopped)
+    (folder / STOP).unlink(missing_ok=True)
     runs = swept_runs(folder, launch, expected)
     failed = [one for one in runs if one.problem is not None]
     if failed and config_name == "train":

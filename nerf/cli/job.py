@@ -8,6 +8,7 @@ import dataclasses
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from nerf.files import clear_left_overs
 
 EXIT_OF_ONE_RUN = (0, 1, 2)  # a sweep continues after these; other statuses come from signals and end the sweep
 LOG = "log.txt"
+SIGNAL_SECONDS = 1.0  # a signal that was sent to a run that is beginning has arrived by then
 Main = Callable[[Any, Path, list[str]], None]
 
 _stopped: list[int] = []  # the signal that stopped a run in this process: no other begins after it
@@ -154,6 +156,10 @@ class SweptJob:
     def _run(self, config: Any, folder: Path, outcome: Outcome) -> object | None:
         on_gpu = self.launch.gpus and getattr(config, "device", "auto") != "cpu"
         _write(outcome, folder)
+        stopped = self.launch.stopped_by if self.launch.on_this_machine else None
+        if stopped is not None:
+            time.sleep(SIGNAL_SECONDS)  # it raises the same
+            raise signals.Stopped(stopped)
         with leased(self.launch.gpus, print) if on_gpu else contextlib.nullcontext() as gpu:
             _write(dataclasses.replace(outcome, state=RUNNING, gpu=gpu), folder)
             resumed = getattr(config, "resume", None) == str(folder)

@@ -52,10 +52,11 @@ def raised() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def forwarded(processes: Callable[[], Sequence[int]], asked: list[Stopped]) -> Iterator[None]:
+def forwarded(stop: Callable[[int], Sequence[int]], asked: list[Stopped]) -> Iterator[None]:
     """A context in which a signal goes on to the processes of a sweep, which save their runs and end.
 
-    It is added to asked. Ctrl-C reaches the processes without help; the second one raises Stopped.
+    It is added to asked. stop: is told the signal's number, and returns the processes. Ctrl-C reaches them without
+    help; the second one raises Stopped.
     """
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -66,8 +67,8 @@ def forwarded(processes: Callable[[], Sequence[int]], asked: list[Stopped]) -> I
         asked.append(Stopped(number))
         waits = "waiting until the running jobs are saved; Ctrl-C again ends this at once"
         os.write(2, f"\n{words(number)}: {waits}\n".encode())
-        if number != signal.SIGINT:
-            for process in processes():
+        for process in stop(number):
+            if number != signal.SIGINT:
                 with suppress(ProcessLookupError):
                     os.kill(process, number)
 

@@ -12,6 +12,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from nerf.runs.archive import PREVIOUS_FILE, RESUME_FILE
 from nerf.runs.run_folder import holds_run
 
 OUTCOME = "outcome.json"
+STOP = ".stopped"  # in the folder of a sweep, while its runs end: the start's name and the signal
 METRICS = "metrics.json"
 PLUGINS = {  # the package that brings a launcher
     "joblib": "hydra_joblib_launcher",
@@ -53,6 +55,7 @@ class Launch:
     name: str  # unlike that of any other start
     launcher: str  # of Hydra; basic = one run after the other in this process
     gpus: tuple[str, ...] = ()  # to be shared out among jobs; empty: there are none, or a scheduler does it
+    folder: Path | None = None  # of the sweep
 
     @property
     def elsewhere(self) -> bool:
@@ -63,6 +66,25 @@ class Launch:
     def on_this_machine(self) -> bool:
         """Whether these processes are this machine's."""
         return self.elsewhere and self.launcher not in WITH_SCHEDULER
+
+    def stop(self, number: int) -> list[int]:
+        """Tells runs that begin that a signal has stopped this start; returns the processes of those that go on.
+
+        A run first says which process it is, and then looks whether it was stopped: one of the two reaches it.
+        """
+        with suppress(UserError, OSError):  # on a full disk those that begin are not reached
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text(self.folder / STOP, f"{self.name} {number}\n")
+        return [outcome.process for _, outcome in outcomes(self.folder, self) if outcome.is_alive]
+
+    @property
+    def stopped_by(self) -> int | None:
+        """The signal that has stopped this start, as long as its runs end; None without one."""
+        try:
+            name, number = (self.folder / STOP).read_text(encoding="utf-8").split()
+        except (OSError, ValueError):
+            return None
+        return int(number) if name == self.name and number.isdigit() else None
 
 
 @dataclass(frozen=True)

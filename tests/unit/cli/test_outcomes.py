@@ -1,15 +1,18 @@
 """What a sweep's runs leave behind, which of them go on, and what launchers are given that nobody gave."""
 
 import os
+import signal
 import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from nerf.cli import sweeps
+from nerf.cli import job, sweeps
 from nerf.cli.sweeps import FAILED, FINISHED, RUNNING, STOPPED, Launch, Outcome, SweptRun, swept_runs, taken_up
 from nerf.cli.train import TrainScriptConfig
+from nerf.config.schema import DatasetConfig
 from nerf.errors import UserError
 from nerf.runs.archive import MODEL_FILE, PREVIOUS_FILE, RESUME_FILE
 
@@ -118,3 +121,27 @@ def test_slurm_is_asked_for_one_gpu_a_job_unless_the_user_asks() -> None:
     assert not launch.gpus and own == ["hydra.launcher.gpus_per_node=1", "hydra.launcher.max_num_timeout=100"]
     for given in ("device=cpu", "hydra.launcher.gres=gpu:a100:1", "+hydra.launcher.gpus_per_task=1"):
         assert sweeps.prepared("submitit_slurm", [given])[1] == ["hydra.launcher.max_num_timeout=100"]
+
+
+def test_a_start_is_stopped_for_its_own_runs_alone(tmp_path: Path) -> None:
+    launch = replace(LAUNCH, folder=tmp_path / "sweep")
+    assert launch.stopped_by is None
+    assert launch.stop(signal.SIGTERM) == []
+    left(tmp_path / "sweep" / "0", RUNNING)
+    left(tmp_path / "sweep" / "1", STOPPED, number=1)
+    assert launch.stop(signal.SIGTERM) == [os.getpid()] and launch.stopped_by == signal.SIGTERM
+    assert replace(launch, name="later").stopped_by is None
+    (launch.folder / sweeps.STOP).write_text("cut")
+    assert launch.stopped_by is None
+
+
+def test_a_run_that_no_signal_reached_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in a process that was not yet known when the signal went to the others."""
+    monkeypatch.setattr(job, "SIGNAL_SECONDS", 0.0)
+    monkeypatch.setattr(job, "_stopped", [])
+    launch, begun = replace(LAUNCH, folder=tmp_path), []
+    swept = job.SweptJob(TrainScriptConfig, lambda *given: begun.append(given), "train", launch)
+    launch.stop(signal.SIGTERM)
+    outcome = Outcome(launch.name, 0, ["dataset.scene=lego"], RUNNING)
+    swept._to_the_end(OmegaConf.structured(TrainScriptConfig(dataset=DatasetConfig(scene="lego"))), tmp_path, outcome)
+    assert not begun and sweeps.read_outcome(tmp_path).state == STOPPED
