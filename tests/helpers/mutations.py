@@ -6,6 +6,7 @@ Functions that take draw are called from strategies: strategies of their own wou
 import contextlib
 import copy
 import ctypes
+import gc
 import json
 import resource
 import signal
@@ -34,7 +35,7 @@ EVIL_JSON = (
 MEGABYTE = 1 << 20
 ROOM = 1536 * MEGABYTE  # of address space: a thread's stack and heap reserve far more of it than they use
 GROWTH = 48 * MEGABYTE  # of memory that is in use, beside ten times the file
-SECONDS = 10  # of the processor
+SECONDS = 30  # of the processor, which a busy machine's memory slows too
 PATIENCE = 200  # seconds that pass, on a busy machine too
 
 
@@ -52,10 +53,12 @@ def limited(size: int | None) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TooSlow(f"no answer after {SECONDS} s of work, or {PATIENCE} s")
 
+    if size is None:
+        gc.collect()  # or a test's garbage, collected within, would give ROOM to what is taken now; of a file too slow
+    ctypes.CDLL(None).malloc_trim(0)  # or what was freed before would hide what is taken now
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = {number: signal.signal(number, stop) for number in (signal.SIGALRM, signal.SIGPROF)}
-    ctypes.CDLL(None).malloc_trim(0)  # or what was freed before would hide what is taken now
     used = _memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     signal.alarm(PATIENCE)

@@ -1,13 +1,15 @@
 """Every numeric setting at the end of its range: a run begins and steps, or a sentence names what is wrong."""
 
 import dataclasses
+import gc
 import sys
 import typing
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from mutations import limited
+import torch
+from mutations import ROOM, limited
 from tiny_runs import run_to, tiny_config, tiny_images
 
 from nerf.cli.failures import explain
@@ -50,6 +52,16 @@ def test_the_largest_value_of_a_setting(name: str, value: object) -> None:
         assert str(error)
     except (RuntimeError, MemoryError) as error:  # more than the machine has, which commands say so
         assert explain(error, "outputs/run", [name]) is not None, error
+
+
+def test_garbage_gives_no_room() -> None:
+    """Once a gigabyte that a test before had left was collected within the limits, and gave what followed its room."""
+    garbage = [torch.empty(3 * ROOM // 4, dtype=torch.uint8)]
+    garbage.append(garbage)
+    del garbage
+    with limited(None), pytest.raises(RuntimeError, match="allocate memory"):
+        gc.collect()
+        torch.empty(3 * ROOM // 2, dtype=torch.uint8)
 
 
 @pytest.mark.parametrize(
