@@ -234,11 +234,11 @@ void with_row(const CompositeArgs<T>& a, const Body& body, const Plain& plain) {
   });
 }
 
-// Packs start at whole 16 bytes where the arrays do; other arrays, and more samples than 32 bits count, go to the plain
-// kernels.
+// Packs start at whole 16 bytes where the arrays do; other arrays go to the plain kernels. So do more samples than half of
+// what 32 bits count: lanes go on behind the end of their ray, up to the end of the longest one beside it.
 template <class T>
 bool is_plain(const CompositeArgs<T>& a) {
-  if (a.num_samples > INT32_MAX - 64) return true;
+  if (a.num_samples > INT32_MAX / 2) return true;
   return a.channels % kPackSize<T> == 0 && !(is_pack_aligned(a.values) && is_pack_aligned(a.out_values) &&
                                              is_pack_aligned(a.grad_out_values) && is_pack_aligned(a.grad_values));
 }

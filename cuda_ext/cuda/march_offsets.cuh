@@ -41,9 +41,7 @@ __global__ void __launch_bounds__(kThreads, 1) pack_occupancy_kernel(int64_t cou
     for (int k = 0; k < 16; ++k)
       word |= uint64_t(four_cells(low[k], high[k], 8 * unsigned(uintptr_t(row(k)) & 3), present)) << (4 * k);
   } else {
-    for (int k = 0; k < 16; ++k)
-      if (x + k / 4 < a.cells[0] && y + k % 4 < a.cells[1])
-        for (int c = 0; c < 4 && c < limit; ++c) word |= uint64_t(row(k)[c]) << (4 * k + c);
+    word = pack_word(a.occupied, a.cells, x / 4, y / 4, z / 4);
   }
   a.words[i] = word;
 }

@@ -105,8 +105,9 @@ def _(
 
 @fake("mlp")
 def _(inputs, params, width, layers, outputs, rounded, keep, needed=None):
-    kept = inputs.new_empty(layers, len(inputs) * keep, width, dtype=torch.bfloat16 if rounded else inputs.dtype)
-    return inputs.new_empty(len(inputs), outputs), kept
+    rows = inputs.shape[0]  # len() would make one number of it for the compiler
+    kept = inputs.new_empty(layers, rows if keep else 0, width, dtype=torch.bfloat16 if rounded else inputs.dtype)
+    return inputs.new_empty(rows, outputs), kept
 
 
 @fake("mlp_backward")

@@ -122,7 +122,7 @@ class _InterpolateInto(torch.autograd.Function):
         grad_grid = grad_coords = None
         if ctx.needs_input_grad[0]:
             if ctx.grad is None:
-                grad_grid = torch.zeros_like(grid)
+                grad_grid = torch.zeros_like(grid, memory_format=torch.contiguous_format)
             into = grad_grid if ctx.grad is None else ctx.grad
             _add_gradient(into, grad_out, coords, ctx.deterministic, *ctx.table)
         if ctx.needs_input_grad[1]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from cases import CASES
-from proofs import outcome
+from proofs import argument_names, outcome
 from torch import Tensor
 
 from nerf.ops import native
@@ -48,6 +48,29 @@ def test_compiled_whole_it_gives_the_same(name, device):
         torch._dynamo.reset()
         arguments = make(torch.float32, device)
         assert_same(case, outcome(name, Compiled("aot_eager"), arguments), outcome(name, native, arguments))
+
+
+# Arguments with a row for each result.
+BY_ROWS = {
+    "contract_basis": ("values", "ray_indices"),
+    "interpolate_cells": ("feats", "points"),
+    "interpolate_trilinear": ("coords",),
+    "mlp": ("inputs",),
+    "sample_images": ("pixel_indices",),
+    "shading_inputs": ("values", "opacity", "directions", "noise"),
+}
+
+
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_compiled_once_it_takes_any_number_of_rows(name, device):
+    arguments = dict(zip(argument_names(name), CASES[name]["typical"](torch.float32, device), strict=False))
+    compiled = torch.compile(lambda **named: getattr(native, name)(**named), fullgraph=True, backend="aot_eager")
+    for count in (7, 9, 12):  # fewer than there are
+        named = arguments | {key: arguments[key][:count].clone() for key in BY_ROWS[name]}
+        for key in BY_ROWS[name]:
+            torch._dynamo.mark_dynamic(named[key], 0)  # raises where the number of rows would be a constant
+        found, expected = compiled(**named), getattr(native, name)(**named)
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler of torch.compile needs g++ on a CPU")

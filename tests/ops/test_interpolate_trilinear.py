@@ -134,6 +134,19 @@ def test_gradient_with_respect_to_the_point_is_the_slope(ops, device):
 
 
 @BOTH
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_grid_in_another_order_of_memory_gets_its_gradient(ops, deterministic, device):
+    values, coords = _points()
+    grid, coords = values.float().to(device), coords.float().to(device)
+    gradients = []
+    for given in (grid, grid.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)):
+        leaf = given.detach().requires_grad_()
+        ops.interpolate_trilinear(leaf, coords, None, deterministic).square().sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
+
+
+@BOTH
 def test_vertices_give_their_own_values(ops, device):
     grid = numbers(3, 4, 2, 5).float().to(device)
     vertices = torch.cartesian_prod(*(torch.arange(float(n)) for n in (3, 4, 2))).to(device)

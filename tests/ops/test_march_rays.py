@@ -245,3 +245,16 @@ def test_occupied_cells_are_found_wherever_their_rows_begin(cells, device):
         assert there.data_ptr() % 4 == offset
         for found, same in zip(native.march_rays(*rays, there, *rest), expected, strict=True):
             assert torch.equal(found, same), offset
+
+
+@pytest.mark.parametrize("cells", [(3, 3, 3), (5, 6, 7), (8, 8, 8)])
+def test_a_cell_of_any_byte_but_zero_is_occupied(cells, device):
+    """On CUDA a byte of 2 once stood for the cell beside, one of 255 for all cells of its word."""
+    *rays, occupied, near, far, step, capacity, shell = as_case(march, rays=200, cells=cells, filled=0.2)(
+        torch.float32, device
+    )
+    expected = native.march_rays(*rays, occupied, near, far, step, capacity, shell)
+    for byte in (2, 255):
+        bytes_seen = (occupied.to(torch.uint8) * byte).view(torch.bool)
+        found = native.march_rays(*rays, bytes_seen, near, far, step, capacity, shell)
+        assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True)), byte
