@@ -16,8 +16,9 @@ equirectangular: none. The point (x, y) of the plane is the direction at the lon
 
 A polynomial that was fitted to a lens is not monotone outside of the images it was fitted to. So it is continued
 linearly from the radius where its slope falls below MIN_SLOPE. This undistorted radius (or angle) is the lens's reach,
-its distorted radius is the rim. Thus every pixel has exactly one ray, undistortion always converges, and points far to
-the side do not appear in the image.
+its distorted radius is the rim. Where Newton's method does not find its way back from a picture's pixels up to there,
+the reach is as far as it does. Thus every pixel has exactly one ray, undistortion converges, and points far to the side
+do not appear in the image.
 """
 
 import math
@@ -40,6 +41,8 @@ FARTHEST = 1e4  # reach of a perspective polynomial that is monotone, as the tan
 # Newton's method doubles the digits with each iteration: two to four are enough for most lenses, this many where the
 # polynomial is about to turn back.
 MAX_ITERATIONS = 10
+ALONG = 128  # places from the middle to the corner or the rim at which undistortion is tried
+INVERSE = 1e-6  # of a focal length: a pixel whose direction is distorted to within this has been found
 CONVERGED = 1e-8  # of a focal length; float32 resolves 6e-8
 LEAST_AHEAD = 1e-9  # slope of the directions that are distorted; those more sideways count as this one
 SMALLEST = 1e-12  # keeps quotients and their derivatives finite at the image centre
@@ -63,7 +66,8 @@ class Lenses:
         """The lenses of I images by the names of their models and their coefficients; None where nothing distorts.
 
         Coefficients that are left out are 0. radii: how far the corner of each picture is from its middle, in focal
-        lengths; undistortion iterates as often as it takes up to there, without them MAX_ITERATIONS times. Raises
+        lengths; undistortion converges up to there and iterates as often as it takes, without them MAX_ITERATIONS
+        times. Raises
         ValueError for an unknown model, and for more coefficients than it has or one that is not finite.
         """
         rows = np.zeros((len(models), len(PERSPECTIVE)))
@@ -88,7 +92,10 @@ class Lenses:
         tensors = (torch.from_numpy(x) for x in (rows, ends[:, 0], ends[:, 1]))
         kinds = tuple(sorted(set(models), key=NUMBER_OF.__getitem__))
         lenses = Lenses(*(x.float() for x in tensors), torch.from_numpy(numbers), kinds)
-        return lenses if radii is None else replace(lenses, iterations=_enough_iterations(lenses, radii))
+        if radii is None:
+            return lenses
+        lenses = _shortened(lenses, radii)
+        return replace(lenses, iterations=_enough_iterations(lenses, radii))
 
     def __getitem__(self, rows: slice | Sequence[int] | Tensor) -> "Lenses":
         tensors = (x[rows] for x in (self.coefficients, self.reach, self.rim, self.numbers))
@@ -189,13 +196,40 @@ def _end(radial: np.ndarray, tangential: float, farthest: float) -> tuple[float,
     return reach, float(bent(reach))
 
 
+def _spokes(radii: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Points [I*count*8,2] on eight spokes up to the radii [I], those of one distance together, and their images."""
+    angle = torch.arange(8, dtype=torch.float64) * (math.pi / 4)
+    fraction = torch.arange(1, count + 1, dtype=torch.float64) / count
+    spokes = torch.stack([torch.outer(fraction, angle.cos()), torch.outer(fraction, angle.sin())], dim=-1).view(-1, 2)
+    return (radii[:, None, None] * spokes).view(-1, 2), torch.arange(len(radii)).repeat_interleave(len(spokes))
+
+
+def _shortened(lenses: Lenses, radii: Sequence[float]) -> Lenses:
+    """The lenses; those of which undistortion fails before the corner and the rim reach as far as it does not."""
+    key = torch.cat([lenses.coefficients, lenses.numbers[:, None], torch.tensor(radii)[:, None]], dim=1)
+    _, where = key.unique(dim=0, return_inverse=True)
+    first = torch.full((int(where.max()) + 1,), len(radii)).scatter_reduce(0, where, torch.arange(len(radii)), "amin")
+    some = lenses[first]
+    ends = torch.minimum(torch.tensor(radii, dtype=torch.float64)[first], some.rim.double())
+    points, image = _spokes(ends, ALONG)
+    back = some.distort(image, some.undistort(image, points))
+    failed = ((back - points).norm(dim=-1) > INVERSE * (1 + points.norm(dim=-1))).view(-1, ALONG, 8).any(-1)
+    if not failed.any():
+        return lenses
+    good = torch.where(failed.any(1), (failed.int().argmax(1) - 1).clamp(min=1), ALONG)  # a step before the first
+    rim = torch.where(failed.any(1), ends * good / ALONG, some.rim.double())
+    points, image = _spokes(rim, 1)
+    x, y, z = some.undistort(image, points).unbind(-1)
+    radius = torch.where(
+        some.numbers[image] == NUMBER_OF["fisheye"], torch.atan2(torch.hypot(x, y), z), torch.hypot(x, y)
+    )
+    reach = torch.where(failed.any(1), radius.view(-1, 8).amin(1), some.reach.double())
+    return replace(lenses, reach=reach.float()[where], rim=rim.float()[where])
+
+
 def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
     """The number of Newton iterations after which directions change by no more than CONVERGED."""
-    angle = torch.arange(8, dtype=torch.float64) * (math.pi / 4)
-    fraction = torch.linspace(0.1, 1, 10, dtype=torch.float64)
-    spokes = torch.stack([torch.outer(fraction, angle.cos()), torch.outer(fraction, angle.sin())], dim=-1).view(-1, 2)
-    points = (torch.tensor(radii, dtype=torch.float64)[:, None, None] * spokes).view(-1, 2)
-    image = torch.arange(len(radii)).repeat_interleave(len(spokes))
+    points, image = _spokes(torch.tensor(radii, dtype=torch.float64), 10)
     exact = replace(lenses, iterations=2 * MAX_ITERATIONS).undistort(image, points)
     for iterations in range(1, MAX_ITERATIONS):
         found = replace(lenses, iterations=iterations).undistort(image, points)

@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 from tqdm import tqdm
 
 from nerf.datasets.decoding import in_eight_bits, scale_transparency
+from nerf.datasets.readers.photos import is_mask_beside
 from nerf.errors import UserError
 from nerf.files import partial_file
 
@@ -33,8 +34,11 @@ def find_photos(folder: Path) -> list[Path]:
     if not folder.exists():
         raise UserError(f"{folder}: no such folder or file, expected a folder of photos or a video.")
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    photos = [path for path in files if path.suffix.lower() in PHOTOS]
-    others = Counter(path.suffix.lower() or "no suffix" for path in files if path not in set(photos))
+    pictures = [path for path in files if path.suffix.lower() in PHOTOS]
+    known = {path.with_suffix("") for path in pictures}
+    photos = [path for path in pictures if not is_mask_beside(path, known)]
+    others = Counter(path.suffix.lower() or "no suffix" for path in files if path not in set(pictures))
+    others.update("masks of photos" for path in pictures if path not in set(photos))
     listed = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
     if not photos:
         inside = sorted({path.parent.name for path in folder.glob("*/*") if path.suffix.lower() in PHOTOS})

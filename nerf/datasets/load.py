@@ -14,16 +14,22 @@ from nerf.datasets.photos import load_photos, split_frames
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.readers import read_capture
 from nerf.datasets.readers.masks import FOLDERS
+from nerf.datasets.readers.transforms import COEFFICIENT_KEYS, COEFFICIENT_LIST, UNREAD_COEFFICIENTS
+from nerf.datasets.transforms_file import frames_of
 from nerf.errors import UserError
 from nerf.files import DATA
-from nerf.reading import read_bytes
+from nerf.reading import read_json
+
+# Keys of a camera that the readers of captures know and load_blender does not: anywhere, and in a frame.
+OF_HEADER = ("camera_angle_y", COEFFICIENT_LIST, *UNREAD_COEFFICIENTS)
+OF_FRAMES = ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_model", *COEFFICIENT_KEYS, *OF_HEADER)
 
 
 def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
     """The images of one split, as the config names them."""
     if _is_blender(dataset):
         folder = find_scene(dataset.root, dataset.scene, DATA)
-        if not _looks_masked(dataset, folder):
+        if not _is_capture(dataset, folder):
             return load_blender(folder, split, dataset.downscale)
         dataset = replace(dataset, root=str(folder), format="blender")
     masks = dataset.masks
@@ -85,16 +91,21 @@ def _is_blender(dataset: DatasetConfig) -> bool:
     return (Path(dataset.root).expanduser() / "transforms_train.json").is_file()
 
 
-def _looks_masked(dataset: DatasetConfig, folder: Path) -> bool:
-    """Whether a scene in Blender's format has masks, which load_blender knows nothing of."""
-    if dataset.masks == "none":
-        return False
-    if dataset.mask_folder is not None or any((folder / name).is_dir() for name in FOLDERS):
+def _is_capture(dataset: DatasetConfig, folder: Path) -> bool:
+    """Whether a scene in Blender's format has what load_blender knows nothing of: masks, photos that may be missing,
+    and cameras that differ from frame to frame."""
+    masked = dataset.mask_folder is not None or any((folder / name).is_dir() for name in FOLDERS)
+    if dataset.skip_missing or (masked and dataset.masks != "none"):
         return True
+    path = folder / "transforms_train.json"
     try:
-        return b"mask_path" in read_bytes(folder / "transforms_train.json")
-    except OSError:  # whoever reads it is told
+        header = read_json(path)
+        frames = frames_of(header, path)
+    except (OSError, UserError):  # whoever reads it is told
         return False
+    if dataset.masks != "none" and any("mask_path" in frame for frame in frames):
+        return True
+    return any(key in header for key in OF_HEADER) or any(key in frame for frame in frames for key in OF_FRAMES)
 
 
 def _capture(dataset: DatasetConfig) -> Capture:

@@ -87,7 +87,7 @@ def load_photos(
     cameras = _cameras(photos, downscale)
     use = _mask_use(capture, masks)
     outlined = use is not None and use.use == "object"
-    channels = 4 if outlined or any(info.has_alpha for info in infos) else 3
+    channels = 4 if outlined or any(info.has_alpha for info in infos) else 3  # of the files
 
     def read(index: int) -> np.ndarray:
         photo = photos[index]
@@ -95,13 +95,15 @@ def load_photos(
         return read_pixels(photo.frame.image, channels, downscale, photo.upright, alpha)
 
     pixels = read_images(cameras, channels, read)
+    if channels == 4 and not outlined and _is_opaque(pixels):  # as screenshots and many PNG files are stored
+        pixels = pixels[:, :3].contiguous()
     names = names_of([frame.image for frame in frames])
     valid_pixels = None if outlined else _valid_pixels(photos, cameras, downscale)
     notes = _notes(capture, photos, missing, split, use)
     depths = _depths(photos, cameras, downscale)
     images = PosedImages(pixels, cameras, names, depths, valid_pixels, notes)
     try:
-        scene = scene_of(capture, images if split == "train" else None, channels == 4)
+        scene = scene_of(capture, images if split == "train" else None, pixels.shape[1] == 4)
         if outlined:  # the masks are why there is alpha
             said = f"The masks are {use.why}: it is alone in a box."
             scene = replace(scene, reasons=tuple(said if why == TRANSPARENT else why for why in scene.reasons))
@@ -131,18 +133,18 @@ def split_frames(capture: Capture, split: str, test_every: int = 8) -> list[Fram
     if any(frame.split is not None for frame in there):
         chosen = [frame for frame in there if (frame.split or "train") == split]
         counts = Counter(frame.split or "train" for frame in there)
-        remedy = f"its own split has {', '.join(f'{counts[name]} {name}' for name in sorted(counts))} views"
+        found = f"its own split has {', '.join(f'{counts[name]} {name}' for name in sorted(counts))} views"
+        other = "val" if split == "test" and counts["val"] else "train"
+        remedy = f"{found}; take these (evaluation.split={other}), or name files for {split}"
     else:
         frames = sorted(there, key=lambda frame: str(frame.image))
         splits = ["test" if test_every and index % test_every == 0 else "train" for index in range(len(frames))]
         chosen = [frame for frame, held in zip(frames, splits) if held == split]
         counts = {name: splits.count(name) for name in ("train", "test")}
-        remedy = f"dataset.test_every={test_every} makes {counts['train']} train and {counts['test']} test views"
+        found = f"dataset.test_every={test_every} makes {counts['train']} train and {counts['test']} test views"
+        remedy = f"{found}; score another split (evaluation.split=train), or set dataset.test_every=8"
     if not chosen:
-        raise UserError(
-            f"{capture.root}: there is no {split} view among {len(there)} photos; {remedy}. Score another split "
-            "(evaluation.split=train), or set dataset.test_every=8 where the format has no split."
-        )
+        raise UserError(f"{capture.root}: there is no {split} view among {len(there)} photos; {remedy}.")
     return chosen
 
 
@@ -234,10 +236,21 @@ def _mask_use(capture: Capture, wanted: str) -> MaskUse | None:
         return MaskUse("leave_out", f"there for {len(masked)} of {len(there)} photos alone")
     chosen = [masked[i] for i in np.linspace(0, len(masked) - 1, min(len(masked), LOOKED_AT)).round().astype(int)]
     photos = [_photo(frame, info) for frame, info in zip(chosen, [image_info(frame.image) for frame in chosen])]
-    if any(photo.info.has_alpha for photo in photos):
+    seen = [photo for photo in photos if photo.info.has_alpha]
+    if any(read_all(lambda i: not _is_opaque(_stored_rgba(seen[i])), len(seen), "alpha looked at")):
         return MaskUse("leave_out", "beside alpha of the photos' own")
     white = read_all(lambda i: _outline(photos[i]) >= 128, len(photos), "masks looked at")
     return decide(white, _cameras(photos, 1))
+
+
+def _stored_rgba(photo: _Photo) -> torch.Tensor:
+    """The pixels of a photo at full size, [P,4] uint8."""
+    return torch.from_numpy(read_pixels(photo.frame.image, 4, 1, photo.upright)).view(-1, 4)
+
+
+def _is_opaque(pixels: torch.Tensor) -> bool:
+    """Whether the alpha of pixels [P,4] uint8 says nothing."""
+    return int(pixels[:, 3].amin()) == 255
 
 
 def _outline(photo: _Photo) -> np.ndarray:

@@ -205,13 +205,11 @@ def _box(
     near = max(gap, NEAR_FRACTION * float(np.linalg.norm(rig.centers - aabb.mean(axis=0), axis=1).mean()))
     if depths and gap == 0:
         near = min(near, NEAR_MARGIN * depths.near)
-    entered = "the nearest camera is this far from the box" if gap else "some cameras are inside the box"
-    return (
-        aabb,
-        near,
-        far,
-        [how, f"Near {near:.3g}: {entered}. Far {far:.3g}: its corner farthest from a camera."],
-    )
+    if gap:
+        begin = f"Rays begin at the box, at least {near:.3g} from their cameras"
+    else:
+        begin = f"Some cameras are inside the box, where rays begin at the camera (sampler.near={near:.3g}: later)"
+    return aabb, near, far, [how, f"{begin}; they end at most {far:.3g} from it."]
 
 
 def _forward_facing(

@@ -17,6 +17,7 @@ from script_runs import ROOT, TIMEOUT
 
 from nerf import files
 from nerf.cli import prepare_photos, prepare_poses
+from nerf.cli.prepare_photos import find_photos
 from nerf.cli.prepared_folder import Prepared
 
 SCRIPT = ROOT / "data" / "prepare.py"
@@ -79,6 +80,12 @@ def test_without_pycolmap(photos: Path, tmp_path: Path) -> None:
     message = fail(photos, tmp_path / "out", first=ABSENT)
     assert "pycolmap, which cannot be imported here" in message and "pip install" in message
     assert not (tmp_path / "out").exists()
+
+
+def test_masks_beside_photos_are_no_photos(photos: Path, capsys: pytest.CaptureFixture) -> None:
+    found = find_photos(photos)
+    Image.new("L", (8, 8)).save(found[0].with_name(f"{found[0].stem}_mask.png"))
+    assert find_photos(photos) == found and "1 masks of photos" in capsys.readouterr().out
 
 
 def test_no_photos(tmp_path: Path) -> None:

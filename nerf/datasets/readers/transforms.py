@@ -23,10 +23,13 @@ from nerf.reading import is_file, read_json, shown
 FILE = "transforms.json"
 SPLITS = ("train", "val", "test")
 DEPTH_UNIT = "depth_unit_scale_factor"
+APPLIED_SCALE = "applied_scale"
 MILLIMETER = 0.001  # what nerfstudio takes a stored 1 for where nothing is said
 OTHER_PANORAMAS = ("equirectangular", "latlong")
 ANGLE_TOLERANCE = 1e-3  # radians
 COEFFICIENT_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
+COEFFICIENT_LIST = "distortion_params"  # the same as a list, in this order: nerfstudio's
+UNREAD_COEFFICIENTS = ("k5", "k6")  # of a rational lens
 
 
 def recognise(root: Path) -> str | None:
@@ -59,9 +62,11 @@ def read(root: Path, images: str | None = None) -> Capture:
         notes.append(f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points")
     if "aabb_scale" in header:
         notes.append(f"aabb_scale {shown(header['aabb_scale'])} is not used, the box is found from the data")
-    applied = [key for key in ("applied_transform", "applied_scale") if key in header]
+    applied = [key for key in ("applied_transform", APPLIED_SCALE) if key in header]
     if applied:
         notes.append(f"{' and '.join(applied)} were applied to the poses already, they stay as they are")
+    if APPLIED_SCALE in header and any(frame.depth is not None for frame in frames):
+        notes.append("depth files are in units from before applied_scale, so they are scaled by it")
     return Capture("; ".join(notes), root, frames, points)
 
 
@@ -111,7 +116,13 @@ class _CameraKeys:
                 f"{self.where}: {DEPTH_UNIT} is {unit:g}, expected world units of a stored 1, a positive number up to "
                 f"{FARTHEST:g}; correct it."
             )
-        return unit
+        scale = self.number(APPLIED_SCALE, 1.0)  # of poses; depths are as they were before it
+        if not 0 < scale * unit <= FARTHEST:
+            raise UserError(
+                f"{self.where}: {APPLIED_SCALE} is {scale:g} and {DEPTH_UNIT} {unit:g}, expected positive numbers whose "
+                f"product is at most {FARTHEST:g}; correct them."
+            )
+        return scale * unit
 
     def size(self) -> tuple[float, float] | None:
         width, height = self.number("w"), self.number("h")
@@ -129,11 +140,32 @@ class _CameraKeys:
             )
         focal_y = self._focal("fl_y", "camera_angle_y", height) or focal
         intrinsics = (focal, focal_y, self.number("cx", width / 2), self.number("cy", height / 2))
-        coefficients = {key: self.number(key, 0.0) for key in COEFFICIENT_KEYS}
-        return make_lens(width, height, intrinsics, model, coefficients, self.where)
+        return make_lens(width, height, intrinsics, model, self._coefficients(), self.where)
+
+    def _coefficients(self) -> dict[str, float]:
+        """Those of the lens: the frame's list before the keys, as nerfstudio takes them, and the header's behind."""
+        unread = [key for key in UNREAD_COEFFICIENTS if self.number(key)]
+        if unread:
+            raise UserError(
+                f"{self.where}: {', '.join(unread)} belong to a rational lens, which is not read, expected "
+                f"{', '.join(COEFFICIENT_KEYS)} alone. Undistort the images, or calibrate with OpenCV's plain model."
+            )
+        keys = any(source.get(key) is not None for source in (self.frame, self.header) for key in COEFFICIENT_KEYS)
+        values = self.frame.get(COEFFICIENT_LIST)
+        if values is None and not keys:
+            values = self.header.get(COEFFICIENT_LIST)
+        if values is None:
+            return {key: self.number(key, 0.0) for key in COEFFICIENT_KEYS}
+        numbers = isinstance(values, list) and all(isinstance(x, float) and math.isfinite(x) for x in values)
+        if not numbers or len(values) != len(COEFFICIENT_KEYS):
+            raise UserError(
+                f"{self.where}: {COEFFICIENT_LIST} is {shown(values)}, expected six finite numbers, "
+                f"{', '.join(COEFFICIENT_KEYS)}; correct it."
+            )
+        return dict(zip(COEFFICIENT_KEYS, values))
 
     def _panorama(self, width: float, height: float) -> Lens:
-        bent = [key for key in COEFFICIENT_KEYS if self.number(key, 0.0)]
+        bent = [key for key, value in self._coefficients().items() if value]
         angles = {key: self.number(key) for key in ("camera_angle_x", "camera_angle_y")}
         whole = (2 * math.pi, math.pi)
         bent += [key for key, turn in zip(angles, whole) if angles[key] and abs(angles[key] - turn) > ANGLE_TOLERANCE]

@@ -64,6 +64,15 @@ def test_where_nothing_is_said_a_stored_1_is_a_millimeter(tmp_path: Path) -> Non
     assert load(write_transforms(tmp_path / "bare", ring(3)).parent).depths is None
 
 
+def test_depth_files_are_in_units_from_before_the_poses_were_scaled(tmp_path: Path) -> None:
+    folder = with_depths(tmp_path, {0: plane(3000)})
+    path = folder / "transforms.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"applied_scale": 0.5}))
+    images = load(folder)
+    assert images.depth(0)[HEIGHT // 2, WIDTH // 2].item() == pytest.approx(1.5, rel=1e-3)
+    assert "before applied_scale" in " ".join(images.notes)
+
+
 def test_downscaled_depth_is_the_mean_of_what_is_known_and_other_sizes_are_stretched(tmp_path: Path) -> None:
     stored = plane(0)
     stored[::2, ::2] = 2000  # one of four

@@ -214,6 +214,14 @@ def test_photos_with_masks_around_one_object_are_a_bounded_scene(tmp_path: Path)
     assert small.has_alpha and edge.any()
 
 
+def test_masks_of_photos_whose_own_alpha_is_opaque(tmp_path: Path) -> None:
+    alphas = object_before_noise(tmp_path)
+    for photo in (tmp_path / "images").iterdir():
+        Image.open(photo).convert("RGB").convert("RGBA").save(photo)
+    images = load_split(DatasetConfig(root=str(tmp_path), test_every=0), "train")
+    assert np.array_equal(images.pixels[:, 3].view(16, 32, 32).numpy(), alphas)
+
+
 def test_what_masks_mean_can_be_said(tmp_path: Path) -> None:
     alphas = object_before_noise(tmp_path)
     for settings in ({"masks": "leave_out"}, {"kind": "unbounded"}):

@@ -66,6 +66,20 @@ def test_pixels_names_and_cameras_are_those_stored(tmp_path: Path, channels: int
     np.testing.assert_allclose(posed.cameras.c2w, np.stack([f.c2w for f in found.frames]), atol=1e-6)
 
 
+def test_alpha_that_is_opaque_everywhere_is_none(tmp_path: Path) -> None:
+    """As screenshots are stored; once it made an object in a box of any capture."""
+    found = capture(tmp_path, channels=4)
+    expected = random_images(3, 4, 6, 4)
+    for known, pixels in zip(found.frames, expected):
+        pixels[..., 3] = 255
+        Image.fromarray(pixels).save(known.image)
+    posed = everything(found)
+    assert not posed.has_alpha and np.array_equal(posed.pixels.numpy(), expected[..., :3].reshape(-1, 3))
+    expected[1, 0, 0, 3] = 254
+    Image.fromarray(expected[1]).save(found.frames[1].image)
+    assert everything(found).has_alpha
+
+
 def test_photos_of_different_sizes_lie_one_after_another(tmp_path: Path) -> None:
     sizes = [(6, 4), (5, 7), (3, 3)]
     pixels = [random_images(height, width, 3) for width, height in sizes]
@@ -261,7 +275,8 @@ def test_no_view_held_out(tmp_path: Path) -> None:
     message = complaint(named(tmp_path, "a", "b"), "test", test_every=0)
     assert "no test view among 2 photos; dataset.test_every=0 makes 2 train and 0 test views" in message
     message = complaint(named(tmp_path, "a", "b", splits={"a": "val"}), "test")
-    assert "no test view among 2 photos; its own split has 1 train, 1 val views" in message
+    assert "no test view among 2 photos; its own split has 1 train, 1 val views; take these" in message
+    assert "evaluation.split=val" in message
     assert "no train view among 1 photos" in complaint(named(tmp_path, "a"))
 
 

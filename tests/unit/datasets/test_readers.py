@@ -21,10 +21,13 @@ from capture_files import (
 from fixtures import write_sphere_scene
 from PIL import ExifTags, Image
 
+from nerf.config.schema import DatasetConfig
 from nerf.datasets.blender import load_blender
 from nerf.datasets.capture import Capture
+from nerf.datasets.load import load_split
 from nerf.datasets.readers import missing_images, read_capture
 from nerf.datasets.readers.ply import read_points
+from nerf.errors import UserError
 
 VIEWS = ring()
 POINTS = np.random.default_rng(3).uniform(-1, 1, (50, 3))
@@ -100,6 +103,38 @@ def test_camera_models_of_nerfstudio(tmp_path: Path, header: dict, lens: str, di
     write_transforms(tmp_path, VIEWS, **header)
     frame = read_capture(tmp_path).frames[0]
     assert frame.lens == lens and frame.distortion == distortion
+
+
+def test_a_lens_as_nerfstudios_list(tmp_path: Path) -> None:
+    """The frame's list before its keys, the header's behind all keys."""
+    values = [-0.3, 0.1, 0.0, 0.01, 0.002, -0.001]  # k1 k2 k3 k4 p1 p2
+    path = write_transforms(tmp_path, VIEWS, distortion_params=values)
+    assert read_capture(tmp_path).frames[0].distortion == (-0.3, 0.1, 0.002, -0.001, 0, 0.01)
+    header = json.loads(path.read_text())
+    header["frames"][1]["k1"] = 0.2
+    header["frames"][2] |= {"k1": 0.2, "distortion_params": [0.5, 0, 0, 0, 0, 0]}
+    path.write_text(json.dumps(header))
+    assert [frame.distortion for frame in read_capture(tmp_path).frames[1:3]] == [(0.2,), (0.5,)]
+    for key, value, said in (("distortion_params", [0.1, 0.2], "expected six"), ("k5", 0.1, "rational lens")):
+        write_transforms(tmp_path, VIEWS, **{key: value})
+        with pytest.raises(UserError, match=said):
+            read_capture(tmp_path)
+
+
+def test_cameras_of_frames_in_blenders_format(tmp_path: Path) -> None:
+    """Once the header's camera was taken for all, silently, and skip_missing left nothing out."""
+    path = write_transforms(tmp_path, VIEWS, file="transforms_train.json", w=None, h=None)
+    header = json.loads(path.read_text())
+    header["frames"][1] |= {"fl_x": 50.0, "fl_y": 51.0}
+    path.write_text(json.dumps(header))
+    dataset = DatasetConfig(root=str(tmp_path))
+    assert load_split(dataset, "train").cameras.intrinsics[:2, 0].tolist() == [INTRINSICS[0], 50]
+    del header["frames"][1]["fl_x"], header["frames"][1]["fl_y"]
+    path.write_text(json.dumps(header))
+    (tmp_path / "images" / VIEWS.names[1]).unlink()
+    assert len(load_split(replace(dataset, skip_missing=True), "train")) == len(VIEWS.names) - 1
+    with pytest.raises(UserError, match="no such file"):
+        load_split(dataset, "train")
 
 
 def test_splits_by_lists_of_file_names(tmp_path: Path) -> None:

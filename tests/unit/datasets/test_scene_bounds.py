@@ -102,7 +102,7 @@ def test_transparent_photos_make_a_box() -> None:
 
 def test_cameras_inside_the_box() -> None:
     scene = describe(capture_of(around(), aabb=np.array([[-5.0] * 3, [5.0] * 3])))
-    assert scene.near == pytest.approx(0.2, rel=0.01) and "some cameras are inside the box" in words(scene)
+    assert scene.near == pytest.approx(0.2, rel=0.01) and "Some cameras are inside the box" in words(scene)
 
 
 def test_transparent_photos_of_nothing_in_common_have_no_box() -> None:
