@@ -220,9 +220,8 @@ def _shortened(lenses: Lenses, radii: Sequence[float]) -> Lenses:
     rim = torch.where(failed.any(1), ends * good / ALONG, some.rim.double())
     points, image = _spokes(rim, 1)
     x, y, z = some.undistort(image, points).unbind(-1)
-    radius = torch.where(
-        some.numbers[image] == NUMBER_OF["fisheye"], torch.atan2(torch.hypot(x, y), z), torch.hypot(x, y)
-    )
+    radius = torch.hypot(x, y)
+    radius = torch.where(some.numbers[image] == NUMBER_OF["fisheye"], torch.atan2(radius, z), radius)
     reach = torch.where(failed.any(1), radius.view(-1, 8).amin(1), some.reach.double())
     return replace(lenses, reach=reach.float()[where], rim=rim.float()[where])
 

@@ -245,7 +245,7 @@ def _mask_use(capture: Capture, wanted: str) -> MaskUse | None:
 
 def _stored_rgba(photo: _Photo) -> torch.Tensor:
     """The pixels of a photo at full size, [P,4] uint8."""
-    return torch.from_numpy(read_pixels(photo.frame.image, 4, 1, photo.upright)).view(-1, 4)
+    return torch.from_numpy(read_pixels(photo.frame.image, 4, 1, photo.upright).copy()).view(-1, 4)
 
 
 def _is_opaque(pixels: torch.Tensor) -> bool:

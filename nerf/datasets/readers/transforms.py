@@ -119,8 +119,8 @@ class _CameraKeys:
         scale = self.number(APPLIED_SCALE, 1.0)  # of poses; depths are as they were before it
         if not 0 < scale * unit <= FARTHEST:
             raise UserError(
-                f"{self.where}: {APPLIED_SCALE} is {scale:g} and {DEPTH_UNIT} {unit:g}, expected positive numbers whose "
-                f"product is at most {FARTHEST:g}; correct them."
+                f"{self.where}: {APPLIED_SCALE} is {scale:g} and {DEPTH_UNIT} {unit:g}, expected positive numbers "
+                f"whose product is at most {FARTHEST:g}; correct them."
             )
         return scale * unit
 
