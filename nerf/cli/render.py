@@ -155,7 +155,7 @@ def _camera_path(config: RenderConfig, loaded: LoadedRun) -> CameraPath:
     if config.path.endswith(".json"):
         return read_camera_path(Path(config.path))
     if config.path == "test":
-        return CameraPath(loaded.given_views("test").cameras, None)
+        return CameraPath(loaded.views("test").cameras, None)  # as they are scored, also where poses were learned
     if config.path == "interpolate":
         return CameraPath(interpolate(_key_cameras(config, loaded.cameras), config.frames), None)
     try:

@@ -1,5 +1,7 @@
 """The settings of a run that goes on: its own, with those overrides that do not change its result."""
 
+from pathlib import Path
+
 from omegaconf import OmegaConf
 
 from nerf.cli.hydra_app import CONFIGS, own_root
@@ -29,7 +31,7 @@ def resumed_config(given: Config, saved: Config, overrides: list[str]) -> Config
     """The saved config with the given overrides. Raises UserError, naming them, if some would change the result."""
     refused = []
     for override in overrides:
-        if override.startswith("hydra.run.dir=") and override != f"hydra.run.dir={given.resume}":
+        if override.startswith("hydra.run.dir=") and not _same_folder(override.partition("=")[2], given.resume):
             refused.append(f"{override} (it goes on in {given.resume})")
         for name in _names(type(given), override):
             if name == override.lstrip("+").partition("=")[0] and name.removeprefix("train.") in BUDGET:
@@ -66,3 +68,8 @@ def _lookup(config: Config, name: str) -> object:
 def _set(config: Config, name: str, value: object) -> None:
     group, leaf = name.split(".")
     setattr(getattr(config, group), leaf, value)
+
+
+def _same_folder(one: str, other: str) -> bool:
+    """Whether two ways to write a folder mean the same one."""
+    return Path(one.strip("'\"")).expanduser().resolve() == Path(other).expanduser().resolve()

@@ -39,6 +39,14 @@ class FieldConfig:
         high=1000,
     )
 
+    def check_together(self) -> None:
+        """Raises UserError for doublings that would never be, or not where they are said to be."""
+        fractions = self.upsample_at or []
+        if not all(0 <= fraction <= 1 for fraction in fractions) or fractions != sorted(fractions):
+            raise UserError(
+                f"field.upsample_at={fractions} is no list of fractions of a run, expected rising numbers from 0 to 1."
+            )
+
 
 @dataclass(frozen=True)
 class Recipe:

@@ -77,6 +77,14 @@ class SamplerConfig:
         None, "rays averaged per pixel, in rendering and late in training", choices=(1, 2, 4)
     )
 
+    def check_together(self) -> None:
+        """Raises UserError where no ray has a length."""
+        if self.far is not None and self.far <= self.near:
+            raise UserError(
+                f"sampler.far={self.far:g} is not beyond sampler.near={self.near:g}, so rays end before they begin; "
+                "give a larger far or a smaller near."
+            )
+
 
 @renamed.with_old_names("occupancy")
 @dataclass
@@ -311,7 +319,10 @@ def _build(cls: type, values: dict[str, Any], path: str) -> Any:
             result[name] = _build(hint, value, f"{path}{name}.")
         else:
             result[name] = checked(path + name, value, hint, known[name].metadata)
-    return cls(**result)
+    made = cls(**result)
+    if hasattr(made, "check_together"):  # what no single setting tells
+        made.check_together()
+    return made
 
 
 def __getattr__(name: str) -> Any:

@@ -60,6 +60,14 @@ def available_splits(folder: Path) -> list[str]:
     return sorted(path.stem.removeprefix("transforms_") for path in folder.glob("transforms_*.json"))
 
 
+def check_blender_split(folder: Path, split: str) -> None:
+    """Raises UserError where a scene has no such split, naming those that it has."""
+    path = folder / f"transforms_{split}.json"
+    if not path.exists():
+        splits = ", ".join(available_splits(folder)) or "none"
+        raise UserError(f"{path}: no such file; splits found in its folder: {splits}. Ask for one of these or add it.")
+
+
 def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
     """Loads one split in the order of its frames, at 1/downscale of the stored size.
 
@@ -194,9 +202,7 @@ def _read_transforms(folder: Path, split: str) -> _Transforms:
     path = folder / f"transforms_{split}.json"
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder, expected a scene folder with {path.name}; correct dataset.root.")
-    if not path.exists():
-        splits = ", ".join(available_splits(folder)) or "none"
-        raise UserError(f"{path}: no such file; splits found in its folder: {splits}. Ask for one of these or add it.")
+    check_blender_split(folder, split)
     header = read_json(path)
     return _Transforms(path, header, frames_of(header, path))
 

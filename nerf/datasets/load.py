@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nerf.config.schema import DatasetConfig
-from nerf.datasets.blender import find_scene, load_blender
+from nerf.datasets.blender import check_blender_split, find_scene, load_blender
 from nerf.datasets.capture import Capture
 from nerf.datasets.photos import load_photos, split_frames
 from nerf.datasets.posed_images import PosedImages
@@ -40,8 +40,10 @@ def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
 
 
 def check_split(dataset: DatasetConfig, split: str) -> None:
-    """Raises UserError where a capture has no view in a split: better said before training than after it."""
-    if not _is_blender(dataset):
+    """Raises UserError where a scene has no view in a split: better said before training than after it."""
+    if _is_blender(dataset):
+        check_blender_split(find_scene(dataset.root, dataset.scene, DATA), split)
+    else:
         split_frames(_capture(dataset), split, dataset.test_every)
 
 

@@ -130,6 +130,11 @@ def split_frames(capture: Capture, split: str, test_every: int = 8) -> list[Fram
     """
     missing = set(missing_images(capture))
     there = [frame for frame in capture.frames if frame.image not in missing]
+    if missing and not there:
+        raise UserError(
+            f"{capture.root}: all {len(missing)} photos are missing: {_some(missing)}. Restore them, or correct their "
+            "names in the file of poses."
+        )
     if any(frame.split is not None for frame in there):
         chosen = [frame for frame in there if (frame.split or "train") == split]
         counts = Counter(frame.split or "train" for frame in there)

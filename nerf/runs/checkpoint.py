@@ -14,6 +14,7 @@ the next best, with a note: resume.pt by resume.previous.pt, model.pt by the res
 
 import contextlib
 import errno
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -109,7 +110,16 @@ def save_model(folder: Path, config: Config, state: TrainState, cameras: Cameras
     grids = {name: deflated(values) for name, values in packed.values.items()}
     model = {"occupied_bits": packed.occupied, "grids": grids, "networks": networks}
     _write(folder / MODEL_FILE, _common(config, state, cameras) | model)
+    _forget_scores_of_others(folder, state.clock.step)
     return folder / MODEL_FILE
+
+
+def _forget_scores_of_others(folder: Path, step: int) -> None:
+    """Removes metrics.json where it tells of the model of another step, as in a finished run that goes on."""
+    path = folder / "metrics.json"
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # not there, or no scores of ours
+        if json.loads(path.read_text()).get("steps") != step:
+            path.unlink()
 
 
 def _common(config: Config, state: TrainState, cameras: Cameras) -> dict[str, Any]:

@@ -267,3 +267,17 @@ def test_help_tells_every_setting_with_default_and_meaning(script: str) -> None:
 
 if __name__ == "__main__":
     GOLDEN.write_text(all_settings())
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"sampler": {"near": 5.0, "far": 2.0}}, "sampler.far=2 is not beyond sampler.near=5"),
+        ({"sampler": {"far": 0.0}}, "sampler.far=0 is not beyond"),
+        ({"field": {"name": "voxel_sh", "upsample_at": [0.5, 1.5]}}, "expected rising numbers from 0 to 1"),
+        ({"field": {"name": "voxel_sh", "upsample_at": [0.9, 0.1]}}, "expected rising numbers from 0 to 1"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_answered(values: dict, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        build(Config, values)

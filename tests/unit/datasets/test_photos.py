@@ -296,7 +296,9 @@ def test_missing_photos_are_named_and_counted(tmp_path: Path) -> None:
     assert np.array_equal(posed.image(2).numpy(), random_images(9, 4, 6, 3)[3])
     for rest in found.frames:
         rest.image.unlink(missing_ok=True)
-    assert "no train view among 0 photos" in complaint(found, skip_missing=True)
+    assert "all 9 photos are missing" in complaint(found, skip_missing=True)
+    with pytest.raises(UserError, match=r"all 9 photos are missing: .*photo_00.png"):  # as before training
+        split_frames(found, "test")
 
 
 @pytest.mark.parametrize("content", [b"", b"GIF89a no photo", None], ids=["empty", "no photo", "cut off"])

@@ -315,3 +315,16 @@ def test_a_folder_that_is_gone_or_no_folder_is_named(tmp_path: Path) -> None:
         expected = f"{folder}/model.pt cannot be written: .*hydra.run.dir"
         with pytest.raises(UserError, match=expected):
             checkpoint.save(folder, config, state, tiny_images().cameras)
+
+
+def test_scores_of_a_model_that_was_trained_on_are_gone(tmp_path: Path) -> None:
+    """Once an extended run that was interrupted was compared by the scores of its first end."""
+    run = nerf.start(tiny_config("voxel_sh", steps=9), tiny_images(), select("native", "cpu"))
+    run_to(run.config, run.state, 2)
+    run.save(tmp_path)
+    (tmp_path / "metrics.json").write_text('{"steps": 2, "psnr": {"mean": 20.0}}')
+    run.save(tmp_path)
+    assert (tmp_path / "metrics.json").is_file()
+    run_to(run.config, run.state, 3)
+    run.save(tmp_path)
+    assert not (tmp_path / "metrics.json").exists()
