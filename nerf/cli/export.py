@@ -17,14 +17,18 @@ The page of format=web needs WebGL 2; drag to turn, the wheel zooms, and it show
 """
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import estimate_up
 from nerf.cli.hydra_app import run
 from nerf.cli.open_run import CropConfig, PicturesConfig, open_run
 from nerf.config.settings import setting
+from nerf.datasets.decoding import image_info
+from nerf.datasets.load import found_again
 from nerf.errors import UserError
 from nerf.export.camera_files import write_colmap, write_transforms
 from nerf.export.mesh import extract_mesh
@@ -91,22 +95,41 @@ def _volume(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
 
 
 def _cameras(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
-    write_transforms(path, opened.cameras, _names(opened))
-    return f"{len(opened.cameras)} cameras"
+    cameras, files = _stored(opened)
+    root = found_again(opened.config.dataset).root if files else None
+    write_transforms(path, cameras, _named(files, len(cameras), root and Path(root)))
+    return f"{len(cameras)} cameras of {cameras.described_size}, for the scene's own folder"
 
 
 def _colmap(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
-    write_colmap(path, opened.cameras, _names(opened))
-    return f"{len(opened.cameras)} cameras"
+    cameras, files = _stored(opened)
+    folder = Path(os.path.commonpath([file.absolute().parent for file in files])) if files else None
+    write_colmap(path, cameras, _named(files, len(cameras), folder))
+    return f"{len(cameras)} cameras of {cameras.described_size}, whose photos are in {folder or 'no folder'}"
 
 
-def _names(opened: LoadedRun) -> Sequence[str]:
-    """The names of the training images; numbers where the images are not to be found any more."""
+def _stored(opened: LoadedRun) -> tuple[Cameras, Sequence[Path]]:
+    """The training cameras for the photos as they are stored, and these files; for those of training where there are
+    none any more."""
     try:
-        return opened.given_views("train").names
+        files = opened.given_views("train").files
     except UserError as error:
-        print(f"note: images are named by their numbers: {error}")
-        return [f"{index:04d}.png" for index in range(len(opened.cameras))]
+        print(f"note: images are named by their numbers, cameras are for pictures as trained on: {error}")
+        return opened.cameras, ()
+    cameras, times, sizes = opened.cameras, opened.config.dataset.downscale, []
+    for size, file in zip(cameras.image_sizes.tolist(), files, strict=True):
+        info = image_info(file)
+        # What downscaling cut off at the right and at the bottom is there again; a turned photo is as it is read.
+        stored = [(info.width, info.height), (info.height, info.width), [times * side for side in size]]
+        sizes.append(next(sides for sides in stored if [side // times for side in sides] == size))
+    return Cameras.of_sizes(cameras.c2w, cameras.intrinsics * times, sizes, cameras.lenses), files
+
+
+def _named(files: Sequence[Path], count: int, folder: Path | None) -> list[str]:
+    """The files by their paths from a folder; numbers where there are none."""
+    if not files:
+        return [f"{index:04d}.png" for index in range(count)]
+    return [Path(os.path.relpath(file.absolute(), folder.absolute())).as_posix() for file in files]
 
 
 # By the setting: the name of the file or folder, and what writes it and tells its size.
@@ -130,8 +153,9 @@ def main(config: ExportConfig, folder: Path, overrides: list[str]) -> None:
     suffixes = (suffix, *MORE_SUFFIXES.get(config.format, ()))
     if path.suffix not in suffixes and suffix:
         fitting = " or ".join(suffixes)
+        more = "; scripts/mesh.py writes PLY and OBJ" if config.format == "mesh" else ""
         raise UserError(
-            f"file={config.file} does not fit format={config.format}; give a name that ends with {fitting}."
+            f"file={config.file} does not fit format={config.format}; give a name that ends with {fitting}{more}."
         )
     if config.crop_box() is not None and config.format not in CROPPED:
         raise UserError(f"crop= cuts format={' and '.join(CROPPED)} alone, not format={config.format}; leave it out.")

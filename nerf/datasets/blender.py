@@ -106,7 +106,7 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
         depths = torch.from_numpy(np.concatenate(maps, axis=None))
     channels = 4 if any(info.has_alpha for info in infos) else 3
     pixels = read_images(cameras, channels, lambda i: read_pixels(paths[i], channels, downscale))
-    return PosedImages(pixels, cameras, names_of(paths), depths)
+    return PosedImages(pixels, cameras, names_of(paths), depths, files=tuple(paths))
 
 
 @dataclass(frozen=True)

@@ -97,11 +97,11 @@ def load_photos(
     pixels = read_images(cameras, channels, read)
     if channels == 4 and not outlined and _is_opaque(pixels):  # as screenshots and many PNG files are stored
         pixels = pixels[:, :3].contiguous()
-    names = names_of([frame.image for frame in frames])
+    files = tuple(frame.image for frame in frames)
     valid_pixels = None if outlined else _valid_pixels(photos, cameras, downscale)
     notes = _notes(capture, photos, missing, split, use)
     depths = _depths(photos, cameras, downscale)
-    images = PosedImages(pixels, cameras, names, depths, valid_pixels, notes)
+    images = PosedImages(pixels, cameras, names_of(files), depths, valid_pixels, notes, files=files)
     try:
         scene = scene_of(capture, images if split == "train" else None, pixels.shape[1] == 4)
         if outlined:  # the masks are why there is alpha

@@ -29,6 +29,7 @@ class PosedImages:
     valid_pixels: PixelRuns | None = None  # pixels that are trained on and scored; None: all
     notes: tuple[str, ...] = ()  # what whoever trains on them should know about how they were read
     scene: SceneDescription | None = None  # what the capture says of where the scene is
+    files: tuple[Path, ...] = ()  # of each image; empty where none are told
     vignetting: Tensor | None = None  # [I,3] coefficients known from training (calibration/vignetting.py); None: none
 
     def __len__(self) -> int:
@@ -85,6 +86,7 @@ class PosedImages:
             pixels=torch.cat([self.pixels[first:end] for first, end in spans]),
             cameras=cameras,
             names=[self.names[i] for i in indices],
+            files=tuple(self.files[i] for i in indices) if self.files else (),
             depths=None if self.depths is None else torch.cat([self.depths[first:end] for first, end in spans]),
             valid_pixels=valid_pixels,
             vignetting=None if self.vignetting is None else self.vignetting[list(indices)],

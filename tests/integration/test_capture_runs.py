@@ -51,6 +51,27 @@ def test_a_capture_is_trained_on_scored_and_rendered(
     assert len(list(Path("frames/rgb").glob("*.png"))) == 3
 
 
+def test_exported_cameras_name_the_photos_and_are_for_them(call: Callable[..., int]) -> None:
+    """Once they named what no file is called, for pictures of the size of training, and nobody could read them."""
+    assert call("train", *SHORT, "dataset.downscale=3", "hydra.run.dir=run") == 0
+    scene = Path("my photos")
+    for kind, written in (("cameras", "transforms.json"), ("colmap", "sparse/0")):
+        assert call("export", "run=run", f"format={kind}", "hydra.run.dir=out") == 0
+        assert Path("out", written).exists()
+    given = json.loads((scene / "transforms.json").read_text())
+    found = json.loads(Path("out/transforms.json").read_text())["frames"]
+    assert len(found) == 14 and all((scene / frame["file_path"]).is_file() for frame in found)
+    focal = 10 / np.tan(0.5 * given["camera_angle_x"])
+    for frame in found:
+        assert (frame["w"], frame["h"], frame["cx"]) == (20, 20, pytest.approx(10)), frame
+        assert frame["fl_x"] == pytest.approx(focal, rel=1e-5)
+    lines = Path("out/sparse/0/images.txt").read_text().splitlines()[::2]
+    names = [line.split(" ", 9)[9] for line in lines]
+    assert len(names) == 14 and all((scene / "train" / name).is_file() for name in names)
+    (scene / "transforms.json").write_text(Path("out/transforms.json").read_text())
+    assert call("train", *SHORT, "hydra.run.dir=back") == 0
+
+
 def test_views_of_several_sizes_are_trained_on_scored_and_rendered(call: Callable[..., int]) -> None:
     """The photos are cut, each in its own way; contact sheet and video frame what is smaller."""
     path = Path("my photos/transforms.json")
