@@ -11,8 +11,7 @@ namespace nerf::cpu {
 namespace {
 
 constexpr int64_t kAnyChannels = 0;
-constexpr int64_t kAhead = 8;    // points between asking for the rows of one and using them
-constexpr int64_t kBlock = 256;  // points whose places a slab looks up before it adds them
+constexpr int64_t kAhead = 8;  // points between asking for the rows of one and adding to them
 constexpr int64_t kCacheLine = 64;
 
 // Density has one channel.
@@ -21,26 +20,10 @@ void with_row(int64_t channels, const Body& body) {
   with_channels<1>(FastChannels(), channels, body, [&] { body(std::integral_constant<int, kAnyChannels>()); });
 }
 
-// Asks for the rows of a point's corners, of the values or of their gradients: where they are the processor cannot guess,
-// and to use them is to wait for them. Two corners on the z axis are one piece of memory.
-template <bool kToWrite, class T, class Rows>
-void ask_for_rows(const T* grid, int64_t channels, const Stencil<T>& s, const Rows& rows) {
-  const int64_t bytes = 2 * channels * int64_t(sizeof(T));
-  for (int k = 0; k < 8; k += 2) {
-    const int64_t row = rows.row(s.corner_row(k));
-    if (Rows::kSparse && row < 0) continue;
-    const char* first = reinterpret_cast<const char*>(grid + row * channels);
-    for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch(first + byte, kToWrite);
-    __builtin_prefetch(first + bytes - 1, kToWrite);
-  }
-}
-
 // One point: the weighted sum of its corners' rows.
 template <class T, int64_t kChannels, class Rows>
 void gather(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
   const int64_t channels = kChannels ? kChannels : a.channels;
-  if (kChannels != 1 && n + kAhead < a.num_points)
-    ask_for_rows<false>(a.grid, channels, make_stencil(a.coords + 3 * (n + kAhead), a.vertices, rows), rows);
   const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
   int64_t at[8];
   corner_rows(s, rows, at);
@@ -56,42 +39,38 @@ void gather(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
   if (kChannels) std::copy_n(row, channels, a.out + n * channels);
 }
 
-// A point of which some corners lie in a slab.
-template <class T>
-struct PointOfSlab {
-  int64_t n, x;  // its number, and that of its cell on the x axis
-  Stencil<T> stencil;
-};
-
-template <class T, int64_t kChannels>
-void add_row(T* __restrict__ target, const T* __restrict__ grad, T weight, int64_t channels) {
-  for (int64_t c = 0; c < (kChannels ? kChannels : channels); ++c) target[c] += weight * grad[c];
-}
-
-// The adjoint of one point, restricted to the corners whose x lies in [x_begin, x_end). Where two corners on the z axis are
-// one piece of memory, it is added to as one.
+// The adjoint of one point in a cell at x, restricted to the corners whose x lies in [x_begin, x_end).
 template <class T, int64_t kChannels, class Rows>
-void scatter(const TrilinearArgs<T>& a, const Rows& rows, const PointOfSlab<T>& point, int64_t x_begin, int64_t x_end) {
-  const int64_t channels = kChannels ? kChannels : a.channels, x = point.x;
-  const Stencil<T>& s = point.stencil;
-  T row[kChannels + 1], pair[2 * kChannels + 1];
-  if (kChannels) std::copy_n(a.grad_out + point.n * channels, channels, row);
-  const T* __restrict__ grad = kChannels ? row : a.grad_out + point.n * channels;
+void scatter(const TrilinearArgs<T>& a, const Rows& rows, int64_t n, int64_t x, int64_t x_begin, int64_t x_end) {
+  const int64_t channels = kChannels ? kChannels : a.channels;
+  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+  T row[kChannels + 1];
+  if (kChannels) std::copy_n(a.grad_out + n * channels, channels, row);
+  const T* __restrict__ grad = kChannels ? row : a.grad_out + n * channels;
   const int64_t next = x + (s.stride[0] ? 1 : 0);
   const bool owns[] = {x >= x_begin && x < x_end, next >= x_begin && next < x_end};
-  int64_t at[8];
-  corner_rows(s, rows, at);
-  NERF_UNROLL for (int k = 0; k < 8; k += 2) {
+  NERF_UNROLL for (int k = 0; k < 8; ++k) {
     if (!owns[k / 4]) continue;
-    const T low = s.corner_weight(k), high = s.corner_weight(k + 1);
-    if (kChannels && at[k] >= 0 && at[k + 1] == at[k] + 1) {
-      for (int64_t c = 0; c < kChannels; ++c) pair[c] = low * row[c], pair[kChannels + c] = high * row[c];
-      T* __restrict__ target = a.grad_grid + at[k] * kChannels;
-      for (int64_t c = 0; c < 2 * kChannels; ++c) target[c] += pair[c];
-      continue;
-    }
-    if (at[k] >= 0) add_row<T, kChannels>(a.grad_grid + at[k] * channels, grad, low, channels);
-    if (at[k + 1] >= 0) add_row<T, kChannels>(a.grad_grid + at[k + 1] * channels, grad, high, channels);
+    const T weight = s.corner_weight(k);
+    const int64_t to = rows.row(s.corner_row(k));
+    if (Rows::kSparse && to < 0) continue;
+    T* __restrict__ target = a.grad_grid + to * channels;
+    for (int64_t c = 0; c < channels; ++c) target[c] += weight * grad[c];
+  }
+}
+
+// Asks for the rows of gradients that a point will be added to: where they are the processor cannot guess, and to add is
+// to wait for them. Two corners on the z axis are one piece of memory.
+template <class T, class Rows>
+void ask_for_rows(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
+  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+  const int64_t bytes = 2 * a.channels * int64_t(sizeof(T));
+  for (int k = 0; k < 8; k += 2) {
+    const int64_t row = rows.row(s.corner_row(k));
+    if (Rows::kSparse && row < 0) continue;
+    const char* first = reinterpret_cast<const char*>(a.grad_grid + row * a.channels);
+    for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch(first + byte, 1);
+    __builtin_prefetch(first + bytes - 1, 1);
   }
 }
 
@@ -102,24 +81,8 @@ void gather_all(const TrilinearArgs<T>& a, const Rows& rows) {
   });
 }
 
-// Adds what falls into the slab [x_begin, x_end), in the order of the points. x_of [N]: their cells on the x axis.
-template <class T, int64_t kChannels, class Rows>
-void scatter_slab(const TrilinearArgs<T>& a, const Rows& rows, const int64_t* x_of, int64_t x_begin, int64_t x_end) {
-  PointOfSlab<T> points[kBlock];
-  for (int64_t first = 0; first < a.num_points; first += kBlock) {
-    int64_t count = 0;
-    for (int64_t n = first; n < min2(first + kBlock, a.num_points); ++n)
-      if (x_of[n] + 1 >= x_begin && x_of[n] < x_end)
-        points[count++] = {n, x_of[n], make_stencil(a.coords + 3 * n, a.vertices, rows)};
-    for (int64_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) ask_for_rows<true>(a.grad_grid, a.channels, points[i + kAhead].stencil, rows);
-      scatter<T, kChannels>(a, rows, points[i], x_begin, x_end);
-    }
-  }
-}
-
-// Each core owns a slab of the grid: no atomics, and the same sum for any number of cores. A histogram over x cuts the slabs
-// so that they hold equal work.
+// Each core owns a slab of the grid and adds what falls into it, in the order of the points: no atomics, and the same
+// sum for any number of cores. A histogram over x cuts the slabs so that they hold equal work.
 template <class T, class Rows>
 void scatter_all(const TrilinearArgs<T>& a, const Rows& rows) {
   if (a.grad_coords)
@@ -140,7 +103,11 @@ void scatter_all(const TrilinearArgs<T>& a, const Rows& rows) {
     if (sum >= a.num_points * slab / num_slabs) first_x[slab++] = x;
   with_row(a.channels, [&](auto constant) {
     parallel_for(num_slabs, 1, [&](int64_t slab) {
-      scatter_slab<T, decltype(constant)::value>(a, rows, x_of.data(), first_x[slab], first_x[slab + 1]);
+      const auto meets = [&](int64_t n) { return x_of[n] + 1 >= first_x[slab] && x_of[n] < first_x[slab + 1]; };
+      for (int64_t n = 0; n < a.num_points; ++n) {
+        if (n + kAhead < a.num_points && meets(n + kAhead)) ask_for_rows(a, rows, n + kAhead);
+        if (meets(n)) scatter<T, decltype(constant)::value>(a, rows, n, x_of[n], first_x[slab], first_x[slab + 1]);
+      }
     });
   });
 }
