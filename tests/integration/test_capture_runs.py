@@ -51,6 +51,20 @@ def test_a_capture_is_trained_on_scored_and_rendered(
     assert len(list(Path("frames/rgb").glob("*.png"))) == 3
 
 
+def test_where_poses_are_learned_test_views_are_shown_as_they_are_scored(call: Callable[..., int]) -> None:
+    """Once from the given cameras, though the scene had turned and moved with the learned ones."""
+    learned = "poses=refine", "poses.perturb_sigma=0.1", "train.steps=30", "hydra.run.dir=run"
+    assert call("train", *SHORT, *learned) == 0
+    assert call("evaluate", "run=run", "hydra.run.dir=scored") == 0
+    assert call("render", "run=run", "path=test", "hydra.run.dir=frames") == 0
+    scored, frames = (sorted(Path(folder).glob("*.png")) for folder in ("scored/test", "frames/rgb"))
+    assert len(frames) == 3
+    pairs = [
+        [np.asarray(Image.open(path).convert("RGB")) for path in pair] for pair in zip(scored, frames, strict=True)
+    ]
+    assert all(np.array_equal(*pair) for pair in pairs)
+
+
 def test_exported_cameras_name_the_photos_and_are_for_them(call: Callable[..., int]) -> None:
     """Once they named what no file is called, for pictures of the size of training, and nobody could read them."""
     assert call("train", *SHORT, "dataset.downscale=3", "hydra.run.dir=run") == 0
