@@ -1,11 +1,14 @@
 """Blender's transforms_train.json, transforms_val.json and transforms_test.json: one scene in splits."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from nerf.datasets.capture import Capture
 from nerf.datasets.readers.transforms import SPLITS, read_frames
 from nerf.errors import UserError
 from nerf.reading import read_json
+
+DEPTH_SCALE = "depth_scale"  # of load_blender
 
 
 def recognise(root: Path) -> str | None:
@@ -21,9 +24,13 @@ def read(root: Path, images: str | None = None) -> Capture:
     files = _files(root)
     if not files:
         raise UserError(f"{root}: no transforms_train.json, expected it for a Blender scene; export it there.")
-    frames = [frame for split, path in files.items() for frame in read_frames(path, read_json(path), images, split)]
-    counts = [f"{sum(frame.split == split for frame in frames)} {split}" for split in files]
-    return Capture(", ".join(counts), root, frames)
+    headers = {split: read_json(path) for split, path in files.items()}
+    frames = [frame for split, path in files.items() for frame in read_frames(path, headers[split], images, split)]
+    said = [f"{sum(frame.split == split for frame in frames)} {split}" for split in files]
+    if any(DEPTH_SCALE in header for header in headers.values()):  # distances, not camera z
+        frames = [replace(frame, depth=None) for frame in frames]
+        said.append(f"depth files of {DEPTH_SCALE} left aside, which go with plain cameras and no masks alone")
+    return Capture(", ".join(said), root, frames)
 
 
 def _files(root: Path) -> dict[str, Path]:

@@ -129,7 +129,12 @@ def test_cameras_of_frames_in_blenders_format(tmp_path: Path) -> None:
     path.write_text(json.dumps(header))
     dataset = DatasetConfig(root=str(tmp_path))
     assert load_split(dataset, "train").cameras.intrinsics[:2, 0].tolist() == [INTRINSICS[0], 50]
+    header["frames"][0]["depth_file_path"], header["depth_scale"] = "depth.png", 0.1
+    path.write_text(json.dumps(header))
+    images = load_split(dataset, "train")
+    assert images.depths is None and "depth_scale left aside" in images.notes[0]
     del header["frames"][1]["fl_x"], header["frames"][1]["fl_y"]
+    del header["frames"][0]["depth_file_path"], header["depth_scale"]
     path.write_text(json.dumps(header))
     (tmp_path / "images" / VIEWS.names[1]).unlink()
     assert len(load_split(replace(dataset, skip_missing=True), "train")) == len(VIEWS.names) - 1
