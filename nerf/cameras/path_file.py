@@ -27,6 +27,7 @@ from nerf.files import write_text
 from nerf.reading import is_there, read_json, shown
 
 MAX_SIZE = 16384  # pixels along an edge; what H.264 can store
+OFF_CENTER = 0.1  # pixels that nobody sees
 ASPECT_TOLERANCE = 0.02  # rounding to whole pixels and to a few digits
 
 
@@ -47,6 +48,16 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
     read_camera_path does not take.
     """
     write_text(path, json.dumps(path_content(cameras, fps), indent=1) + "\n")
+
+
+def is_simplified(cameras: Cameras) -> bool:
+    """Whether a path file says less of cameras than there is, so that their pictures differ when it is rendered."""
+    if cameras.has_panoramas and bool(cameras.panoramas.all()):
+        return False
+    fx, fy, *middle = cameras.intrinsics.cpu().unbind(-1)
+    sizes = cameras.image_sizes.cpu()
+    off = (torch.stack(middle, dim=-1) - sizes / 2).abs().amax() > OFF_CENTER
+    return bool(off or ((fx / fy - 1).abs() * sizes[:, 0] > OFF_CENTER).any() or cameras.lenses is not None)
 
 
 def path_content(cameras: Cameras, fps: float) -> dict[str, Any]:

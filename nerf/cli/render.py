@@ -25,11 +25,13 @@ floats=true adds the numbers themselves beside the pictures, as NumPy files, flo
   normals/0000.npy  [height,width,3] unit, or zero for empty pixels; world axes, facing the camera
   spread/0000.npy   [height,width] standard deviation of the colours of an ensemble's runs
 
-In a path file, camera_to_world is in the world of the dataset, axes as in OpenGL (x right, y up, looking along -z).
+In a path file, camera_to_world is in the world of the run, which is that of the dataset unless poses were learned; axes
+as in OpenGL (x right, y up, looking along -z).
 nerfstudio moves and scales a scene before training: a path from its viewer fits only if that was switched off.
 """
 
 import difflib
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,7 +40,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
-from nerf.cameras.path_file import MAX_SIZE, CameraPath, read_camera_path, write_camera_path
+from nerf.cameras.path_file import MAX_SIZE, CameraPath, is_simplified, read_camera_path, write_camera_path
 from nerf.cameras.paths import orbit, spiral, tour, turn
 from nerf.cameras.splines import interpolate
 from nerf.cli.hydra_app import run
@@ -117,6 +119,9 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
             yield torch.cat([visualize.framed(p, cameras.width, cameras.height) for p in side_by_side], dim=1)
 
     write_camera_path(folder / "camera_path.json", cameras, fps)
+    if is_simplified(cameras):
+        lost = "pictures made from it have square pixels, the principal point in the middle and no lens"
+        print(f"note: camera_path.json keeps poses and vertical angles of view: {lost}.", file=sys.stderr)
     video = folder / f"{Path(config.path).stem}.mp4"
     pictures.write_video(video, frames(), fps)
     size, of = cameras.described_size, " and ".join(str(one.folder) for one in runs)

@@ -13,7 +13,7 @@ from panorama_scene import room_panoramas
 from nerf.cameras.cameras import Cameras, focal_from_fov
 from nerf.cameras.distortion import Lenses
 from nerf.cameras.panoramas import full_turn
-from nerf.cameras.path_file import read_camera_path, write_camera_path
+from nerf.cameras.path_file import is_simplified, read_camera_path, write_camera_path
 from nerf.errors import UserError
 
 POSE = look_at_origin(0.7, 0.3)  # [4,4]
@@ -183,3 +183,13 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 100000)
     with pytest.raises(UserError, match="cannot be read"):
         read_camera_path(tmp_path / "deep.json")
+
+
+def test_what_a_path_file_cannot_say_is_known() -> None:
+    pose = torch.tensor(look_at_origin(0.3, 0.4)[:3]).float()[None]
+    for intrinsics, lost in (((50, 50, 20, 15), False), ((50, 50, 20.5, 15), True), ((50, 51, 20, 15), True)):
+        cameras = Cameras(pose, torch.tensor([intrinsics], dtype=torch.float32), 40, 30)
+        assert is_simplified(cameras) == lost
+    lenses = Lenses.of(["perspective"], [(0.1,)])
+    assert is_simplified(Cameras(pose, torch.tensor([[50.0, 50, 20, 15]]), 40, 30, lenses=lenses))
+    assert not is_simplified(room_panoramas(2, 16))
