@@ -56,7 +56,7 @@ def is_simplified(cameras: Cameras) -> bool:
         return False
     fx, fy, *middle = cameras.intrinsics.cpu().unbind(-1)
     sizes = cameras.image_sizes.cpu()
-    off = (torch.stack(middle, dim=-1) - sizes / 2).abs().amax() > OFF_CENTER
+    off = ((torch.stack(middle, dim=-1) - sizes / 2).abs() > OFF_CENTER).any()
     return bool(off or ((fx / fy - 1).abs() * sizes[:, 0] > OFF_CENTER).any() or cameras.lenses is not None)
 
 
