@@ -27,6 +27,7 @@ void check_lattices(const MarchArgs<T>& a, Stream) {
 
 template <class T>
 void pack_occupancy(const MarchArgs<T>& a, Stream) {
+  if (a.has_words) return;
   const OccupancyWords occupancy = a.occupancy();
   parallel_for(occupancy.count(), 256, [&](int64_t i) {
     const int64_t z = i % occupancy.size(2), y = i / occupancy.size(2) % occupancy.size(1);

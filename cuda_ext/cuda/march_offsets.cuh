@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(kThreads, 1) pack_occupancy_kernel(int64_t cou
 
 template <class T>
 void pack_occupancy(const MarchArgs<T>& a, Stream stream) {
+  if (a.has_words) return;
   const int64_t count = a.occupancy().count();
   launch(pack_occupancy_kernel<T>, count, "march_rays: pack", stream, count, a);
 }

@@ -23,6 +23,7 @@ bool is_short(const MarchVisibleArgs<T>& a) {
 // Fills a.clear: whether an occupancy word and the 26 around it are empty.
 template <class T>
 void find_clear(const MarchVisibleArgs<T>& a, Stream stream) {
+  if (a.has_clear) return;
   for_each(a.occupancy().count(), "march_visible: clear", stream, [a] __device__(int64_t i) {
     const OccupancyWords occupancy = a.occupancy();
     const Place column = place(i, occupancy.size(2)), at = place(column.row, occupancy.size(1));

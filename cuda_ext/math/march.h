@@ -11,6 +11,7 @@
 #pragma once
 
 #include "host_device.h"
+#include "place.h"
 
 namespace nerf {
 
@@ -213,13 +214,18 @@ constexpr int64_t kRaysOfTotal = 8192;  // whose samples CUDA adds up in one blo
 // Arguments of the operation, shared by the CPU loop and the CUDA kernels. Legend: R rays, M = capacity.
 template <class T>
 struct MarchArgs {
-  const T *origins, *directions;  // [R,3] grid units
-  const T *jitter, *near, *far;   // [R]
-  T step_size;                    // world units
+  const T *origins, *directions;     // [R,3]
+  const T *lower, *scale;            // [3]: origin and direction are (o - lower) * scale and d * scale; null: as they are
+  const T* jitter;                   // [R / rays_of_jitter]
+  int64_t rays_of_jitter = 1;        // side by side; see lattice()
+  const T *near, *far;               // [R], or one for all if their stride is 0
+  int64_t near_stride = 1, far_stride = 1;
+  T step_size;                       // world units
   T contraction;                  // see LatticeRay
   const bool* occupied;           // cells
   int64_t cells[3];
-  uint64_t* words;        // scratch, see OccupancyWords
+  uint64_t* words;        // see OccupancyWords
+  bool has_words;         // else they are scratch, to be filled
   int32_t* piece_starts;  // scratch on CUDA, [R,32]: samples of the ray before each of its pieces
   int64_t* totals;        // scratch on CUDA, [totals_count()]: samples of so many rays
   int64_t num_rays;
@@ -231,8 +237,23 @@ struct MarchArgs {
 
   HOST_DEVICE OccupancyWords occupancy() const { return {words, {cells[0], cells[1], cells[2]}}; }
   int64_t totals_count() const { return (num_rays + kRaysOfTotal - 1) / kRaysOfTotal; }
+  // The jitter of a ray. The lattices of rays that share one lie evenly beside each other, all shifted by it.
+  HOST_DEVICE T lattice(int64_t r) const {
+    if (rays_of_jitter == 1) return jitter[r];
+    const Place p = place(r, rays_of_jitter);
+    const T shifted = jitter[p.row] + (T(p.column) + T(0.5)) / T(rays_of_jitter);
+    return shifted - std::floor(shifted) - T(0.5);
+  }
   HOST_DEVICE LatticeRay<T> ray(int64_t r) const {
-    return clip_ray(origins + 3 * r, directions + 3 * r, jitter[r], near[r], far[r], step_size, cells,
+    T origin[3], direction[3];
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+      origin[axis] = origins[3 * r + axis];
+      direction[axis] = directions[3 * r + axis];
+      if (!scale) continue;
+      origin[axis] = (origin[axis] - lower[axis]) * scale[axis];
+      direction[axis] *= scale[axis];
+    }
+    return clip_ray(origin, direction, lattice(r), near[r * near_stride], far[r * far_stride], step_size, cells,
                     contraction);
   }
 };

@@ -8,8 +8,11 @@ namespace nerf {
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& origins, const Tensor& directions,
                                                               const Tensor& jitter, const Tensor& occupied,
                                                               const Tensor& near, const Tensor& far, double step_size,
-                                                              int64_t capacity, double contraction) {
-  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
+                                                              int64_t capacity, double contraction,
+                                                              const std::optional<Tensor>& lower,
+                                                              const std::optional<Tensor>& scale,
+                                                              const std::optional<Tensor>& words) {
+  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction, lower, scale, words);
   check_capacity(capacity);
   const Tensor& o = rays.origins;
   const ScalarType dtype = o.scalar_type();
@@ -46,7 +49,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> march_rays(const Tensor& orig
 
 NERF_OPERATION(march_rays,
                "(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, float "
-               "step_size, int capacity=0, float contraction=0.0) -> (Tensor ray_offsets, Tensor ray_indices, Tensor "
-               "t_starts, Tensor t_ends, Tensor overflow)")
+               "step_size, int capacity=0, float contraction=0.0, Tensor? lower=None, Tensor? scale=None, Tensor? "
+               "words=None) -> (Tensor ray_offsets, Tensor ray_indices, Tensor t_starts, Tensor t_ends, Tensor overflow)")
 
 }  // namespace nerf

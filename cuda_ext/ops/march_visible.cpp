@@ -9,10 +9,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
     const Tensor& origins, const Tensor& directions, const Tensor& jitter, const Tensor& occupied, const Tensor& near,
     const Tensor& far, double step_size, const Tensor& density_grid, double density_shift, double density_scale,
     double min_transmittance, double min_weight, int64_t capacity, double contraction,
-    const std::optional<Tensor>& table) {
-  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
+    const std::optional<Tensor>& table, const std::optional<Tensor>& lower, const std::optional<Tensor>& scale,
+    const std::optional<Tensor>& words, const std::optional<Tensor>& clear) {
+  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction, lower, scale, words);
   const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight,
-                              table);
+                              table, clear);
   check_capacity(capacity);
   const Tensor& o = rays.origins;
   const ScalarType dtype = o.scalar_type();
@@ -51,7 +52,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> march_visible(
 NERF_OPERATION(march_visible,
                "(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, float "
                "step_size, Tensor density_grid, float density_shift, float density_scale, float min_transmittance, "
-               "float min_weight, int capacity=0, float contraction=0.0, Tensor? table=None) -> (Tensor ray_offsets, Tensor ray_indices, "
+               "float min_weight, int capacity=0, float contraction=0.0, Tensor? table=None, Tensor? lower=None, Tensor? scale=None, "
+               "Tensor? words=None, Tensor? clear=None) -> (Tensor ray_offsets, Tensor ray_indices, "
                "Tensor t_starts, Tensor t_ends, Tensor coords, Tensor overflow)")
 
 }  // namespace nerf

@@ -10,10 +10,13 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
                                                double step_size, const Tensor& density_grid, double density_shift,
                                                double density_scale, double min_transmittance, double min_weight,
                                                const Tensor& values_grid, double contraction, int64_t rays_per_pixel,
-                                               const std::optional<Tensor>& table) {
-  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction);
+                                               const std::optional<Tensor>& table,
+                                               const std::optional<Tensor>& lower, const std::optional<Tensor>& scale,
+                                               const std::optional<Tensor>& words,
+                                               const std::optional<Tensor>& clear) {
+  const MarchInputs rays(origins, directions, jitter, occupied, near, far, step_size, contraction, lower, scale, words);
   const DensityInputs density(rays, density_grid, density_shift, density_scale, min_transmittance, min_weight,
-                              table);
+                              table, clear);
   const Tensor& o = rays.origins;
   const ScalarType dtype = o.scalar_type();
   Shape expected(density.grid.sizes().begin(), density.grid.sizes().end());
@@ -48,6 +51,7 @@ NERF_OPERATION(
     render_rays,
     "(Tensor origins, Tensor directions, Tensor jitter, Tensor occupied, Tensor near, Tensor far, float step_size, "
     "Tensor density_grid, float density_shift, float density_scale, float min_transmittance, float min_weight, Tensor "
-    "values_grid, float contraction=0.0, int rays_per_pixel=1, Tensor? table=None) -> (Tensor values, Tensor opacity, Tensor depth)")
+    "values_grid, float contraction=0.0, int rays_per_pixel=1, Tensor? table=None, Tensor? lower=None, Tensor? "
+    "scale=None, Tensor? words=None, Tensor? clear=None) -> (Tensor values, Tensor opacity, Tensor depth)")
 
 }  // namespace nerf

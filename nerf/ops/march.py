@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from nerf.ops.ray_paths import rays_through_grid
+from nerf.ops.ray_paths import rays_through_grid, rays_to_march
 from nerf.ops.registry import example, fake, numbers, without_gradients
 
 MAX_STEPS_OF_RAY = 1 << 20  # as math/march.h has it: more are no picture but a wrong length
@@ -20,6 +20,9 @@ def march_rays(
     step_size: float,
     capacity: int = 0,
     contraction: float = 0.0,
+    lower: Tensor | None = None,
+    scale: Tensor | None = None,
+    words: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Samples of rays in occupied cells.
 
@@ -27,8 +30,11 @@ def march_rays(
     t_max are near and far clipped to the grid. It exists if its midpoint lies before t_max in an occupied cell. A ray
     that would never end (inside the grid, direction zero, far infinite) has no samples.
 
-    origins, directions [R,3]: grid units, directions not renormalised, so t stays world distance.
-    jitter [R]: in [-0.5, 0.5). occupied [X-1,Y-1,Z-1] bool. near, far [R] and step_size: world units.
+    origins, directions [R,3]: grid units, directions not renormalised, so t stays world distance. With lower and scale
+    [3], those of a GridMap, they are in scene space and brought to grid units here.
+    jitter [R]: in [-0.5, 0.5); or [P], one for every R / P rays side by side, whose lattices lie evenly beside each
+    other and are all shifted by it. occupied [X-1,Y-1,Z-1] bool. near, far [R] or [1] and step_size: world units.
+    words: see OccupancyGrid.words; they must be those of occupied, and save the time to find them.
     capacity: 0 gives exactly the M samples, with one host read; otherwise M = capacity, rays from the first that does
     not fit on are dropped, and the rows behind the last ray have index 0 and length 0.
     contraction: 0, or the grid holds all of space: a box around its middle, and around that a shell, this many halves
@@ -40,7 +46,8 @@ def march_rays(
     Returns ray_offsets [R+1] int64, ray_indices [M] int64, t_starts [M], t_ends [M], overflow [1] int64 (rays dropped).
     Not differentiable.
     """
-    origins, directions, jitter = origins.detach(), directions.detach(), jitter.detach()
+    rays = origins.detach(), directions.detach(), jitter.detach()
+    origins, directions, jitter, near, far = rays_to_march(*rays, near, far, lower, scale)
     cells = torch.tensor(occupied.shape, device=origins.device)
     upper = cells.to(origins.dtype)
     t_min, t_max, position = rays_through_grid(origins, directions, near, far, upper, contraction)
@@ -84,7 +91,7 @@ without_gradients("march_rays")
 
 
 @fake("march_rays")
-def _(origins, directions, jitter, occupied, near, far, step_size, capacity=0, contraction=0.0):
+def _(origins, directions, jitter, occupied, near, far, step_size, capacity=0, contraction=0.0, *rest):
     count = capacity if capacity else torch.library.get_ctx().new_dynamic_size()
     long = {"dtype": torch.int64}
     return (

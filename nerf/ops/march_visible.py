@@ -6,7 +6,7 @@ from torch import Tensor
 from nerf.ops.activations import activate_density
 from nerf.ops.composite import composite_rays
 from nerf.ops.march import march_example, march_rays
-from nerf.ops.ray_paths import rays_through_grid
+from nerf.ops.ray_paths import rays_through_grid, rays_to_march
 from nerf.ops.registry import example, fake, numbers, without_gradients
 from nerf.ops.trilinear import interpolate_trilinear
 
@@ -27,17 +27,22 @@ def march_visible(
     capacity: int = 0,
     contraction: float = 0.0,
     table: Tensor | None = None,
+    lower: Tensor | None = None,
+    scale: Tensor | None = None,
+    words: Tensor | None = None,
+    clear: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The samples of march_rays that weigh at least min_weight in their pixel (Sun et al. 2022, section 4.3).
 
     Density is softplus(raw + density_shift) * density_scale per world unit, weights are those of composite_rays with
     min_transmittance. density_grid [X,Y,Z,1]: raw density at the vertices of the cells. table: of a sparse grid [L,1],
-    see interpolate_trilinear. The others: see march_rays.
+    see interpolate_trilinear. clear: beside words, see OccupancyGrid.words. The others: see march_rays.
 
     Returns ray_offsets [R+1], ray_indices [M], t_starts [M], t_ends [M], coords [M,3] (the midpoints in grid units),
     overflow [1]; the rows behind the last ray are zero. Not differentiable.
     """
-    origins, directions, density_grid = origins.detach(), directions.detach(), density_grid.detach()
+    density_grid, rays = density_grid.detach(), (origins.detach(), directions.detach(), jitter.detach())
+    origins, directions, jitter, near, far = rays_to_march(*rays, near, far, lower, scale)
     ray_offsets, ray_indices, t_starts, t_ends, overflow = march_rays(
         origins, directions, jitter, occupied, near, far, step_size, contraction=contraction
     )

@@ -13,6 +13,26 @@ from nerf.ops.contraction import FARTHEST, contract, contracted_to_distance, dis
 Position = Callable[[Tensor, slice | Tensor], Tensor]  # grid units [rows,K,3] of some rows of the rays at t [rows,K]
 
 
+def rays_to_march(
+    origins: Tensor,
+    directions: Tensor,
+    jitter: Tensor,
+    near: Tensor,
+    far: Tensor,
+    lower: Tensor | None,
+    scale: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Origins and directions [R,3] in grid units, jitter, near and far [R], from what march_rays takes for them."""
+    if scale is not None:
+        origins, directions = (origins - lower) * scale, directions * scale
+    if len(jitter) != len(origins):
+        together = len(origins) // len(jitter)
+        places = (torch.arange(together, device=jitter.device, dtype=jitter.dtype) + 0.5) / together
+        jitter = (torch.remainder(jitter[:, None] + places, 1.0) - 0.5).flatten()
+    near, far = (x.expand(len(origins)) for x in (near, far))
+    return origins, directions, jitter, near, far
+
+
 def rays_through_grid(
     origins: Tensor, directions: Tensor, near: Tensor, far: Tensor, upper: Tensor, contraction: float
 ) -> tuple[Tensor, Tensor, Position]:

@@ -26,6 +26,10 @@ def render_rays(
     contraction: float = 0.0,
     rays_per_pixel: int = 1,
     table: Tensor | None = None,
+    lower: Tensor | None = None,
+    scale: Tensor | None = None,
+    words: Tensor | None = None,
+    clear: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Composited values of pixels: march_visible, interpolate_trilinear and composite_rays in one.
 
@@ -35,7 +39,9 @@ def render_rays(
     """
     rays = (origins, directions, jitter, occupied, near, far, step_size)
     density = (density_grid, density_shift, density_scale, min_transmittance, min_weight)
-    ray_offsets, _, t_starts, t_ends, coords, _ = march_visible(*rays, *density, contraction=contraction, table=table)
+    ray_offsets, _, t_starts, t_ends, coords, _ = march_visible(
+        *rays, *density, contraction=contraction, table=table, lower=lower, scale=scale
+    )
     sparse = {"table": table, "depth": occupied.shape[2] + 1}
     raw_density = interpolate_trilinear(density_grid.detach(), coords, **sparse)[:, 0]
     sigma = activate_density(raw_density, density_shift, density_scale)

@@ -66,7 +66,8 @@ class ImageRenderer:
         """All that a graph holds on to: where its tensors are and their shapes, and what is a constant in it."""
         grid, lenses = self.field.density_grid_view, cameras.lenses
         read = [*self.field.parameters(), *(x for x in vars(self.field).values() if isinstance(x, Tensor))]
-        read += [self.sampler.occupancy.occupied, *(() if grid.table is None else (grid.table,))]
+        occupancy = self.sampler.occupancy
+        read += [occupancy.occupied, occupancy.words, occupancy.clear, *(() if grid.table is None else (grid.table,))]
         kind = None if lenses is None else (lenses.kinds, lenses.iterations)
         return *((x.data_ptr(), x.shape) for x in read), grid.shift, grid.scale, cameras.size(index), kind
 

@@ -74,7 +74,7 @@ def visible_samples(
     path, march = sampler.march(rays, jitter)
     density, limits = (grid.values, grid.shift, grid.scale), (sampler.config.min_transmittance, min_weight)
     ray_offsets, ray_indices, t_starts, t_ends, midpoints, overflow = sampler.backend.ops.march_visible(
-        *march, *density, *limits, capacity, sampler.grid_map.space.contraction, grid.table
+        *march, *density, *limits, capacity, sampler.grid_map.space.contraction, grid.table, **sampler.grid_arguments
     )
     return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path, midpoints)
 
@@ -197,7 +197,14 @@ def composited_grid(
     limits = sampler.config.min_transmittance, sampler.config.min_weight
     density = grid.values, grid.shift, grid.scale
     values, opacity, depth = sampler.backend.ops.render_rays(
-        *march, *density, *limits, values_grid, sampler.grid_map.space.contraction, rays.per_pixel, grid.table
+        *march,
+        *density,
+        *limits,
+        values_grid,
+        sampler.grid_map.space.contraction,
+        rays.per_pixel,
+        grid.table,
+        **sampler.grid_arguments,
     )
     depth = path.world_depth(depth, opacity)
     return values, rays.pixel_means(opacity), rays.pixel_means(depth)

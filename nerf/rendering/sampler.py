@@ -3,7 +3,6 @@
 Legend: R rays, P pixels.
 """
 
-import functools
 import math
 from dataclasses import dataclass
 
@@ -50,37 +49,35 @@ class RaySampler:
         """
         path, march = self.march(rays, jitter)
         ray_offsets, ray_indices, t_starts, t_ends, overflow = self.backend.ops.march_rays(
-            *march, capacity, self.grid_map.space.contraction
+            *march,
+            capacity,
+            self.grid_map.space.contraction,
+            self.grid_map.lower,
+            self.grid_map.scale,
+            self.occupancy.words,
         )
         return RaySamples(rays, ray_offsets, ray_indices, t_starts, t_ends, overflow, path)
 
     def march(self, rays: Rays, jitter: Tensor | None) -> tuple[SceneRays, tuple]:
-        """The rays in scene space, and the first arguments of all marching operations: rays in grid units to step_size.
+        """The rays in scene space, and the first arguments of all marching operations, origins to step_size.
+
+        These are in scene space too: the operations take grid_arguments beside them.
 
         The scene rays are differentiable if cameras are learned. The positions of samples along them are not.
         """
-        space, origins, lattice = self.grid_map.space, rays.origins, jitter
-        if jitter is None or rays.per_pixel > 1:
-            places = _places(rays.per_pixel, origins.device, origins.dtype)
-            lattice = (places - 0.5).repeat(len(rays) // len(places)) if jitter is None else _spread(jitter, places)
+        space, origins = self.grid_map.space, rays.origins
         near = max(self.config.near, space.near)
         far = math.inf if self.config.far is None else self.config.far
-        ends = (origins.new_full((len(rays),), end) for end in (near, far))
-        path = space.path(origins, rays.directions, *ends)
-        origins, directions = self.grid_map.rays_to_grid(path)
-        march = origins.detach(), directions.detach(), lattice, self.occupancy.occupied
-        return path, (*march, path.near.detach(), path.far.detach(), self.step_size)
+        path = space.path(origins, rays.directions, *(origins.new_full((1,), end) for end in (near, far)))
+        jitter = origins.new_zeros(len(rays) // rays.per_pixel) if jitter is None else jitter
+        scene_rays = path.origins.detach(), path.directions.detach(), jitter
+        return path, (*scene_rays, self.occupancy.occupied, path.near.detach(), path.far.detach(), self.step_size)
 
-
-@functools.cache
-def _places(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Where the lattices of a pixel's rays lie beside each other, [per_pixel] in steps from 0 to 1: evenly spaced."""
-    return (torch.arange(per_pixel, device=device, dtype=dtype) + 0.5) / per_pixel
-
-
-def _spread(jitter: Tensor, places: Tensor) -> Tensor:
-    """The jitter [R] of all rays from the jitter [P] of the pixels: one per place, wrapped into [-0.5, 0.5)."""
-    return (torch.remainder(jitter[:, None] + places, 1.0) - 0.5).flatten()
+    @property
+    def grid_arguments(self) -> dict[str, Tensor]:
+        """Arguments by name of the operations that look at density: where the grid is, and what is known of its cells."""
+        places = {"lower": self.grid_map.lower, "scale": self.grid_map.scale}
+        return places | {"words": self.occupancy.words, "clear": self.occupancy.clear}
 
 
 def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:

@@ -1,5 +1,7 @@
 """Which cells of the grid are worth sampling."""
 
+import functools
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,6 +14,29 @@ class OccupancyGrid:
 
     def __init__(self, occupied: Tensor) -> None:
         self.occupied = occupied  # [X-1,Y-1,Z-1] bool
+        self._packed: tuple[Tensor, int, Tensor, Tensor] | None = None  # the cells, their version, words, clear
+
+    @property
+    def words(self) -> Tensor:
+        """The cells as bits, cells_to_words(occupied), kept until these change."""
+        return self._words_and_clear()[0]
+
+    @property
+    def clear(self) -> Tensor:
+        """Whether a word and the 26 around it are empty, bool in the shape of words: rays pass there without a look."""
+        return self._words_and_clear()[1]
+
+    def _words_and_clear(self) -> tuple[Tensor, Tensor]:
+        cells = self.occupied
+        if self._packed is not None and self._packed[0] is cells and self._packed[1] == cells._version:
+            return self._packed[2:]
+        words = cells_to_words(cells)
+        near = functional.max_pool3d((words != 0).float()[None], 3, stride=1, padding=1)[0]
+        found = words, near == 0
+        # What a CUDA graph records has no values yet.
+        if not (cells.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self._packed = cells, cells._version, *found
+        return found
 
     @property
     def occupied_fraction(self) -> float:
@@ -47,6 +72,19 @@ class OccupancyGrid:
             nearest = functional.interpolate(places[None, None], size=count - 1, mode="nearest")[0, 0]
             occupied = occupied.index_select(axis, nearest.long())
         self.occupied = occupied
+
+
+def cells_to_words(cells: Tensor) -> Tensor:
+    """Cells [X,Y,Z] bool as [ceil(X/4),ceil(Y/4),ceil(Z/4)] int64: cell (x, y, z) of a word is its bit 16 x + 4 y + z.
+
+    The marching operations walk over these (cuda_ext/math/march.h). Cells beyond the grid are empty.
+    """
+    x, y, z = cells.shape
+    words = functional.pad(cells, (0, -z % 4, 0, -y % 4, 0, -x % 4))
+    for axis, bits, dtype in ((2, 1, torch.uint8), (1, 4, torch.int32), (0, 16, torch.int64)):
+        parts = words.to(dtype).unflatten(axis, (-1, 4)).unbind(axis + 1)
+        words = functools.reduce(torch.bitwise_or, (part << bits * k for k, part in enumerate(parts)))
+    return words
 
 
 def cells_to_vertices(cells: Tensor) -> Tensor:

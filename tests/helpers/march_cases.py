@@ -4,6 +4,7 @@ import torch
 from case_tools import as_sparse, numbers
 
 from nerf.ops import reference
+from nerf.scene.occupancy import OccupancyGrid
 
 
 def march(
@@ -26,6 +27,30 @@ def march(
     near, jitter = numbers(rays, high=0.1, seed=5), numbers(rays, low=-0.5, high=0.5, seed=6)
     origins = size / 2 + 100 * directions if away else origins
     return origins, directions, jitter, numbers(*cells, seed=4) < filled, near, near + far, step, capacity, contraction
+
+
+def in_scene_space(*arguments: object) -> tuple:
+    """The same number of rays in the units of a scene, four to a jitter, with one near and far for all.
+
+    Behind the arguments, where they are and what is known of the cells: lower, scale, words, clear.
+    """
+    origins, directions, jitter, occupied, near, far, *rest = arguments
+    lower, scale = torch.tensor([[-1.1, 0.3, 2.7], [3.1, 2.9, 3.3]], dtype=torch.float64)
+    known = OccupancyGrid(occupied)
+    rays = origins / scale + lower, directions / scale, jitter[::4].contiguous()
+    return *rays, occupied, near[:1], far[:1], *rest, lower, scale, known.words, known.clear
+
+
+def march_in_scene_space(**options: object) -> tuple:
+    return in_scene_space(*march(**options))[:-1]
+
+
+def march_scene_through_density(**options: object) -> tuple:
+    return in_scene_space(*march_through_density(**options), None)
+
+
+def render_scene(**options: object) -> tuple:
+    return in_scene_space(*render(**options), None)
 
 
 def march_along_axes() -> tuple:

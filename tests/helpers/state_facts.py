@@ -18,6 +18,7 @@ FREE = (
     ".batches._feed",  # gathers batches ahead, from where the generator stands; they are the same batches
     ".batches._prefetches",
     ".batches._device_valid_pixels",  # a copy of the pool, made when it is needed
+    ".occupancy._packed",  # the cells as bits, made when they are needed
     ".tv_active",  # set from the progress before each step
     ".optimizer.decay",
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from case_tools import Operation, as_case, with_gaps
-from march_cases import TOTAL, assert_samples, march, march_along_axes, march_standing
+from march_cases import TOTAL, assert_samples, march, march_along_axes, march_in_scene_space, march_standing
 from proofs import (
     BOTH,
     FLOATS,
@@ -48,13 +48,15 @@ OPERATIONS = {
             ),
             "contracted_ends": as_case(march, contraction=0.7, far=3.0),
             "capacity_contracted": as_case(march, contraction=0.7, far=1e4, capacity=70),
+            "in_scene_space": as_case(march_in_scene_space),
+            "in_scene_space_contracted": as_case(march_in_scene_space, contraction=0.7, far=1e4, cells=(13, 6, 8)),
             "many_rays": as_case(march, rays=2500, cells=(3, 3, 3), step=1.1, capacity=1000),
             "non_contiguous": with_gaps(as_case(march, inside=True, far=1.5)),
         },
         no_derivative="which samples exist is a discrete choice",
         own_rule=True,
         sizes=("origins", "occupied"),
-        opcheck=("typical", "empty", "all_miss", "capacity_fits", "capacity_overflows"),
+        opcheck=("typical", "empty", "all_miss", "capacity_fits", "capacity_overflows", "in_scene_space"),
     ),
 }
 CASES = {name: known.cases for name, known in OPERATIONS.items()}
@@ -221,6 +223,10 @@ def test_bad_arguments_are_named():
     arguments = CASES[NAME]["typical"](torch.float32, "cpu")
     for index, key in ((1, "directions"), (2, "jitter"), (4, "near"), (5, "far")):
         assert_rejected(NAME, arguments, key, arguments[index][1:], r"expected \[40")
+    assert_rejected(NAME, arguments, "jitter", arguments[2][:0], "or one number for every few rays side by side")
+    scene = CASES[NAME]["in_scene_space"](torch.float32, "cpu")
+    assert_rejected(NAME, scene, "words", scene[-1][1:], r"expected \[3,2,2\]")
+    assert_rejected(NAME, scene, "lower", None, "expected both or none")
     no_cells = torch.zeros(0, 3, 3, dtype=torch.bool)
     assert_rejected(NAME, arguments, "occupied", no_cells, "expected at least one cell")
     assert_rejected(NAME, arguments, "step_size", 0.0, "expected a positive length")

@@ -5,7 +5,12 @@ import math
 import pytest
 import torch
 from case_tools import Operation, as_case, with_gaps
-from march_cases import THIN_AIR, march_through_density, march_through_sparse_density
+from march_cases import (
+    THIN_AIR,
+    march_scene_through_density,
+    march_through_density,
+    march_through_sparse_density,
+)
 from proofs import (
     BOTH,
     FLOATS,
@@ -35,13 +40,14 @@ OPERATIONS = {
             "capacity_fits": as_case(march_through_density, capacity=1000),
             "capacity_overflows": as_case(march_through_density, capacity=25),
             "capacity_empty": as_case(march_through_density, rays=0, capacity=5),
+            "in_scene_space": as_case(march_scene_through_density),
             "sparse": as_case(march_through_sparse_density),
             "non_contiguous": with_gaps(as_case(march_through_density, inside=True, far=1.5)),
         },
         no_derivative="which samples exist is a discrete choice",
         own_rule=True,
         sizes=("origins", "occupied"),
-        opcheck=("typical", "empty", "all_miss", "capacity_fits", "capacity_overflows", "sparse"),
+        opcheck=("typical", "empty", "all_miss", "capacity_fits", "capacity_overflows", "sparse", "in_scene_space"),
     ),
 }
 CASES = {name: known.cases for name, known in OPERATIONS.items()}

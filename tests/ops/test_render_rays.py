@@ -3,7 +3,7 @@
 import pytest
 import torch
 from case_tools import CHANNELS, Operation, as_case, with_gaps
-from march_cases import THIN_AIR, render, render_sparse
+from march_cases import THIN_AIR, render, render_scene, render_sparse
 from proofs import (
     BOTH,
     FLOATS,
@@ -31,6 +31,8 @@ OPERATIONS = {
             "four_rays_a_pixel": as_case(render, rays_per_pixel=4, channels=16),
             "four_long_rays": as_case(render, rays_per_pixel=4, **THIN_AIR | {"rays": 8}),
             "four_contracted": as_case(render, rays_per_pixel=4, contraction=0.7, far=1e4),
+            "in_scene_space": as_case(render_scene),
+            "in_scene_space_four": as_case(render_scene, channels=16, rays_per_pixel=4),
             "sparse": as_case(render_sparse, channels=12),
             "sparse_plain": as_case(render_sparse, channels=7),
             "sparse_four_rays": as_case(render_sparse, channels=16, rays_per_pixel=4),
@@ -40,7 +42,7 @@ OPERATIONS = {
         no_derivative="for pictures alone; training takes the operations that it joins",
         own_rule=True,
         sizes=("origins", "occupied"),
-        opcheck=("typical", "empty", "channels_7", "four_rays_a_pixel", "sparse"),
+        opcheck=("typical", "empty", "channels_7", "four_rays_a_pixel", "sparse", "in_scene_space"),
     ),
 }
 CASES = {name: known.cases for name, known in OPERATIONS.items()}

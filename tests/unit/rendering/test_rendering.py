@@ -16,6 +16,7 @@ from nerf.fields.registry import build_field
 from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.fields.voxel_sh import VoxelSh, VoxelShConfig
 from nerf.ops.backend import Backend, select
+from nerf.ops.ray_paths import rays_to_march
 from nerf.rendering import render as rendering
 from nerf.rendering.background import Background
 from nerf.rendering.render import (
@@ -229,6 +230,12 @@ def small_camera() -> Cameras:
     return Cameras(pose[None], torch.tensor([[10.0, 10.0, 5.5, 4.0]]), 11, 8)
 
 
+def lattices_of(sampler: RaySampler, rays: Rays, jitter: torch.Tensor | None) -> torch.Tensor:
+    """The shift of each ray's lattice [R], as the marching operations read it."""
+    origins, directions, jitter, _, near, far, _ = sampler.march(rays, jitter)[1]
+    return rays_to_march(origins, directions, jitter, near, far, None, None)[2]
+
+
 @pytest.mark.parametrize("per_pixel", [2, 4])
 @pytest.mark.parametrize("jitter", [None, (-0.5, -0.2, 0.0, 0.4999)])
 def test_lattices_of_a_pixels_rays_are_spread_evenly_over_a_step(
@@ -239,19 +246,19 @@ def test_lattices_of_a_pixels_rays_are_spread_evenly_over_a_step(
     rays = Rays(*(x.repeat_interleave(per_pixel, 0) for x in (one.origins, one.directions)), per_pixel)
     shifts = None if jitter is None else torch.tensor(jitter)
     sampler = sampler_of(constant_field(backend), 0.1)
-    lattices = sampler.march(rays, shifts)[1][2].view(len(one), per_pixel)
+    lattices = lattices_of(sampler, rays, shifts).view(len(one), per_pixel)
     assert lattices.min() >= -0.5 and lattices.max() < 0.5
     gaps = lattices.sort(1).values.diff(dim=1, append=lattices.amin(1, keepdim=True) + 1)
     torch.testing.assert_close(gaps, torch.full_like(gaps, 1 / per_pixel))
     if shifts is not None:
-        moved = lattices - sampler.march(rays, None)[1][2].view(len(one), per_pixel) - shifts[:, None]
+        moved = lattices - lattices_of(sampler, rays, None).view(len(one), per_pixel) - shifts[:, None]
         torch.testing.assert_close(moved, moved.round(), rtol=0, atol=1e-6)
 
 
 def test_the_lattice_of_a_pixels_only_ray_is_its_jitter(backend: Backend) -> None:
     sampler, jitter = sampler_of(constant_field(backend), 0.1), torch.tensor([-0.5, -0.2, 0.0, 0.4999])
-    assert torch.equal(sampler.march(rays_through_the_box(), jitter)[1][2], jitter)
-    assert not sampler.march(rays_through_the_box(), None)[1][2].any()
+    assert torch.equal(lattices_of(sampler, rays_through_the_box(), jitter), jitter)
+    assert not lattices_of(sampler, rays_through_the_box(), None).any()
 
 
 @FIELDS

@@ -117,6 +117,34 @@ def test_a_cell_is_touched_by_its_eight_vertices() -> None:
     assert grid.active_vertices().tolist() == [(x * 5 + y) * 6 + z for x in (2, 3) for y in (0, 1) for z in (4, 5)]
 
 
+@pytest.mark.parametrize("cells", [(8, 4, 12), (9, 6, 5), (1, 1, 1), (3, 17, 2)])
+def test_words_hold_each_cell_and_those_far_from_all_are_clear(cells: tuple[int, int, int]) -> None:
+    occupied = torch.rand(cells, generator=torch.Generator().manual_seed(1)) < 0.02
+    occupied[0, -1, 0] = True
+    grid = OccupancyGrid(occupied)
+    words = torch.zeros([-(-n // 4) for n in cells], dtype=torch.int64)
+    for x, y, z in occupied.nonzero().tolist():
+        words[x // 4, y // 4, z // 4] |= (1 << (16 * (x % 4) + 4 * (y % 4) + z % 4)) - (1 << 64) * (
+            16 * (x % 4) + 4 * (y % 4) + z % 4 == 63
+        )
+    assert torch.equal(grid.words, words) and grid.words.dtype == torch.int64
+    far = [
+        all((torch.tensor(at) - torch.tensor(other)).abs().max() > 1 for other in words.nonzero().tolist())
+        for at in torch.ones_like(words).nonzero().tolist()
+    ]
+    assert grid.clear.flatten().tolist() == far
+
+
+def test_words_follow_the_cells() -> None:
+    """They are kept from step to step, and made anew when cells change in place or are replaced."""
+    grid = OccupancyGrid(torch.zeros(8, 8, 8, dtype=torch.bool))
+    assert grid.words is grid.words and not grid.words.any() and grid.clear.all()
+    grid.occupied[5, 0, 0] = True
+    assert grid.words[1, 0, 0] == 1 << 16 and not grid.clear.any()
+    grid.occupied = torch.zeros(4, 4, 4, dtype=torch.bool)
+    assert grid.words.shape == (1, 1, 1) and not grid.words.any()
+
+
 def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run through an upsampling and a pruning ends the same, roundings aside: no gradient lies anywhere else.
 
