@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from nerf.benchmarks.pixel_cases import mlp, shading_inputs
+from nerf.benchmarks.pixel_cases import mlp, pixel_colors, shading_inputs
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES, Case, Problem, Roofline, Size, random_numbers
 from nerf.cameras.cameras import subpixels
 from nerf.ops import reference
@@ -303,6 +303,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("contract_basis", f"{rays}, 28 channels", partial(basis, size, 28))
     yield Case("distortion_loss", rays, partial(distortion, size))
     yield Case("mlp", f"{pixels}, 3 layers of {size.rows // 4}", partial(mlp, size, size.rows // 4, 3))
+    yield Case("pixel_colors", pixels, partial(pixel_colors, size))
     yield Case("shading_inputs", f"{pixels}, 16 channels", partial(shading_inputs, size, 16))
     yield Case("sample_images", pixels, partial(sample_images, size))
     yield Case("total_variation_grad", f"{grid}, 12 channels", partial(variation, size, 12))

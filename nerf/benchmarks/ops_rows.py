@@ -23,7 +23,15 @@ Arguments = dict[str, object]
 Outputs = tuple[Tensor, ...]
 
 # Operations of many small kernels, which torch.compile can fuse.
-COMPILED = ("camera_rays", "contract_basis", "shading_inputs", "sample_images", "adam_step", "interpolate_cells")
+COMPILED = (
+    "camera_rays",
+    "contract_basis",
+    "pixel_colors",
+    "shading_inputs",
+    "sample_images",
+    "adam_step",
+    "interpolate_cells",
+)
 
 
 @dataclass(frozen=True)
@@ -139,6 +147,10 @@ def _shading_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads
     return ops.shading_inputs_backward(*grads, named["values"], named["opacity"], named["min_opacity"])
 
 
+def _colors_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    return ops.pixel_colors_backward(*grads, *problem.arguments.values())[:3]
+
+
 class _OwnMlp:
     """mlp, whose forward pass hands hidden values to its backward pass."""
 
@@ -170,6 +182,7 @@ OWN_BACKWARD = {
     "contract_basis": _basis_backward,
     "distortion_loss": _distortion_backward,
     "interpolate_cells": _cells_backward,
+    "pixel_colors": _colors_backward,
     "shading_inputs": _shading_backward,
 }
 OWN_ACCUMULATE = {"interpolate_trilinear": _trilinear_accumulate}

@@ -15,6 +15,18 @@ def mlp(size: Size, width: int, layers: int, device: torch.device) -> Problem:
     return Problem(named | {"rounded": True, "keep": True}, rooflines, leaves=("inputs", "params"))
 
 
+def pixel_colors(size: Size, device: torch.device) -> Problem:
+    """What that network says, over a background for each pixel."""
+    arguments = {
+        "logits": random_numbers(device, size.pixels, 3, low=-4, high=4),
+        "opacity": random_numbers(device, size.pixels),
+        "background": random_numbers(device, size.pixels, 3),
+        "diffuse": None,
+    }
+    rooflines = {"forward": Roofline(FLOAT * size.pixels * 10), "backward": Roofline(FLOAT * size.pixels * 20)}
+    return Problem(arguments, rooflines, leaves=("logits", "opacity", "background"))
+
+
 def shading_inputs(size: Size, channels: int, device: torch.device) -> Problem:
     """The inputs of that network, with noise as in training."""
     frequencies, width = 4, -(-(channels + 27) // 4) * 4

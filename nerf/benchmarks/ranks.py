@@ -22,7 +22,16 @@ from nerf.training.step import TrainStep
 LEAVE_AT = 0.9  # progress at which steps are measured: the schedule has made all its changes
 STEPS = 20
 # The others work on grids or samples.
-PIXEL_OPERATIONS = ("camera_rays", "sample_images", "shading_inputs", "shading_inputs_backward", "mlp", "mlp_backward")
+PIXEL_OPERATIONS = (
+    "camera_rays",
+    "sample_images",
+    "shading_inputs",
+    "shading_inputs_backward",
+    "pixel_colors",
+    "pixel_colors_backward",
+    "mlp",
+    "mlp_backward",
+)
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,10 @@ class Field(nn.Module, ABC):
         """
         return values
 
+    def colors(self, values: Tensor, opacity: Tensor, ray_directions: Tensor, background: Tensor) -> Tensor:
+        """Colors [R,3] of rays: the light of shade(), and the background [3] or [R,3] as far as they let it through."""
+        return torch.addcmul(self.shade(values, opacity, ray_directions), 1 - opacity[:, None], background)
+
     @property
     def shading(self) -> str:
         """What shade() does with pixels, which ranks could share: "none", "alone" (each) or "random" (all at once)."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from nerf.config.fields import FieldSettings, Recipe
 from nerf.config.settings import setting
 from nerf.fields.voxel_mlp import VoxelMlp, VoxelMlpConfig
-from nerf.ops.activations import sigmoid
 from nerf.ops.backend import Backend
 from nerf.scene.box import Resolution, SceneBox
 
@@ -170,6 +169,9 @@ class VoxelDeferred(VoxelMlp):
         return "random" if self.config.feature_noise > 0 else "alone"
 
     def shade(self, values: Tensor, opacity: Tensor, ray_directions: Tensor) -> Tensor:
+        return self.colors(values, opacity, ray_directions, background=values.new_zeros(3))
+
+    def colors(self, values: Tensor, opacity: Tensor, ray_directions: Tensor, background: Tensor) -> Tensor:
         noise, channels = None, self.config.feature_channels
         learning = self.feature_grid.requires_grad and torch.is_grad_enabled()
         if self.config.feature_noise > 0 and self.noise_generator is not None and learning:
@@ -184,8 +186,8 @@ class VoxelDeferred(VoxelMlp):
             if self.view_weight is not None:
                 view = view * self.view_weight
             inputs = torch.cat([features, view], dim=-1)
-        rgb = sigmoid(self.network(inputs, None if learning else opacity))
+        logits, diffuse = self.network(inputs, None if learning else opacity), None
         if self.config.diffuse:
             # Composited colors blend correctly where several surfaces meet in a pixel; features do not.
-            rgb = rgb + values[:, :3] / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
-        return rgb * opacity[:, None]
+            diffuse = values[:, :3] / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
+        return self.backend.ops.pixel_colors(logits, opacity, background, diffuse)

@@ -159,8 +159,12 @@ def shaded_pixels(
     depth = samples.path.world_depth(depth, opacity)
     values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
     values = values if channels in (None, values.shape[1]) else values[:, :channels]  # a slice has a costly gradient
-    light = (shade or field.shade)(values, opacity, samples.rays.pixel_directions().detach())
-    return Rendering(_over(light, opacity, background), opacity, depth, distortion=distortion)
+    directions = samples.rays.pixel_directions().detach()
+    if shade is None:
+        rgb = field.colors(values, opacity, directions, background)
+    else:
+        rgb = torch.addcmul(shade(values, opacity, directions), 1 - opacity[:, None], background)
+    return Rendering(rgb, opacity, depth, distortion=distortion)
 
 
 @torch.no_grad()
@@ -169,8 +173,7 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
     if field.density_grid_view is None or field.deferred_grid is None:
         return render_samples(field, sampler, visible_samples(field, sampler, rays), background)
     values, opacity, depth = composited_grid(field, sampler, rays, field.deferred_grid)
-    light = _shade(field, values, opacity, rays.pixel_directions())
-    return Rendering(_over(light, opacity, background), opacity, depth)
+    return Rendering(_colors(field, values, opacity, rays.pixel_directions(), background), opacity, depth)
 
 
 @torch.no_grad()
@@ -210,22 +213,18 @@ def composited_grid(
     return values, rays.pixel_means(opacity), rays.pixel_means(depth)
 
 
-def _over(light: Tensor, opacity: Tensor, background: Tensor) -> Tensor:
-    """The color [P,3] of pixels: their light [P,3], and the background [3] or [P,3] where they let it through."""
-    return torch.addcmul(light, 1 - opacity[:, None], background)
-
-
-def _shade(field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
-    """The light [P,3] of pixels, many of which may be empty.
+def _colors(field: Field, values: Tensor, opacity: Tensor, directions: Tensor, background: Tensor) -> Tensor:
+    """The colors [P,3] of pixels over the background [3] or [P,3]; many may be empty.
 
     On a CPU empty pixels are not shaded. On a GPU, finding them would wait for the device; the field's network leaves
     them out itself.
     """
     if values.is_cuda:
-        return field.shade(values, opacity, directions)
+        return field.colors(values, opacity, directions, background)
     hit = (opacity > 0).nonzero()[:, 0]
-    of_hit = (x.index_select(0, hit) for x in (values, opacity, directions))
-    return torch.zeros_like(directions).index_copy_(0, hit, field.shade(*of_hit))
+    background = background.expand_as(directions)
+    of_hit = (x.index_select(0, hit) for x in (values, opacity, directions, background))
+    return background.index_copy(0, hit, field.colors(*of_hit))
 
 
 def _pixels_per_chunk(field: Field, sampler: RaySampler, with_normals: bool) -> int:

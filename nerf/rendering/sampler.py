@@ -75,7 +75,7 @@ class RaySampler:
 
     @property
     def grid_arguments(self) -> dict[str, Tensor]:
-        """Arguments by name of the operations that look at density: where the grid is, and what is known of its cells."""
+        """Arguments by name of operations that look at density: where the grid is, and what is known of its cells."""
         places = {"lower": self.grid_map.lower, "scale": self.grid_map.scale}
         return places | {"words": self.occupancy.words, "clear": self.occupancy.clear}
 

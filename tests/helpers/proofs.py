@@ -52,16 +52,17 @@ def outcome(name: str, ops: ModuleType, arguments: tuple) -> dict[str, Tensor]:
     """All that a call yields: outputs or arguments written in place, and gradients from all outputs."""
     named = dict(zip(argument_names(name), arguments, strict=False))
     named |= {key: named[key].clone() for key in written(name)}
-    named |= {key: named[key].detach().requires_grad_() for key in DIFFERENTIABLE.get(name, ())}
+    keys = [key for key in DIFFERENTIABLE.get(name, ()) if named[key] is not None]
+    named |= {key: named[key].detach().requires_grad_() for key in keys}
     outputs = getattr(ops, name)(**named)
     if written(name):
         return {key: named[key] for key in written(name)}
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
     found = {f"output {index}": x.detach() for index, x in enumerate(outputs)}
-    if name in DIFFERENTIABLE:
-        leaves = [named[key] for key in DIFFERENTIABLE[name]]
+    if keys:
+        leaves = [named[key] for key in keys]
         gradients = torch.autograd.grad(outputs, leaves, [cotangent(x) for x in outputs])
-        found |= {f"gradient of {key}": g for key, g in zip(DIFFERENTIABLE[name], gradients, strict=True)}
+        found |= {f"gradient of {key}": g for key, g in zip(keys, gradients, strict=True)}
     return found
 
 
@@ -108,7 +109,7 @@ def assert_finite(name: str, arguments: tuple) -> None:
 def assert_gradcheck(name: str, arguments: tuple) -> None:
     """The derivative against finite differences in float64."""
     named = dict(zip(argument_names(name), arguments, strict=False))
-    keys = DIFFERENTIABLE[name]
+    keys = [key for key in DIFFERENTIABLE[name] if named[key] is not None]
 
     def function(*leaves: Tensor) -> tuple[Tensor, ...] | Tensor:
         return getattr(native, name)(**{**named, **dict(zip(keys, leaves, strict=True))})
@@ -122,7 +123,7 @@ def assert_opcheck(name: str, arguments: tuple) -> None:
     """PyTorch's own check of schema, aliasing, fake kernel, autograd registration and compilation."""
     keys = DIFFERENTIABLE.get(name, ())
     leaves = [
-        x.detach().requires_grad_() if key in keys else x
+        x.detach().requires_grad_() if key in keys and x is not None else x
         for key, x in zip(argument_names(name), arguments, strict=False)
     ]
     torch.library.opcheck(operation(name), tuple(leaves))

@@ -124,9 +124,8 @@ def test_words_hold_each_cell_and_those_far_from_all_are_clear(cells: tuple[int,
     grid = OccupancyGrid(occupied)
     words = torch.zeros([-(-n // 4) for n in cells], dtype=torch.int64)
     for x, y, z in occupied.nonzero().tolist():
-        words[x // 4, y // 4, z // 4] |= (1 << (16 * (x % 4) + 4 * (y % 4) + z % 4)) - (1 << 64) * (
-            16 * (x % 4) + 4 * (y % 4) + z % 4 == 63
-        )
+        bit = 16 * (x % 4) + 4 * (y % 4) + z % 4
+        words[x // 4, y // 4, z // 4] |= 1 << bit if bit < 63 else -(1 << 63)
     assert torch.equal(grid.words, words) and grid.words.dtype == torch.int64
     far = [
         all((torch.tensor(at) - torch.tensor(other)).abs().max() > 1 for other in words.nonzero().tolist())

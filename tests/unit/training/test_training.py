@@ -112,6 +112,7 @@ def test_native_calls_our_operations_for_all_that_they_do(field: str, variation:
         expected |= {"distortion_loss": 1, "distortion_loss_backward": 1}
     if field == "voxel_deferred":
         expected |= {"shading_inputs": 1, "shading_inputs_backward": 1}
+        expected |= {"pixel_colors": 1, "pixel_colors_backward": 1}
     if variation:
         expected["total_variation_grad"] = 2
     assert operations_of_a_step(config, "native") == expected
