@@ -133,7 +133,7 @@ class Row:
     def update(self, loss: Tensor) -> None:
         """The second part of a step: total variation, and Adam unless a value is not finite."""
         add_regularization(self.start.config, self.state)
-        update(self.state, loss, before_adam=lambda: self.clock.mark("rest"))
+        update(self.state, loss, before_adam=lambda _: self.clock.mark("rest"))
         self.clock.mark("adam")
 
     def step(self, index: int) -> None:

@@ -26,7 +26,7 @@ from nerf.training.prepared import Preparation
 from nerf.training.state import TrainState, make_sampler
 from nerf.training.total_variation import regularize_grids
 
-COUNTS = 4  # skipped steps, steps without room, dropped rays, samples
+COUNTS = 4  # steps that were left out, those of them without room, dropped rays, samples
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class TrainStep:
         self.preparation = Preparation(config, state)
         self._branch = Branch(state.device, first=True)
         self._sums = torch.zeros(len(self.names) + COUNTS, device=state.device)
-        self._none = torch.zeros((), dtype=torch.int64, device=state.device)
+        self._zero, self._none = self._sums.new_zeros(()), self._sums.new_zeros((), dtype=torch.int64)
+        # What a step adds to the sums of losses, and to the number of steps left out, where it is one of these.
+        self._left_out = torch.tensor([*[0.0] * len(self.names), 1.0], device=state.device)
 
     def advance(self) -> None:
         """Call before each step, outside of a CUDA graph."""
@@ -69,28 +71,36 @@ class TrainStep:
         backward(state, loss)
         add_regularization(config, state)
         window = step_window(state)
-        fits = None if window is None else window.fits
         self.preparation.before_update()
-        applied = update(state, loss, beside=self._branch.beside)
+        update(
+            state,
+            loss,
+            before_adam=lambda applied: self._add_to_sums(applied, terms, window, samples),
+            beside=self._branch.beside,
+        )
         if state.parts is not None:
             state.parts.end_step(state.field)
-        with torch.no_grad(), self._branch.beside():
-            skipped = (~applied if fits is None else fits & ~applied).long()
-            without_room = self._none if fits is None else (~fits).long()
-            counts = [skipped, without_room, samples.overflow[0], samples.ray_offsets[-1]]
-            losses_of_step = torch.where(applied, torch.stack(list(terms.values())), 0.0)
-            self._sums += torch.cat([losses_of_step, torch.stack(counts).to(loss.dtype)])
         self._branch.join()
         self.preparation.end_step(window)
+
+    @torch.no_grad()
+    def _add_to_sums(
+        self, applied: Tensor, terms: dict[str, Tensor], window: Window | None, samples: RaySamples | PartSamples
+    ) -> None:
+        """Queues the sums of a step. Before Adam, so that they run beside its large kernels and not behind them."""
+        with self._branch.beside(applied):
+            self._sums[:-3].add_(torch.where(applied, torch.stack([*terms.values(), self._zero]), self._left_out))
+            without_room = self._none if window is None or window.fits is None else (~window.fits).long()
+            self._sums[-3:].add_(torch.stack([without_room, samples.overflow[0], samples.ray_offsets[-1]]))
 
     def read(self) -> StepSums:
         """The sums over the steps since the previous read(). Waits for the device."""
         if self.state.parts is not None:
             self.state.parts.sum_(self._sums[-2:], "decisions")  # rays and samples of each part
-        *terms, skipped, without_room, dropped, samples = self._sums.tolist()
+        *terms, left_out, without_room, dropped, samples = self._sums.tolist()
         self._sums.zero_()
         named = dict(zip(self.names, terms, strict=True))
-        return StepSums(named, int(skipped), int(without_room), int(dropped), samples)
+        return StepSums(named, int(left_out - without_room), int(without_room), int(dropped), samples)
 
 
 def step_window(state: TrainState) -> Window | None:
@@ -154,14 +164,11 @@ def add_regularization(config: Config, state: TrainState) -> None:
         state.vignetting.add_prior()
 
 
-def update(
-    state: TrainState, loss: Tensor, before_adam: Callable[[], None] = lambda: None, beside: Beside = at_once
-) -> Tensor:
+def update(state: TrainState, loss: Tensor, before_adam: Callable[[Tensor], None], beside: Beside = at_once) -> None:
     """An Adam step of the field and the auxiliary modules, skipped if the loss or a gradient is not finite.
 
-    It is skipped too where a window has no room for all rows of host memory that the step needs. Returns whether it is
-    not, [] bool on the device. before_adam: called after this check, where a stage of the ablation ends. beside: see
-    MaskedAdam.step.
+    It is skipped too where a window has no room for all rows of host memory that the step needs. before_adam: called
+    with whether the step is applied, [] bool on the device, before that begins. beside: see MaskedAdam.step.
     """
     modules = state.auxiliary_modules().values()
     of_densities = state.field.take_density_gradients()
@@ -171,8 +178,7 @@ def update(
     window = step_window(state)
     if window is not None and window.fits is not None:
         finite = finite & window.fits
-    before_adam()
+    before_adam(finite)
     state.optimizer.step(finite, beside)
     for module in modules:
         module.step(finite)
-    return finite

@@ -73,9 +73,11 @@ class OpCounter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: Counter[str] = Counter()
+        self.last = ""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.calls[func._schema.name] += 1
+        self.last = func._schema.name
+        self.calls[self.last] += 1
         return func(*args, **(kwargs or {}))
 
     def ours(self) -> dict[str, int]:
@@ -116,6 +118,15 @@ def test_native_calls_our_operations_for_all_that_they_do(field: str, variation:
     if variation:
         expected["total_variation_grad"] = 2
     assert operations_of_a_step(config, "native") == expected
+
+
+def test_nothing_is_queued_behind_adam() -> None:
+    """On a GPU the sums of a step run beside its large kernels."""
+    config, state = tiny_state(tiny_config(), select("native", "cpu"))
+    step = TrainStep(config, state)
+    with OpCounter() as counter:
+        step()
+    assert counter.last == "nerf::adam_step" and step.read().samples > 0
 
 
 def test_distortion_costs_one_operation_each_way() -> None:
