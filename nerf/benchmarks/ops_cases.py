@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nerf.benchmarks.pixel_cases import mlp, pixel_colors, shading_inputs
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES, Case, Problem, Roofline, Size, random_numbers
+from nerf.benchmarks.step_cases import draw_pixels
 from nerf.cameras.cameras import subpixels
 from nerf.ops import reference
 
@@ -305,6 +306,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("mlp", f"{pixels}, 3 layers of {size.rows // 4}", partial(mlp, size, size.rows // 4, 3))
     yield Case("pixel_colors", pixels, partial(pixel_colors, size))
     yield Case("shading_inputs", f"{pixels}, 16 channels", partial(shading_inputs, size, 16))
+    yield Case("draw_pixels", pixels, partial(draw_pixels, size))
     yield Case("sample_images", pixels, partial(sample_images, size))
     yield Case("total_variation_grad", f"{grid}, 12 channels", partial(variation, size, 12))
     yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, False, False))

@@ -36,7 +36,7 @@ STEPS = {"cuda": 200, "cpu": 5}  # timed
 PROFILED_STEPS = {"cuda": 20, "cpu": 5}
 OTHERS = "other kernels of PyTorch"
 STAGES = {
-    "pixels and rays": ("nerf::sample_images", "nerf::camera_rays"),
+    "pixels and rays": ("nerf::draw_pixels", "nerf::sample_images", "nerf::camera_rays"),
     "march": ("nerf::march_visible",),
     "interpolate": ("nerf::interpolate_trilinear",),
     "basis": ("nerf::contract_basis",),
@@ -170,7 +170,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     cells = math.prod(n - 1 for n in state.field.resolution)
     composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {
-        "pixels and rays": Work(p * (2 * LONG + 4 + 4 * FLOAT) + r * 6 * FLOAT),
+        "pixels and rays": Work(p * (6 * LONG + 4 + 4 * FLOAT) + r * 6 * FLOAT),
         "march": Work(9 * FLOAT * r + cells + FLOAT * v + of_rays + m * (LONG + 5 * FLOAT)),
         "interpolate": Work(points * len(grids) + FLOAT * c * (v + m)),
         "basis": Work(LONG * m + FLOAT * (r * functions + m * (grids[1].shape[-1] + 3))),

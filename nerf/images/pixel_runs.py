@@ -5,10 +5,13 @@ Pixels are numbered image by image, row by row; a run may continue in the next r
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+from nerf.ops import reference
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class PixelRuns:
 
     starts: Tensor  # [K] int64, first pixel of each run
     offsets: Tensor  # [K+1] int64, number of pixels of the set before each run; last entry: of the whole set
-    shifts: Tensor  # [K] int64, starts - offsets: a step looks pixels up, and two lookups take twice as long as one
+    shifts: Tensor  # [K] int64, starts - offsets: a step draws pixels, and two lookups take twice as long as one
     count: int  # number of pixels, on the host
 
     @staticmethod
@@ -50,10 +53,12 @@ class PixelRuns:
     def to(self, device: torch.device | str) -> "PixelRuns":
         return PixelRuns(*(x.to(device) for x in (self.starts, self.offsets, self.shifts)), self.count)
 
-    def pixels(self, indices: Tensor) -> Tensor:
-        """The pixels [R] int64 at indices [R] int64 into the rising list of the set, 0 to count - 1."""
-        run = torch.searchsorted(self.offsets, indices, right=True) - 1
-        return indices + self.shifts.index_select(0, run)
+    def draw(self, random: Tensor, ops: ModuleType = reference) -> Tensor:
+        """A pixel from each of R equal parts of the set, rising, [R] int64, by random [R] in [0,1): where in its part.
+
+        ops: nerf.ops.native or nerf.ops.reference (ops.draw_pixels).
+        """
+        return ops.draw_pixels(random, self.offsets, self.shifts, self.count)
 
     def mask(self, first: int, end: int) -> Tensor:
         """Whether each of the pixels first to end - 1 is in the set, [end - first] bool."""

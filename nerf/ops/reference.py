@@ -12,6 +12,7 @@ from nerf.ops.cells import interpolate_cells as interpolate_cells
 from nerf.ops.composite import composite_rays as composite_rays
 from nerf.ops.contract_basis import contract_basis as contract_basis
 from nerf.ops.distortion import distortion_loss as distortion_loss
+from nerf.ops.draw_pixels import draw_pixels as draw_pixels
 from nerf.ops.index_add import index_add as index_add
 from nerf.ops.march import march_rays as march_rays
 from nerf.ops.march_visible import march_visible as march_visible

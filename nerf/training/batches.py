@@ -187,8 +187,8 @@ class RayBatches:
         if generator.device.type != self.backend.device.type:
             seed = torch.randint(2**62, (), generator=generator).item()
             generator = torch.Generator(self.backend.device).manual_seed(seed)
-        indices, jitter = self._choose(count, generator)
-        return self._rays_through(self._device_valid_pixels.pixels(indices), per_pixel), jitter
+        drawn, jitter = self._choose(count, generator)
+        return self._rays_through(self._single_pixels(drawn, self._device_valid_pixels), per_pixel), jitter
 
     def depth_of(self, pixels: Tensor) -> Tensor | None:
         """World distance [R] along the rays of the pixels [R], 0 = not known; None if no depths are kept."""
@@ -203,27 +203,30 @@ class RayBatches:
     def _choose(self, count: int, generator: torch.Generator, pairs: int = 0) -> tuple[Tensor, Tensor]:
         """The random part of a batch: drawn [R] int64 and jitter [R] in [-0.5, 0.5).
 
-        drawn: indices into the valid pixels, rising. The last `pairs` entries are instead the offsets of neighbours
-        from the first pixels, column and row as two int32 in one int64. Raises RuntimeError without valid pixels.
+        drawn: the bits of float64 numbers in [0, 1), where in its part of the valid pixels each pixel lies. The last
+        `pairs` entries are instead the offsets of neighbours from the first pixels, column and row as two int32 in one
+        int64. Raises RuntimeError without valid pixels.
         """
         device, singles = generator.device, count - pairs
-        part = len(self.valid_pixels) / singles
-        if part == 0:
+        if len(self.valid_pixels) == 0:
             raise RuntimeError("no pixel to draw: no ray hits the scene")
-        numbers = {"dtype": torch.float64, "device": device}  # there are billions of pixels
-        within = torch.arange(singles, **numbers) + torch.rand(singles, generator=generator, **numbers)
-        drawn = (within * part).long().clamp_(max=len(self.valid_pixels) - 1)
+        # float64, because there are billions of pixels
+        drawn = torch.rand(singles, generator=generator, dtype=torch.float64, device=device).view(torch.int64)
         if pairs:
             shifts = PAIR_SIGMA * torch.randn(pairs, 2, generator=generator, device=device)
             drawn = torch.cat([drawn, shifts.round().to(torch.int32).view(torch.int64)[:, 0]])
         return drawn, torch.rand(count, generator=generator, device=device) - 0.5
 
+    def _single_pixels(self, drawn: Tensor, valid_pixels: PixelRuns) -> Tensor:
+        """The pixels [R] int64 that drawn [R] of _choose, of no pairs, stands for."""
+        return valid_pixels.draw(drawn.view(torch.float64), self.backend.ops)
+
     def _pixels(self, drawn: Tensor) -> Tensor:
         """The pixels [R] int64 of a training batch, from drawn [R] of _choose."""
         pairs = self._pairs(len(drawn))
         if pairs == 0:
-            return self.valid_pixels.pixels(drawn)
-        singles = self.valid_pixels.pixels(drawn[:-pairs])
+            return self._single_pixels(drawn, self.valid_pixels)
+        singles = self._single_pixels(drawn[:-pairs], self.valid_pixels)
         chosen = singles[:pairs]
         near = self._sizes.moved(chosen, drawn[-pairs:, None].view(torch.int32).long())
         if self._unmasked is not None:  # a masked neighbour is replaced by the pixel itself

@@ -101,6 +101,7 @@ def test_native_calls_our_operations_for_all_that_they_do(field: str, variation:
     parameters = 2 if field == "voxel_sh" else 2 + 6  # grids; weights and biases of three layers
     expected = {
         "camera_rays": 1,
+        "draw_pixels": 1,
         "sample_images": 1,
         "march_visible": 1,
         "interpolate_trilinear": 2,  # density and colour

@@ -1,0 +1,17 @@
+"""Cases of scripts/benchmark.py of the operations that begin a step."""
+
+import torch
+
+from nerf.benchmarks.problems import LONG, Problem, Roofline, Size, random_numbers
+from nerf.images.pixel_runs import PixelRuns
+
+
+def draw_pixels(size: Size, device: torch.device) -> Problem:
+    """A batch from the middle halves of all rows of the images. Its floor counts what a draw reads of its run alone."""
+    images, height, width = size.images
+    first = width * torch.arange(images * height, device=device) + width // 4
+    runs = PixelRuns.of_bounds(torch.stack([first, first + width // 2], dim=-1))
+    random = random_numbers(device, size.pixels).double()
+    arguments = {"random": random, "offsets": runs.offsets, "shifts": runs.shifts, "count": len(runs)}
+    roofline = Roofline(4 * LONG * size.pixels, lookups=size.pixels)  # random number, offset, shift, pixel
+    return Problem(arguments, {"forward": roofline}, always_same=True)
