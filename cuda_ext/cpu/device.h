@@ -42,6 +42,9 @@ class Device {
     if (bits & ~__atomic_load_n(address, __ATOMIC_RELAXED)) __atomic_fetch_or(address, bits, __ATOMIC_RELAXED);
   }
 
+  // Makes a flag false that others may make false at the same time.
+  static void clear(bool* flag) { __atomic_store_n(flag, false, __ATOMIC_RELAXED); }
+
  private:
   Stream stream_;
 };

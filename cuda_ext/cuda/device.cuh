@@ -32,6 +32,9 @@ class Device {
     if (bits & ~*static_cast<volatile unsigned long long*>(word)) atomicOr(word, bits);
   }
 
+  // Makes a flag false that others may make false at the same time.
+  static __device__ void clear(bool* flag) { *flag = false; }
+
  private:
   Stream stream_;
 };

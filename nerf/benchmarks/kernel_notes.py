@@ -62,6 +62,10 @@ KERNEL_NOTES = {
         "a thread per value, powers included",
         "a block computes its powers once; packs of 16 bytes, four gradients ahead, the rest where they are not zero",
     ),
+    "all_finite": KernelNotes(
+        "a thread per 4096 numbers",
+        "a block per 4096 numbers, of any tensor; all its loads of 16 bytes on their way at once",
+    ),
     "interpolate_cells": KernelNotes(
         ONE_THREAD_EACH,
         "rows of whole 16 bytes: a thread per pack, small blocks; backward in the order of its writes, or a warp per "

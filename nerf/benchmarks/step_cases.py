@@ -1,9 +1,11 @@
-"""Cases of scripts/benchmark.py of the operations that begin a step."""
+"""Cases of scripts/benchmark.py of the operations at both ends of a step: its pixels, and whether it is applied."""
 
 import torch
 
-from nerf.benchmarks.problems import LONG, Problem, Roofline, Size, random_numbers
+from nerf.benchmarks.problems import FLOAT, LONG, Problem, Roofline, Size, random_numbers
 from nerf.images.pixel_runs import PixelRuns
+
+WEIGHTS = (44 * 128, 128, 128 * 128, 128, 128 * 3, 3)  # and biases, of a small color network
 
 
 def draw_pixels(size: Size, device: torch.device) -> Problem:
@@ -15,3 +17,10 @@ def draw_pixels(size: Size, device: torch.device) -> Problem:
     arguments = {"random": random, "offsets": runs.offsets, "shifts": runs.shifts, "count": len(runs)}
     roofline = Roofline(4 * LONG * size.pixels, lookups=size.pixels)  # random number, offset, shift, pixel
     return Problem(arguments, {"forward": roofline}, always_same=True)
+
+
+def all_finite(size: Size, device: torch.device) -> Problem:
+    """The loss, and the gradients of the samples' densities and of a small network."""
+    counts = (1, size.rays * size.samples_per_ray, *WEIGHTS)
+    arguments = {"tensors": [random_numbers(device, count, low=-1) for count in counts]}
+    return Problem(arguments, {"forward": Roofline(FLOAT * sum(counts))}, always_same=True)

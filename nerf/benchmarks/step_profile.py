@@ -52,6 +52,7 @@ STAGES = {
     "basis backward": ("nerf::contract_basis_backward",),
     "interpolate backward": ("nerf::interpolate_trilinear_grad", "nerf::interpolate_trilinear_backward"),
     "total variation": ("nerf::total_variation_grad",),
+    "finite check": ("nerf::all_finite",),
     "adam": ("nerf::adam_step",),
 }
 STAGE_OF = {operation: stage for stage, operations in STAGES.items() for operation in operations}
@@ -185,6 +186,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         "composite backward": Work(composite + of_samples * (2 + shown)),
         "interpolate backward": Work(points * len(grids) + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
         "total variation": Work(FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn),
+        "finite check": Work(FLOAT * (1 + m + dense)),
         "adam": Work(FLOAT * (batch.visited * c + 7 * (v + turn) * c + 8 * dense) + listed - short),
     }
     work["basis backward"] = work["basis"]

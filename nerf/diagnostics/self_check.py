@@ -10,6 +10,7 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from nerf.ops import reference
 from nerf.ops.registry import BACKWARD, DERIVATIVES, EXAMPLES
@@ -67,7 +68,7 @@ def check(operation: str, device: str, ops: ModuleType) -> Result:
 def _outcome(name: str, backward: bool, ops: ModuleType, device: str) -> dict[str, Tensor]:
     """An operation's results by name, on the CPU: gradients (backward), or outputs and arguments written in place."""
     schema = getattr(torch.ops.nerf, name).default._schema
-    values = [x.to(device) if isinstance(x, Tensor) else x for x in EXAMPLES[name]()]
+    values = tree_map_only(Tensor, lambda x: x.to(device), EXAMPLES[name]())
     arguments = {argument.name: value for argument, value in zip(schema.arguments, values, strict=False)}  # or defaults
     leaves = {key: arguments[key].requires_grad_() for key in _differentiable(name)}
     returned = getattr(ops, name)(*arguments.values())

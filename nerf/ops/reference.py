@@ -6,6 +6,7 @@ Derivatives come from autograd. Legend: R rays, M samples, N points, C channels,
 
 from nerf.ops.adam import adam_step as adam_step
 from nerf.ops.adam_rows import adam_rows as adam_rows
+from nerf.ops.all_finite import all_finite as all_finite
 from nerf.ops.bring_rows import bring_rows as bring_rows
 from nerf.ops.camera_rays import camera_rays as camera_rays
 from nerf.ops.cells import interpolate_cells as interpolate_cells

@@ -126,8 +126,10 @@ def _checked(name: str, kernel: Callable[..., object]) -> Callable[..., object]:
     schema = getattr(torch.ops.nerf, name).default._schema
 
     def checked(*arguments: object) -> object:
-        given = zip((a.name for a in schema.arguments), arguments, strict=False)  # defaults may be left out
-        devices = {key: x.device for key, x in given if isinstance(x, Tensor)}
+        given = dict(zip((a.name for a in schema.arguments), arguments, strict=False))  # defaults may be left out
+        for key, several in [(key, x) for key, x in given.items() if isinstance(x, list | tuple)]:
+            given |= {f"{key}[{index}]": x for index, x in enumerate(several)}
+        devices = {key: x.device for key, x in given.items() if isinstance(x, Tensor)}
         expected = next((d for d in devices.values() if d.type != "meta"), torch.device("meta"))
         for key, device in devices.items():
             if device != expected:

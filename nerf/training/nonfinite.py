@@ -16,23 +16,19 @@ STOP_AFTER, STOP_FRACTION = 5, 0.25
 def all_finite(loss: Tensor, of_densities: Sequence[Tensor] | None, *optimizers: MaskedAdam) -> Tensor:
     """Whether the loss and the gradients of a step are finite, [] bool on the device.
 
-    of_densities: the gradients [N] of the samples' densities; None: not known. optimizers: of the field and of the
+    of_densities: the gradients [N] of the samples' densities; None: not known. optimizers: of the field, and of the
     auxiliary modules. Of the grids only the density's gradient is checked, because a pixel or sample that is not finite
     shows there: at the samples, which are far fewer than the vertices of a dense grid, or else all of it, which is
     faster than to gather the active vertices. adam_step ignores single values that are not finite in a grid's gradient.
     """
-    small, sums = [loss.detach().view(1)], [grad.sum() for grad in of_densities or ()]
+    checked = [loss.detach(), *(of_densities or ())]
     for optimizer in optimizers:
         for group in optimizer.groups:
             grad = group.parameter.grad
-            if grad is None or (group.on_vertices and grad.shape[-1] > 1):
-                continue
-            if not group.on_vertices:
-                small.append(grad.view(-1))
-            elif of_densities is None:
-                sums.append(grad.sum())
-    total = sum(sums, torch.cat(small).sum())  # with an infinity or NaN it is not finite
-    return total - total == 0  # two kernels; isfinite() launches four
+            is_density = group.on_vertices and grad is not None and grad.shape[-1] == 1
+            if grad is not None and (not group.on_vertices or (is_density and of_densities is None)):
+                checked.append(grad)
+    return optimizers[0].backend.ops.all_finite(checked)
 
 
 def parameters_finite(modules: Iterable[torch.nn.Module], away: Sequence[Tensor] = ()) -> bool:

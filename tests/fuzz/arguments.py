@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 import torch
+from case_tools import each_tensor, tensors_in
 from cases import CASES
 from torch import Tensor
 
@@ -24,15 +25,19 @@ ROOM = 1 << 20, 1 << 36  # rows: more than these take minutes to fill under comp
 def _small_cases(name: str) -> tuple[tuple, ...]:
     """The arguments of all cases that are small, in both dtypes."""
     made = [make(dtype, "cpu") for make in CASES[name].values() for dtype in (torch.float32, torch.float64)]
-    return tuple(x for x in made if all(t.numel() <= LARGEST_COPY for t in x if isinstance(t, Tensor)))
+    return tuple(x for x in made if all(t.numel() <= LARGEST_COPY for t in tensors_in(x)))
 
 
 def draw(name: str, rng: random.Random) -> list[object]:
     """Arguments for one call: those of a case, of which none to four are made worse."""
-    arguments = [x.clone() if isinstance(x, Tensor) else x for x in rng.choice(_small_cases(name))]
+    arguments = [each_tensor(Tensor.clone, x) for x in rng.choice(_small_cases(name))]
     for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 4))):
         place = rng.randrange(len(arguments))
-        arguments[place] = _worse(arguments[place], arguments, rng)
+        listed = arguments
+        if isinstance(arguments[place], list) and arguments[place] and rng.random() < 0.8:  # one tensor of a list
+            listed = arguments[place]
+            place = rng.randrange(len(listed))
+        listed[place] = _worse(listed[place], tensors_in(arguments), rng)
     return arguments
 
 
@@ -44,6 +49,8 @@ def on_gpu(arguments: list[object]) -> list[object]:
     memory: dict[int, torch.UntypedStorage] = {}
 
     def moved(x: object) -> object:
+        if isinstance(x, list):
+            return [moved(each) for each in x]
         if isinstance(x, int) and ROOM[0] < x < ROOM[1]:
             return ROOM[0]
         if not isinstance(x, Tensor) or x.device.type != "cpu":
@@ -59,7 +66,7 @@ def on_gpu(arguments: list[object]) -> list[object]:
     return [moved(x) for x in arguments]
 
 
-def _worse(x: object, others: list[object], rng: random.Random) -> object:
+def _worse(x: object, others: list[Tensor], rng: random.Random) -> object:
     if isinstance(x, Tensor) and max(x.shape, default=0) > 2 * LARGEST_COPY:
         return x  # one of another_shape
     if isinstance(x, Tensor):
@@ -74,10 +81,12 @@ def _worse(x: object, others: list[object], rng: random.Random) -> object:
         return rng.choice(INTEGERS) if rng.random() < 0.8 else rng.randrange(-10, 100)
     if isinstance(x, float):
         return rng.choice(FLOATS) if rng.random() < 0.8 else rng.uniform(-2, 2)
+    if isinstance(x, list):
+        return rng.choice(([], x[:1], 40 * x))
     return x
 
 
-Change = Callable[[Tensor, list[object], random.Random], Tensor]
+Change = Callable[[Tensor, list[Tensor], random.Random], Tensor]
 
 
 def _numbers(x: Tensor, rng: random.Random) -> tuple:
@@ -90,7 +99,7 @@ def _numbers(x: Tensor, rng: random.Random) -> tuple:
     return tuple(v for v in (*INTEGERS, x.numel(), rng.randrange(100)) if limits.min <= v <= limits.max)
 
 
-def some_numbers(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def some_numbers(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     flat = x.contiguous().clone().view(-1)
     for _ in range(rng.randint(1, 3)):
         if len(flat):
@@ -98,21 +107,21 @@ def some_numbers(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
     return flat.view(x.shape)
 
 
-def all_numbers(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def all_numbers(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     return torch.full_like(x, rng.choice(_numbers(x, rng)))
 
 
-def another_order(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def another_order(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     order = list(range(len(x)))
     rng.shuffle(order)
     return x[order]
 
 
-def another_dtype(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def another_dtype(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     return x.to(rng.choice(DTYPES))
 
 
-def another_shape(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def another_shape(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     makers = (
         lambda: x[None],
         lambda: x[..., None],
@@ -131,7 +140,7 @@ def another_shape(x: Tensor, others: list[object], rng: random.Random) -> Tensor
     return rng.choice(makers)()
 
 
-def another_layout(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def another_layout(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     makers = (
         lambda: torch.stack([x, x], -1)[..., 0],
         lambda: x.transpose(0, -1).contiguous().transpose(0, -1),
@@ -143,21 +152,21 @@ def another_layout(x: Tensor, others: list[object], rng: random.Random) -> Tenso
     return rng.choice(makers)()
 
 
-def odd_address(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def odd_address(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     content = bytes(rng.randrange(8)) + bytes(x.contiguous().view(-1).view(torch.uint8).tolist()) + bytes(1)
     offset = len(content) - x.nbytes - 1
     return torch.frombuffer(bytearray(content), dtype=x.dtype, offset=offset, count=x.numel()).view(x.shape)
 
 
-def common_memory(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def common_memory(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     """A view of another argument, or of a part of it."""
-    base = rng.choice([other for other in others if isinstance(other, Tensor)])
+    base = rng.choice(others)
     memory = base.view(-1).view(torch.uint8)
     first = x.element_size() * rng.randrange(max(1, (len(memory) - x.nbytes) // x.element_size() + 1))
     return memory[first : first + x.nbytes].view(x.dtype).view(x.shape)
 
 
-def another_place(x: Tensor, others: list[object], rng: random.Random) -> Tensor:
+def another_place(x: Tensor, others: list[Tensor], rng: random.Random) -> Tensor:
     return rng.choice((lambda: x.to("meta"), lambda: x.to_sparse(), lambda: torch._neg_view(x)))()
 
 

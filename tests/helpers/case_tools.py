@@ -2,7 +2,7 @@
 layout, and what the proofs have to know of an operation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -52,24 +52,40 @@ def numbers(*shape: int, low: float = 0.0, high: float = 1.0, seed: int = 0) -> 
     return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
+def each_tensor(change: Callable[[Tensor], Tensor], argument: object) -> object:
+    """An argument with its tensor changed, or those in its list."""
+    if isinstance(argument, list):
+        return [each_tensor(change, x) for x in argument]
+    return change(argument) if isinstance(argument, Tensor) else argument
+
+
+def tensors_in(arguments: Iterable[object]) -> list[Tensor]:
+    """The tensors among arguments and in their lists."""
+    listed = (x if isinstance(x, list) else [x] for x in arguments)
+    return [x for some in listed for x in some if isinstance(x, Tensor)]
+
+
 def as_case(make: Callable[..., tuple], **options: object) -> Case:
     """make(**options) as a case: float64 becomes dtype."""
 
-    def place(x: object, dtype: torch.dtype, device: str) -> object:
-        return x.to(device, dtype if x.dtype == torch.float64 else x.dtype) if isinstance(x, Tensor) else x
+    def build(dtype: torch.dtype, device: str) -> tuple:
+        def placed(x: Tensor) -> Tensor:
+            return x.to(device, dtype if x.dtype == torch.float64 else x.dtype)
 
-    return lambda dtype, device: tuple(place(x, dtype, device) for x in make(**options))
+        return tuple(each_tensor(placed, x) for x in make(**options))
+
+    return build
 
 
 def with_gaps(case: Case, first: int = 0) -> Case:
     """The same numbers with a gap in memory after each, from the first argument on that may have gaps."""
 
-    def spread(x: object) -> object:
-        return torch.stack([x, x], dim=-1)[..., 0] if isinstance(x, Tensor) else x
+    def spread(x: Tensor) -> Tensor:
+        return torch.stack([x, x], dim=-1)[..., 0]
 
     def build(dtype: torch.dtype, device: str) -> tuple:
         arguments = case(dtype, device)
-        return *arguments[:first], *map(spread, arguments[first:])
+        return *arguments[:first], *(each_tensor(spread, x) for x in arguments[first:])
 
     return build
 

@@ -3,11 +3,12 @@
 name is an operation of torch.ops.nerf, arguments a case of cases.py. Argument names come from the schemas.
 """
 
+from functools import partial
 from types import ModuleType
 
 import pytest
 import torch
-from case_tools import cotangent
+from case_tools import cotangent, each_tensor
 from torch import Tensor
 
 from nerf.ops import native, reference
@@ -68,15 +69,14 @@ def outcome(name: str, ops: ModuleType, arguments: tuple) -> dict[str, Tensor]:
 
 def exact_outcome(name: str, arguments: tuple) -> dict[str, Tensor]:
     """The reference on the same numbers in float64 on the CPU."""
-    named = dict(zip(argument_names(name), (_on_cpu(x) for x in arguments), strict=False))
+    named = dict(zip(argument_names(name), arguments, strict=False))
     for key, x in named.items():
-        if isinstance(x, Tensor) and x.is_floating_point() and key not in ALWAYS_FLOAT32:
-            named[key] = x.double()
+        named[key] = each_tensor(partial(_exact, wide=key not in ALWAYS_FLOAT32), x)
     return outcome(name, reference, tuple(named.values()))
 
 
-def _on_cpu(x: object) -> object:
-    return x.cpu() if isinstance(x, Tensor) else x
+def _exact(x: Tensor, wide: bool) -> Tensor:
+    return x.cpu().double() if wide and x.is_floating_point() else x.cpu()
 
 
 def assert_as_accurate(name: str, arguments: tuple) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from case_tools import tensors_in
 from cases import CASES
 from proofs import argument_names, outcome
 from torch import Tensor
@@ -123,8 +124,8 @@ def test_a_cuda_graph_replays_it(name, cuda):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             captured = outcome(name, native, arguments)
-        for x in arguments:
-            if isinstance(x, Tensor) and x.is_floating_point():
+        for x in tensors_in(arguments):
+            if x.is_floating_point():
                 x.mul_(0.75)
         graph.replay()
         assert_same(case, captured, outcome(name, native, arguments))

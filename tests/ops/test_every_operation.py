@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 import torch
+from case_tools import each_tensor, tensors_in
 from cases import CASES, OPERATIONS
 from proofs import (
     DIFFERENTIABLE,
@@ -61,7 +62,7 @@ def test_the_cases_that_matter_are_there(name):
 def test_every_case_has_the_dtype_and_device_asked_for_and_runs(name, dtype, device):
     for case, make in CASES[name].items():
         arguments = make(dtype, device)
-        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        tensors = tensors_in(arguments)
         assert all(x.device.type == device for x in tensors), case
         assert name == "sample_images" or any(x.dtype == dtype for x in tensors), case
         assert (case == "non_contiguous") == any(not x.is_contiguous() for x in tensors), case
@@ -75,7 +76,7 @@ def test_gaps_in_memory_change_nothing(name, device):
     for copy in (False, True):
         arguments = CASES[name]["non_contiguous"](torch.float64, device)
         if copy:
-            arguments = [x.contiguous() if isinstance(x, Tensor) else x for x in arguments]
+            arguments = [each_tensor(Tensor.contiguous, x) for x in arguments]
         found = operation(name)(*arguments)
         named = dict(zip(argument_names(name), arguments, strict=False))
         results.append([named[key] for key in written(name)] or found)

@@ -5,6 +5,7 @@
 
 import pytest
 import torch
+from case_tools import each_tensor
 from cases import CASES
 from test_repeatable import REPEATS, arguments_of, bits
 
@@ -14,7 +15,7 @@ FREE = ("interpolate_trilinear_backward",)
 
 def on_gpu(name: str, cuda: str) -> tuple:
     """Arguments whose rows meet: the last one of those that are asked is deterministic."""
-    arguments = tuple(x.to(cuda) if isinstance(x, torch.Tensor) else x for x in arguments_of(name))
+    arguments = tuple(each_tensor(lambda x: x.to(cuda), x) for x in arguments_of(name))
     return (*arguments[:-1], True) if name in ASKED else arguments
 
 

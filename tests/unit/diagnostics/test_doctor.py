@@ -59,6 +59,9 @@ def altered(name: str, change: object) -> ModuleType:
 
 
 def doubled(x: object) -> object:
+    """Another number; of true false."""
+    if isinstance(x, Tensor) and x.dtype == torch.bool:
+        return ~x
     return 2 * x if isinstance(x, Tensor) else x
 
 

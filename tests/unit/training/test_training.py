@@ -108,6 +108,7 @@ def test_native_calls_our_operations_for_all_that_they_do(field: str, variation:
         "interpolate_trilinear_grad": 2,
         "composite_rays": 1,
         "composite_rays_backward": 1,
+        "all_finite": 1,
         "adam_step": parameters,
     }
     if field == "voxel_sh":
