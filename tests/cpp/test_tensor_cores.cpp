@@ -5,92 +5,17 @@
 #include "cuda/mlp_backward.cuh"
 #include "cuda/mlp_forward.cuh"
 #include "cuda/mlp_weights.cuh"
-#include "expect.h"
+#include "mlp_by_loops.h"
 
 namespace {
 
 using namespace nerf;
 using namespace nerf::cuda;
 
-struct Network {
-  int rows, inputs, width, layers, outputs, blocks, splits;
-};
-
-std::vector<float> drawn(int64_t count, double scale) {
-  std::vector<float> made(count);
-  for (float& x : made) x = float(number(-scale, scale));
-  return made;
-}
-
-double factor(float x) { return widen(narrow<BFloat16>(x)); }
-
-// Memory at a multiple of 16 bytes, of numbers that would show.
-template <class T>
-struct Memory {
-  std::vector<uint4> bytes;
-  explicit Memory(int64_t count) : bytes(size_t(count) * sizeof(T) / 16 + 1, uint4{~0u / 5, ~0u / 5, ~0u / 5, ~0u / 5}) {}
-  T* get() { return reinterpret_cast<T*>(bytes.data()); }
-};
-
-void expect_all_near(const std::vector<float>& found, const std::vector<double>& wanted, const char* what) {
-  for (size_t i = 0; i < wanted.size(); ++i) expect_near(found[i], wanted[i], 2e-3, what);
-}
-
-struct Gradients {
-  std::vector<double> out, inputs, params;
-};
-
-// What the network is, from the hidden values that the kernels kept, which are checked on the way.
-Gradients by_loops(const MlpPlan& p) {
-  Gradients g = {std::vector<double>(p.rows * p.outputs), std::vector<double>(p.rows * p.inputs_count),
-                 std::vector<double>(p.size())};
-  for (int64_t n = 0; n < p.rows; ++n) {
-    std::vector<std::vector<double>> x(p.layers + 1);
-    for (int k = 0; k < p.inputs_count; ++k) x[0].push_back(factor(p.inputs[n * p.inputs_count + k]));
-    for (int l = 0; l <= p.layers; ++l)
-      for (int64_t o = 0; o < p.fan_out(l); ++o) {
-        double sum = p.params[p.bias_at(l) + o];
-        for (int64_t k = 0; k < p.fan_in(l); ++k) sum += x[l][k] * factor(p.params[p.weight_at(l) + o * p.fan_in(l) + k]);
-        if (l == p.layers) {
-          g.out[n * p.outputs + o] = sum;
-          continue;
-        }
-        const double kept = widen(p.kept[(l * p.rows + n) * p.width + o]);
-        expect_near(kept, sum < 0 ? 0 : sum, 0.005 * (1 + std::abs(sum)), "hidden values");
-        x[l + 1].push_back(kept);
-      }
-    std::vector<double> unrounded(p.grad_out + n * p.outputs, p.grad_out + (n + 1) * p.outputs);
-    for (int l = p.layers; l >= 0; --l) {
-      std::vector<double> before(p.fan_in(l));
-      for (int64_t o = 0; o < p.fan_out(l); ++o) {
-        const double grad = factor(float(unrounded[o]));
-        g.params[p.bias_at(l) + o] += unrounded[o];
-        for (int64_t k = 0; k < p.fan_in(l); ++k) {
-          g.params[p.weight_at(l) + o * p.fan_in(l) + k] += grad * x[l][k];
-          before[k] += grad * factor(p.params[p.weight_at(l) + o * p.fan_in(l) + k]);
-        }
-      }
-      for (int64_t k = 0; k < p.fan_in(l); ++k) {
-        if (l == 0) g.inputs[n * p.inputs_count + k] = before[k];
-        else if (x[l][k] == 0) before[k] = 0;
-      }
-      unrounded = before;
-    }
-  }
-  return g;
-}
-
 template <int kWidth, int kBackwardWarps, int kBackwardStages>
 void network(const Network& of, bool late) {
   emulated::late = late;
-  MlpPlan p = {};
-  p.rows = of.rows;
-  p.inputs_count = p.grad_columns = of.inputs;
-  p.width = of.width;
-  p.layers = of.layers;
-  p.outputs = of.outputs;
-  p.blocks = of.blocks;
-  p.splits = of.splits;
+  MlpPlan p = plan_of(of);
   const auto inputs = drawn(int64_t(of.rows) * of.inputs, 1), grad_out = drawn(int64_t(of.rows) * of.outputs, 1);
   const auto params = drawn(p.size(), 1.5 / std::sqrt(kWidth));
   std::vector<float> out(of.rows * of.outputs), grad_inputs(of.rows * of.inputs), grad_params(p.size());
