@@ -174,7 +174,9 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
     compile_options = ours.compile.format(machine=tools.machine_options(), torch=torch)
     link = (f"$nvcc -cudart static {ours.nvcc_link}" if nvcc else ours.link).format(torch=torch)
     archs = stamp.cuda.split()
-    gencode = [f"-gencode arch=compute_{a},code=sm_{a}" for a in archs]
+    # sm_90a has products that only Hopper has, and runs on all of Hopper. PTX is for other GPUs, and must do without.
+    own = [f"{a}a" if a == "90" else a for a in archs]
+    gencode = [f"-gencode arch=compute_{a},code=sm_{a}" for a in own]
     gencode += [f"-gencode arch=compute_{a},code=compute_{a}" for a in archs[-1:]]
     define = "-DNERF_WITH_CUDA" if nvcc else ""
     lines = [

@@ -1,13 +1,15 @@
-// mlp on CUDA: all layers in one kernel on tensor cores, for rounded products of float32 tensors, widths of 64, 128 and 256 and up to
-// eight outputs, on sm_80 and up. Forward a tile of rows stays in shared memory from layer to layer. Backward three kernels: the tile's
-// gradients back through the layers, with all gradients of parameters but those of the weights between hidden layers; these,
-// each over a split of the rows; and the sums over tiles and splits, in one order. Everything else: the portable bodies.
-#include "mma.cuh"
+// mlp on CUDA: all layers in one kernel on tensor cores, for rounded products of float32 tensors, widths of 64, 128 and
+// 256 and up to eight outputs, on sm_80 and up. Forward a tile of rows stays in shared memory from layer to layer; on
+// Hopper, for widths of 128 and 256, in a warpgroup's registers. Backward three kernels: the tile's gradients back
+// through the layers, with all gradients of parameters but those of the weights between hidden layers; these, each over
+// a split of the rows; and the sums over tiles and splits, in one order. Everything else: the portable bodies.
 #include "warp.cuh"
+#include "wgmma.cuh"
 
 #include "../portable/mlp.h"
 #include "mlp_backward.cuh"
 #include "mlp_forward.cuh"
+#include "mlp_warpgroups.cuh"
 #include "mlp_weights.cuh"
 
 namespace nerf::cuda {
@@ -24,13 +26,24 @@ int attribute(cudaDeviceAttr which, Stream stream) {
 
 int shared_bytes(Stream stream) { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, stream); }
 
-// Whether the code that runs here was compiled for tensor cores of bfloat16: a library for older GPUs may run on newer ones.
-bool has_products(Stream stream) {
-  if (attribute(cudaDevAttrComputeCapabilityMajor, stream) < 8) return false;
+template <class Kernel>
+cudaFuncAttributes attributes(Kernel kernel, Stream stream) {
   const DeviceGuard guard(stream.device);
   cudaFuncAttributes known;
-  check(cudaFuncGetAttributes(&known, mlp_forward_kernel<64, 1, kForwardStages>), "mlp");
-  return known.ptxVersion >= 80;
+  check(cudaFuncGetAttributes(&known, kernel), "mlp");
+  return known;
+}
+
+// Whether the code that runs here was compiled for tensor cores of bfloat16: a library for older GPUs may run on newer ones.
+bool has_products(Stream stream) {
+  return attribute(cudaDevAttrComputeCapabilityMajor, stream) >= 8 &&
+         attributes(mlp_forward_kernel<64, 1, kForwardStages>, stream).ptxVersion >= 80;
+}
+
+// Whether it was compiled for products by warpgroups: else their kernel is empty, and has no barriers in shared memory.
+bool has_warpgroups(const MlpArgs<float>& a, Stream stream) {
+  const bool fits = !a.grad_out && a.width >= 128 && is_pack_aligned(a.params);
+  return fits && attributes(mlp_warpgroups_kernel<256>, stream).sharedSizeBytes > 0;
 }
 
 template <class T>
@@ -93,8 +106,9 @@ MlpPlan make_plan(const MlpArgs<float>& a, Stream stream, int64_t* bytes) {
   p.grad_out = a.grad_out;
   p.grad_inputs = a.grad_inputs;
   p.grad_params = a.grad_params;
+  p.by_warpgroups = has_warpgroups(a, stream);
   const int64_t tile = are_large(a, stream) ? 2 * kWarpRows : kWarpRows, chips = processors(stream);
-  p.blocks = int(min2((p.rows + tile - 1) / tile, a.grad_out ? chips : 2 * chips));
+  p.blocks = int(min2((p.rows + tile - 1) / tile, a.grad_out || p.by_warpgroups ? chips : 2 * chips));
   const int64_t jobs = max2(int64_t(1), (a.layers - 1) * max2(int64_t(1), a.width / 128));
   p.splits = int(max2(int64_t(1), min2(chips / jobs, (p.rows + kStep - 1) / kStep)));
   Cutter scratch(a.scratch);
@@ -135,10 +149,17 @@ __global__ void __launch_bounds__(kThreads) find_needed_kernel(MlpPlan p) {
   for (int64_t i = first * p.outputs + lane; i < end * p.outputs; i += 32) p.out[i] = 0.0f;
 }
 
-template <int kWidth, int kWarps, int kStages>
-void start_forward(const MlpPlan& p, Stream stream) {
-  start(mlp_forward_kernel<kWidth, kWarps, kStages>, unsigned(p.blocks), kWarps * kColumnWarps * 32,
-        mlp_forward_bytes<kWidth, kWarps, kStages>(), "mlp", stream, p);
+template <int kWidth>
+void start_forward(MlpPlan p, Stream stream) {
+  if constexpr (kWidth >= 128) {
+    if (p.by_warpgroups) {
+      place_weights<kWidth>(p, shared_bytes(stream));
+      return start(mlp_warpgroups_kernel<kWidth>, unsigned(p.blocks), Groups<kWidth>::kThreadCount,
+                   mlp_warpgroups_bytes<kWidth>(p), "mlp", stream, p);
+    }
+  }
+  start(mlp_forward_kernel<kWidth, 1, kForwardStages>, unsigned(p.blocks), kColumnWarps * 32,
+        mlp_forward_bytes<kWidth, 1, kForwardStages>(), "mlp", stream, p);
 }
 
 template <int kWidth, int kWarps, int kStages>
@@ -168,8 +189,7 @@ void mlp(const MlpArgs<T>& a, Stream stream) {
         check(cudaMemsetAsync(p.needed_count, 0, sizeof(int), cudaStream_t(stream.handle)), "mlp");
         launch(find_needed_kernel, (p.rows + kWarpRows - 1) / kWarpRows * 32, "mlp", stream, p);
       }
-      return with_width(a.width,
-                        [&](auto width) { start_forward<decltype(width)::value, 1, kForwardStages>(p, stream); });
+      return with_width(a.width, [&](auto width) { start_forward<decltype(width)::value>(p, stream); });
     }
   }
   cuda_plain::mlp(a, stream);

@@ -23,6 +23,8 @@ struct MlpPlan {
   int64_t rows;
   int *needed_tiles, *needed_count;  // the tiles that have a row that is needed, in any order; null: all are computed
   int inputs_count, width, layers, outputs, grad_columns;
+  bool by_warpgroups;      // forward is the kernel of mlp_warpgroups.cuh, and weights are packed for it
+  int resident, ring;      // its pieces of weights that stay in shared memory; places there for the others
   const BFloat16* packed;  // see pack_weights
   BFloat16* kept;          // [L,N,W] or null
   float* out;
@@ -68,11 +70,13 @@ __device__ inline float packed_forward(const MlpPlan& p, int64_t place) {
   if (place >= last) {
     const int64_t i = place - last;  // tiles of 8 columns, one behind the other
     const Element e = element_of_b(int(i / 4 % 32), int(i / 2 % 2), int(i % 2));
-    const int64_t k = i / 128 * 16 + e.row;
+    const int row = int(i / 128) * 16 + e.row, k = p.by_warpgroups ? in_layer(row) : row;
     return e.column < p.outputs ? p.params[p.weight_at(p.layers) + e.column * p.width + k] : 0.0f;
   }
   const int layer = place < first ? 0 : 1 + int((place - first) / hidden);
-  const Element e = element_of_packed(layer == 0 ? place : (place - first) % hidden, p.width);
+  const int64_t within = layer == 0 ? place : (place - first) % hidden;
+  Element e = p.by_warpgroups ? element_of_cores(within, p.width) : element_of_packed(within, p.width);
+  if (p.by_warpgroups) e = {layer == 0 ? e.row : in_layer(e.row), in_layer(e.column)};
   return e.row < p.fan_in(layer) ? p.params[p.weight_at(layer) + e.column * p.fan_in(layer) + e.row] : 0.0f;
 }
 
