@@ -133,10 +133,10 @@ __device__ __forceinline__ void multiply_inputs(float (&sums)[kWidth / 8][4], co
   }
 }
 
-// sums = x W of a hidden layer.
-template <int kWidth>
+// sums = x W of a hidden layer. keep(i) stores columns 32 i and on of x, once no product holds them and while others run.
+template <int kWidth, class Keep>
 __device__ __forceinline__ void multiply_hidden(float (&sums)[kWidth / 8][4], const uint32_t (&x)[kWidth / 16][4],
-                                                PieceQueue<kWidth>& weights) {
+                                                PieceQueue<kWidth>& weights, const Keep& keep) {
 #pragma unroll
   for (int piece = 0; piece < kWidth / kStep; ++piece) {
     const uint64_t b = weights.take();
@@ -147,10 +147,12 @@ __device__ __forceinline__ void multiply_hidden(float (&sums)[kWidth / 8][4], co
     if (piece > 0) {
       wait_for_products<1>();  // those of the piece before
       weights.give_back();
+      keep(piece - 1);
     }
   }
   finish_products(sums);
   weights.give_back();
+  keep(kWidth / kStep - 1);
 }
 
 // x = relu(sums + bias), rounded; bias: from the thread's first column on.
@@ -162,17 +164,6 @@ __device__ __forceinline__ void activate(uint32_t (&x)[kWidth / 16][4], const fl
     const float2 b = *reinterpret_cast<const float2*>(bias + t / 4 * 32 + t % 4 * 2);
     x[t / 2][t % 2 * 2] = round_relu_pair(sums[t][0] + b.x, sums[t][1] + b.y);
     x[t / 2][t % 2 * 2 + 1] = round_relu_pair(sums[t][2] + b.x, sums[t][3] + b.y);
-  }
-}
-
-// One of a thread's two rows of x to global memory, from its first column on.
-template <int kWidth>
-__device__ __forceinline__ void store_row(BFloat16* to, const uint32_t (&x)[kWidth / 16][4], int second) {
-#pragma unroll
-  for (int i = 0; i < kWidth / 32; ++i) {
-    const auto& low = x[2 * i];
-    const auto& high = x[2 * i + 1];
-    *reinterpret_cast<uint4*>(to + i * 32) = uint4{low[second], low[2 + second], high[second], high[2 + second]};
   }
 }
 
@@ -234,16 +225,22 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_warpgroup
     __syncwarp();  // inputs are free
     const int64_t row = first + lane / 4;
     const int column = lane % 4 * 8;
-    for (int layer = 0;; ++layer) {
+    const bool keeps[2] = {p.kept && row < p.rows, p.kept && row + 8 < p.rows};
+    int layer = 0;
+    const auto keep = [&](int i) {
+      const uint32_t(&a)[4] = x[2 * i], (&b)[4] = x[2 * i + 1];
+      uint4* to = reinterpret_cast<uint4*>(p.kept + (layer * p.rows + row) * kWidth + column + i * 32);
+      if (keeps[0]) to[0] = uint4{a[0], a[2], b[0], b[2]};
+      if (keeps[1]) to[kWidth] = uint4{a[1], a[3], b[1], b[3]};  // 8 rows of kWidth / 8
+    };
+    activate<kWidth>(x, sums, p.params + p.bias_at(0) + column);
+    while (layer + 1 < p.layers) {
+      multiply_hidden<kWidth>(sums, x, weights, keep);
+      ++layer;
       activate<kWidth>(x, sums, p.params + p.bias_at(layer) + column);
-      if (p.kept != nullptr) {
-        BFloat16* to = p.kept + (layer * p.rows + row) * kWidth + column;
-        if (row < p.rows) store_row<kWidth>(to, x, 0);
-        if (row + 8 < p.rows) store_row<kWidth>(to + 8 * kWidth, x, 1);
-      }
-      if (layer + 1 == p.layers) break;
-      multiply_hidden<kWidth>(sums, x, weights);
     }
+#pragma unroll
+    for (int i = 0; i < kWidth / kStep; ++i) keep(i);
     float last[2][4] = {};
     multiply_last<kWidth>(last, x, p);
     const float* bias = p.params + p.bias_at(p.layers);
