@@ -126,12 +126,23 @@ MlpPlan make_plan(const MlpArgs<float>& a, Stream stream, int64_t* bytes) {
   return p;
 }
 
+// early: the kernel may start before the one before it has ended, and waits for it by itself.
 template <class Kernel>
-void start(Kernel kernel, dim3 blocks, int threads, int bytes, const char* name, Stream stream, const MlpPlan& p) {
+void start(Kernel kernel, dim3 blocks, int threads, int bytes, const char* name, Stream stream, const MlpPlan& p,
+           bool early = false) {
   const DeviceGuard guard(stream.device);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
-  kernel<<<blocks, threads, bytes, cudaStream_t(stream.handle)>>>(p);
-  check(cudaGetLastError(), name);
+  cudaLaunchAttribute starts_early = {};
+  starts_early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  starts_early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t how = {};
+  how.gridDim = blocks;
+  how.blockDim = dim3(unsigned(threads));
+  how.dynamicSmemBytes = size_t(bytes);
+  how.stream = cudaStream_t(stream.handle);
+  how.attrs = &starts_early;
+  how.numAttrs = early;
+  check(cudaLaunchKernelEx(&how, kernel, p), name);
 }
 
 // A warp looks at a tile of the forward kernel. needed_count is 0 before.
@@ -155,7 +166,7 @@ void start_forward(MlpPlan p, Stream stream) {
     if (p.by_warpgroups) {
       place_weights<kWidth>(p, shared_bytes(stream));
       return start(mlp_warpgroups_kernel<kWidth>, unsigned(p.blocks), Groups<kWidth>::kThreadCount,
-                   mlp_warpgroups_bytes<kWidth>(p), "mlp", stream, p);
+                   mlp_warpgroups_bytes<kWidth>(p), "mlp", stream, p, true);
     }
   }
   start(mlp_forward_kernel<kWidth, 1, kForwardStages>, unsigned(p.blocks), kColumnWarps * 32,

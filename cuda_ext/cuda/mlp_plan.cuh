@@ -98,6 +98,7 @@ __device__ inline float packed_backward(const MlpPlan& p, int64_t place) {
 
 template <bool kBackward>
 __global__ void __launch_bounds__(256) pack_weights(MlpPlan p, BFloat16* packed) {
+  let_next_start();
   const int64_t pair = int64_t(blockIdx.x) * 256 + threadIdx.x, place = 2 * pair;
   if (place >= (kBackward ? p.backward_size() : p.forward_size())) return;
   const float low = kBackward ? packed_backward(p, place) : packed_forward(p, place);

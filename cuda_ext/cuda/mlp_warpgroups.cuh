@@ -186,9 +186,6 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_warpgroup
 #ifdef NERF_WARPGROUPS
   SHARED_MEMORY(memory);
   __shared__ Barrier full[kMaxPlaces], empty[kMaxPlaces];
-  const int64_t tiles = p.needed_tiles ? *p.needed_count : (p.rows + kWarpRows - 1) / kWarpRows;
-  if (int64_t(blockIdx.x) >= tiles) return;
-  const int64_t passes = (tiles - 1 - blockIdx.x) / (int64_t(gridDim.x) * Groups<kWidth>::kCount) + 1;
   const int places = p.resident + p.ring, warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32);
   if (threadIdx.x == 0) {
     for (int place = 0; place < places; ++place) {
@@ -198,6 +195,10 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_warpgroup
     publish_barriers();
   }
   __syncthreads();
+  wait_for_earlier();  // which packed the weights and counted the tiles
+  const int64_t tiles = p.needed_tiles ? *p.needed_count : (p.rows + kWarpRows - 1) / kWarpRows;
+  if (int64_t(blockIdx.x) >= tiles) return;
+  const int64_t passes = (tiles - 1 - blockIdx.x) / (int64_t(gridDim.x) * Groups<kWidth>::kCount) + 1;
   BFloat16* pieces = reinterpret_cast<BFloat16*>(memory);
   PieceQueue<kWidth> weights{p, pieces, full, empty};
   if (warp >= Groups<kWidth>::kCount * kGroupWarps) {

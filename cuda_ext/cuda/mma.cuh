@@ -64,6 +64,13 @@ __device__ __forceinline__ void wait_for_copies() {
 #endif
 }
 
+// The next kernel may start now, if it was launched so: it waits by itself before it reads what this one writes.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Two numbers rounded to bfloat16, the first in the lower bits.
 __device__ __forceinline__ uint32_t round_pair(float low, float high) {
 #if __CUDA_ARCH__ >= 800

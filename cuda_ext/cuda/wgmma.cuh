@@ -54,6 +54,9 @@ __device__ __forceinline__ void copy_run(void* shared, const void* global, int b
                : "memory");
 }
 
+// Waits until the kernels before have ended, and what they wrote is there, for one that was launched to start early.
+__device__ __forceinline__ void wait_for_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // How many registers each thread of a warpgroup has from here on: fewer, which others may have, or more, when there
 // are any.
 template <int kCount>

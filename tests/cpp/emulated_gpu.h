@@ -153,6 +153,7 @@ void wait_for_copies() {
   for (; int(groups.size()) > kOpen; groups.pop_front())
     for (const auto& c : groups.front()) emulated::perform(c);
 }
+inline void let_next_start() {}
 inline uint32_t round_pair(float low, float high) {
   return uint32_t(narrow<BFloat16>(low).bits) | uint32_t(narrow<BFloat16>(high).bits) << 16;
 }

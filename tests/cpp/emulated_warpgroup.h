@@ -86,6 +86,8 @@ inline void copy_run(void* to, const void* from, int bytes, Barrier* b) {
   arrive(b);
 }
 
+inline void wait_for_earlier() {}
+
 template <int kCount>
 void keep_registers() {}
 template <int kCount>
