@@ -8,7 +8,8 @@ Used by setup.py and by nerf/ops/native.py, so there is one way to build. One ni
 PyTorch's own build helpers refuse a .cu file where PyTorch came without CUDA. Other compilers: toolchain.py.
 
 NERF_CUDA=0 leaves the CUDA code out. NERF_CUDA_ARCHS, default "75 80 90 120", lists the GPU generations; the last one
-is included as PTX too, for GPUs to come. CXX and CUDA_HOME choose the compilers, CXXFLAGS and LDFLAGS are added.
+is included as PTX too, for GPUs to come, and 90 is compiled as sm_90a, for Hopper's own products. CXX and CUDA_HOME
+choose the compilers, CXXFLAGS and LDFLAGS are added.
 
 Whoever is killed while it builds, or loses power, leaves nothing that the next start would take for finished: objects
 and the library appear under their names when they are whole, and the library ends with a hash of itself.

@@ -29,16 +29,14 @@ HOST_DEVICE Element element_of_packed(int64_t place, int columns) {
   return {step * 16 + e.row, pair * 16 + reg / 2 * 8 + e.column};
 }
 
-// A warpgroup's product: D [64,N] = A [64,16] B [16,N] + D (PTX ISA, "Matrix Fragments for
-// wgmma.mma_async.m64nNk16"). Warp w of four has rows 16 w ... 16 w + 15 of A and D and holds them as above, D as N /
-// 8 tiles of 8 columns. B lies in shared memory, k-major and not swizzled, as core matrices: 8 columns, of each 8
-// numbers along k, which are 16 bytes.
+// A warpgroup's product: D [64,N] = A [64,16] B [16,N] + D (PTX ISA, "Matrix Fragments for wgmma.mma_async.m64nNk16").
+// Warp w of four has rows 16 w ... 16 w + 15 of A and D and holds them as above, D in tiles of 8 columns. B lies in
+// shared memory, k-major and not swizzled, as core matrices: 8 columns, of each 8 numbers along k, which are 16 bytes.
 constexpr int kCore = 64;  // numbers of a core matrix
 // Bytes from a core matrix to the next one along k ("leading dimension") and along the columns ("stride dimension").
 constexpr uint32_t kCoreAlongK = 2 * kCore, kCoreAlongColumns = 4 * kCore;
 
-// B [K,N] in steps of 16 rows, each a run of core matrices, those along k first. The element at a place of that
-// order.
+// B [K,N] in steps of 16 rows, each a run of core matrices, the two along k first. The element at a place of that run.
 HOST_DEVICE Element element_of_cores(int64_t place, int columns) {
   const int k = int(place % 8), n = int(place / 8 % 8), second = int(place / kCore % 2);
   return {int(place / (16 * columns)) * 16 + second * 8 + k, int(place / (2 * kCore) % (columns / 8)) * 8 + n};
@@ -50,9 +48,8 @@ HOST_DEVICE uint64_t describe_cores(uint32_t address) {
   return address / 16 | uint64_t(kCoreAlongK / 16) << 16 | uint64_t(kCoreAlongColumns / 16) << 32;
 }
 
-// Which of a layer's columns is a column of a warpgroup's product: of each 32, 8 t + 2 j + half there is 8 j + 2 t +
-// half here. A thread, which holds columns 2 j and 2 j + 1 of every tile t, so has eight neighbours of four tiles: 16
-// bytes.
+// Which of a layer's columns is a column of a warpgroup's product: of each 32, the product's 8 t + 2 j + half is the layer's
+// 8 j + 2 t + half. A thread, which has columns 2 j and 2 j + 1 of every tile t, so has eight neighbours: 16 bytes.
 HOST_DEVICE int in_layer(int column) { return (column & ~30) | (column & 6) << 2 | (column & 24) >> 2; }
 
 }  // namespace nerf

@@ -1,8 +1,8 @@
 """Compiles the mathematics and the CPU loops with g++ alone, strict warnings and sanitizers, and runs them.
 
 test_math.cpp and test_extremes.cpp drive cuda_ext/math, test_cpu_loops.cpp drives cuda_ext/cpu and
-cuda_ext/portable over a stand-in for PyTorch's threads, test_tensor_cores.cpp and test_warpgroups.cpp the kernels of mlp
-over one for a GPU.
+cuda_ext/portable over a stand-in for PyTorch's threads, test_tensor_cores.cpp and test_warpgroups.cpp the kernels of
+mlp over one for a GPU.
 """
 
 import os
