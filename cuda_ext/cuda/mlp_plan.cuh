@@ -63,26 +63,26 @@ struct MlpPlan {
   }
 };
 
-// The weight at a place of the packed weights, before rounding.
-__device__ inline float packed_forward(const MlpPlan& p, int64_t place) {
-  const int64_t first = p.first_depth() * p.width, hidden = int64_t(p.width) * p.width;
-  const int64_t last = p.forward_pieces() * kStep * p.width;
+// The weight at a place of the packed weights, before rounding. Places have 32 bits, as quotients of 64 take long.
+__device__ inline float packed_forward(const MlpPlan& p, uint32_t place) {
+  const uint32_t first = uint32_t(p.first_depth()) * p.width, hidden = uint32_t(p.width) * p.width;
+  const uint32_t last = uint32_t(p.forward_pieces()) * kStep * p.width;
   if (place >= last) {
-    const int64_t i = place - last;  // tiles of 8 columns, one behind the other
+    const uint32_t i = place - last;  // tiles of 8 columns, one behind the other
     const Element e = element_of_b(int(i / 4 % 32), int(i / 2 % 2), int(i % 2));
     const int row = int(i / 128) * 16 + e.row, k = p.by_warpgroups ? in_layer(row) : row;
     return e.column < p.outputs ? p.params[p.weight_at(p.layers) + e.column * p.width + k] : 0.0f;
   }
   const int layer = place < first ? 0 : 1 + int((place - first) / hidden);
-  const int64_t within = layer == 0 ? place : (place - first) % hidden;
+  const uint32_t within = layer == 0 ? place : (place - first) % hidden;
   Element e = p.by_warpgroups ? element_of_cores(within, p.width) : element_of_packed(within, p.width);
   if (p.by_warpgroups) e = {layer == 0 ? e.row : in_layer(e.row), in_layer(e.column)};
   return e.row < p.fan_in(layer) ? p.params[p.weight_at(layer) + e.column * p.fan_in(layer) + e.row] : 0.0f;
 }
 
-__device__ inline float packed_backward(const MlpPlan& p, int64_t place) {
-  const int64_t first = int64_t(kStep) * p.width, hidden = int64_t(p.width) * p.width;
-  const int64_t inputs = p.backward_pieces() * kStep * p.width;
+__device__ inline float packed_backward(const MlpPlan& p, uint32_t place) {
+  const uint32_t first = uint32_t(kStep) * p.width, hidden = uint32_t(p.width) * p.width;
+  const uint32_t inputs = uint32_t(p.backward_pieces()) * kStep * p.width;
   if (place < first) {
     const Element e = element_of_packed(place, p.width);
     return e.row < p.outputs ? p.params[p.weight_at(p.layers) + int64_t(e.row) * p.width + e.column] : 0.0f;
@@ -99,7 +99,7 @@ __device__ inline float packed_backward(const MlpPlan& p, int64_t place) {
 template <bool kBackward>
 __global__ void __launch_bounds__(256) pack_weights(MlpPlan p, BFloat16* packed) {
   let_next_start();
-  const int64_t pair = int64_t(blockIdx.x) * 256 + threadIdx.x, place = 2 * pair;
+  const uint32_t pair = uint32_t(blockIdx.x) * 256 + threadIdx.x, place = 2 * pair;
   if (place >= (kBackward ? p.backward_size() : p.forward_size())) return;
   const float low = kBackward ? packed_backward(p, place) : packed_forward(p, place);
   const float high = kBackward ? packed_backward(p, place + 1) : packed_forward(p, place + 1);

@@ -22,9 +22,9 @@ HOST_DEVICE Element element_of_c(int lane, int reg) { return {lane / 4 + reg / 2
 
 // Weights as the kernels read them: B [K,N] in steps of 16 rows, and in each step two neighbouring tiles of 8 columns side by
 // side, so that a lane reads its four registers at once. The element at a place of that order, columns counted in N.
-HOST_DEVICE Element element_of_packed(int64_t place, int columns) {
-  const int half = int(place % 2), reg = int(place / 2 % 4), lane = int(place / 8 % 32), pairs = columns / 16;
-  const int pair = int(place / 256 % pairs), step = int(place / 256 / pairs);
+HOST_DEVICE Element element_of_packed(uint32_t place, uint32_t columns) {
+  const int half = int(place % 2), reg = int(place / 2 % 4), lane = int(place / 8 % 32);
+  const int pair = int(place / 256 % (columns / 16)), step = int(place / 16 / columns);
   const Element e = element_of_b(lane, reg % 2, half);
   return {step * 16 + e.row, pair * 16 + reg / 2 * 8 + e.column};
 }
@@ -37,9 +37,10 @@ constexpr int kCore = 64;  // numbers of a core matrix
 constexpr uint32_t kCoreAlongK = 2 * kCore, kCoreAlongColumns = 4 * kCore;
 
 // B [K,N] in steps of 16 rows, each a run of core matrices, the two along k first. The element at a place of that run.
-HOST_DEVICE Element element_of_cores(int64_t place, int columns) {
+HOST_DEVICE Element element_of_cores(uint32_t place, uint32_t columns) {
   const int k = int(place % 8), n = int(place / 8 % 8), second = int(place / kCore % 2);
-  return {int(place / (16 * columns)) * 16 + second * 8 + k, int(place / (2 * kCore) % (columns / 8)) * 8 + n};
+  const int core = int(place / (2 * kCore) % (columns / 8)), step = int(place / 16 / columns);
+  return {step * 16 + second * 8 + k, core * 8 + n};
 }
 
 // What tells a product where B is (PTX ISA, "Matrix Descriptor"): in bits 0 to 13 its address, in 16 to 29 and 32 to
@@ -48,8 +49,9 @@ HOST_DEVICE uint64_t describe_cores(uint32_t address) {
   return address / 16 | uint64_t(kCoreAlongK / 16) << 16 | uint64_t(kCoreAlongColumns / 16) << 32;
 }
 
-// Which of a layer's columns is a column of a warpgroup's product: of each 32, the product's 8 t + 2 j + half is the layer's
-// 8 j + 2 t + half. A thread, which has columns 2 j and 2 j + 1 of every tile t, so has eight neighbours: 16 bytes.
+// Which of a layer's columns is a column of a warpgroup's product: of each 32, the product's 8 t + 2 j + half is the
+// layer's 8 j + 2 t + half. A thread, which has columns 2 j and 2 j + 1 of every tile t, so has eight neighbours: 16
+// bytes that it stores at once.
 HOST_DEVICE int in_layer(int column) { return (column & ~30) | (column & 6) << 2 | (column & 24) >> 2; }
 
 }  // namespace nerf
