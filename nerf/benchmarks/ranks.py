@@ -23,7 +23,6 @@ LEAVE_AT = 0.9  # progress at which steps are measured: the schedule has made al
 STEPS = 20
 # The others work on grids or samples.
 PIXEL_OPERATIONS = (
-PIXEL_OPERATIONS = (
     "draw_pixels",
     "camera_rays",
     "sample_images",
@@ -33,7 +32,6 @@ PIXEL_OPERATIONS = (
     "pixel_colors_backward",
     "mlp",
     "mlp_backward",
-)
 )
 
 
