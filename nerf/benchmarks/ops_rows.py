@@ -27,6 +27,7 @@ COMPILED = (
     "camera_rays",
     "contract_basis",
     "pixel_colors",
+    "pixel_directions",
     "shading_inputs",
     "sample_images",
     "adam_step",

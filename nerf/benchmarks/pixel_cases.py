@@ -15,6 +15,13 @@ def mlp(size: Size, width: int, layers: int, device: torch.device) -> Problem:
     return Problem(named | {"rounded": True, "keep": True}, rooflines, leaves=("inputs", "params"))
 
 
+def pixel_directions(size: Size, device: torch.device) -> Problem:
+    """Four rays a pixel, as in the late part of a run."""
+    directions = torch.nn.functional.normalize(random_numbers(device, 4 * size.pixels, 3, low=-1), dim=-1)
+    roofline = Roofline(FLOAT * size.pixels * (3 * 2 + 3))
+    return Problem({"directions": directions, "rays_per_pixel": 4}, {"forward": roofline})
+
+
 def pixel_colors(size: Size, device: torch.device) -> Problem:
     """What that network says, over a background for each pixel."""
     arguments = {

@@ -28,6 +28,7 @@ PIXEL_OPERATIONS = (
     "sample_images",
     "shading_inputs",
     "shading_inputs_backward",
+    "pixel_directions",
     "pixel_colors",
     "pixel_colors_backward",
     "mlp",

@@ -41,7 +41,7 @@ STAGES = {
     "interpolate": ("nerf::interpolate_trilinear",),
     "basis": ("nerf::contract_basis",),
     "composite": ("nerf::composite_rays",),
-    "network's inputs": ("nerf::shading_inputs",),
+    "network's inputs": ("nerf::pixel_directions", "nerf::shading_inputs"),
     "pixel colors": ("nerf::pixel_colors",),
     "MLP": ("nerf::mlp", "Bf16Mlp", "aten::linear"),
     "distortion": ("nerf::distortion_loss", "nerf::distortion_loss_backward"),

@@ -51,6 +51,7 @@ class Field(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.box, self.backend = box, backend
+        self.box_diagonal = box.size.norm().item()  # length in scene space; a float, as voxel_size
         self.view_weight: Tensor | None = None  # [1] in [0,1]: view-dependence weight; None: 1
         self.noise_generator: torch.Generator | None = None  # on the device; None outside of training
         self.full_gradient_from = 0.0  # distance of nerf/rendering/gradient_scaling.py; 0 outside of training

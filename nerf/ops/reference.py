@@ -20,6 +20,7 @@ from nerf.ops.march_visible import march_visible as march_visible
 from nerf.ops.mark_vertices import mark_vertices as mark_vertices
 from nerf.ops.mlp import mlp as mlp
 from nerf.ops.pixel_colors import pixel_colors as pixel_colors
+from nerf.ops.pixel_directions import pixel_directions as pixel_directions
 from nerf.ops.render_rays import render_rays as render_rays
 from nerf.ops.sample_images import sample_images as sample_images
 from nerf.ops.shading_inputs import shading_inputs as shading_inputs

@@ -159,7 +159,7 @@ def shaded_pixels(
     depth = samples.path.world_depth(depth, opacity)
     values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
     values = values if channels in (None, values.shape[1]) else values[:, :channels]  # a slice has a costly gradient
-    directions = samples.rays.pixel_directions().detach()
+    directions = _pixel_directions(field, samples.rays)
     if shade is None:
         rgb = field.colors(values, opacity, directions, background)
     else:
@@ -173,7 +173,7 @@ def render_rays(field: Field, sampler: RaySampler, rays: Rays, background: Tenso
     if field.density_grid_view is None or field.deferred_grid is None:
         return render_samples(field, sampler, visible_samples(field, sampler, rays), background)
     values, opacity, depth = composited_grid(field, sampler, rays, field.deferred_grid)
-    return Rendering(_colors(field, values, opacity, rays.pixel_directions(), background), opacity, depth)
+    return Rendering(_colors(field, values, opacity, _pixel_directions(field, rays), background), opacity, depth)
 
 
 @torch.no_grad()
@@ -211,6 +211,12 @@ def composited_grid(
     )
     depth = path.world_depth(depth, opacity)
     return values, rays.pixel_means(opacity), rays.pixel_means(depth)
+
+
+def _pixel_directions(field: Field, rays: Rays) -> Tensor:
+    """rays.pixel_directions(), without a gradient, in one kernel where the backend has one."""
+    directions = rays.directions.detach()
+    return directions if rays.per_pixel == 1 else field.backend.ops.pixel_directions(directions, rays.per_pixel)
 
 
 def _colors(field: Field, values: Tensor, opacity: Tensor, directions: Tensor, background: Tensor) -> Tensor:

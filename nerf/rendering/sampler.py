@@ -3,6 +3,7 @@
 Legend: R rays, P pixels.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -68,7 +69,7 @@ class RaySampler:
         space, origins = self.grid_map.space, rays.origins
         near = max(self.config.near, space.near)
         far = math.inf if self.config.far is None else self.config.far
-        path = space.path(origins, rays.directions, *(origins.new_full((1,), end) for end in (near, far)))
+        path = space.path(origins, rays.directions, *_ends(near, far, origins.device, origins.dtype))
         jitter = origins.new_zeros(len(rays) // rays.per_pixel) if jitter is None else jitter
         scene_rays = path.origins.detach(), path.directions.detach(), jitter
         return path, (*scene_rays, self.occupancy.occupied, path.near.detach(), path.far.detach(), self.step_size)
@@ -78,6 +79,12 @@ class RaySampler:
         """Arguments by name of operations that look at density: where the grid is, and what is known of its cells."""
         places = {"lower": self.grid_map.lower, "scale": self.grid_map.scale}
         return places | {"words": self.occupancy.words, "clear": self.occupancy.clear}
+
+
+@functools.cache
+def _ends(near: float, far: float, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """near and far [1] of all rays, cached per device, because to fill them takes a step two kernels."""
+    return tuple(torch.tensor([end], device=device, dtype=dtype) for end in (near, far))
 
 
 def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:

@@ -94,7 +94,7 @@ def opacity_entropy(opacity: Tensor) -> Tensor:
     return -(p * p.log() + (1 - p) * (1 - p).log()).mean()
 
 
-def distortion(of_rays: Tensor, unit: Tensor) -> Tensor:
+def distortion(of_rays: Tensor, unit: Tensor | float) -> Tensor:
     """Mean distortion loss of rays (Barron et al. 2022, eq. 15), each in of_rays [R]; small if a ray hits one thin
     surface.
 
@@ -124,6 +124,6 @@ WEIGHTED: dict[str, Loss] = {
     "pair_ssim": lambda inputs: pair_ssim(inputs.rgb, inputs.target),
     "alpha": lambda inputs: photometric(inputs.rendering.opacity, inputs.alpha),
     "opacity_entropy": lambda inputs: opacity_entropy(inputs.rendering.opacity),
-    "distortion": lambda inputs: distortion(inputs.rendering.distortion, inputs.field.box.size.norm()),
+    "distortion": lambda inputs: distortion(inputs.rendering.distortion, inputs.field.box_diagonal),
     "depth": lambda inputs: depth_error(inputs.rendering.depth, inputs.rendering.opacity, inputs.depth),
 }

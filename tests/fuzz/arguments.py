@@ -18,6 +18,7 @@ INTEGERS = (0, 1, -1, 2, 3, 4, 5, 7, 64, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int8, torch.int16)
 DTYPES += (torch.int32, torch.int64, torch.uint8, torch.bool)
 LARGEST_COPY = 1 << 16  # numbers; a case that is larger is not used
+SHORTEST = 1e-3  # below it a step makes walks of 2^20 points, which take minutes there too
 ROOM = 1 << 20, 1 << 36  # rows: more than these take minutes to fill under compute-sanitizer, if a GPU has them
 
 
@@ -44,7 +45,7 @@ def draw(name: str, rng: random.Random) -> list[object]:
 def on_gpu(arguments: list[object]) -> list[object]:
     """The same arguments on the GPU: gaps, rows that are one in memory and memory in common stay as they are.
 
-    Numbers between those of ROOM become the smaller one.
+    Numbers between those of ROOM become the smaller one, and those between 0 and SHORTEST the larger one.
     """
     memory: dict[int, torch.UntypedStorage] = {}
 
@@ -53,6 +54,8 @@ def on_gpu(arguments: list[object]) -> list[object]:
             return [moved(each) for each in x]
         if isinstance(x, int) and ROOM[0] < x < ROOM[1]:
             return ROOM[0]
+        if isinstance(x, float) and 0 < x < SHORTEST:
+            return SHORTEST
         if not isinstance(x, Tensor) or x.device.type != "cpu":
             return x
         if x.is_sparse or x.is_neg():

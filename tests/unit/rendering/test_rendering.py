@@ -341,14 +341,14 @@ def test_a_pixel_of_a_colour_field_is_the_mean_of_its_rays(backend: Backend) -> 
 def test_a_pixel_of_features_is_shaded_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network sees the mean of what its rays composite, and one direction."""
     field, rays = random_field("voxel_deferred", backend), small_camera().pixel_range_rays(0, 0, 88, 4)
-    sampler, values, seen, shade = sampler_of(field, 0.1, FEW), [], [], field.shade
+    sampler, values, seen, colors = sampler_of(field, 0.1, FEW), [], [], field.colors
     for number in range(4):
         samples = visible_samples(field, sampler, *rays_alone(rays, number))
-        monkeypatch.setattr(field, "shade", lambda composited, *_: values.append(composited) or composited[:, :3])
+        monkeypatch.setattr(field, "colors", lambda composited, *_: values.append(composited) or composited[:, :3])
         render_samples(field, sampler, samples, BACKGROUND)
-    monkeypatch.setattr(field, "shade", lambda *arguments: seen.append(arguments) or shade(*arguments))
+    monkeypatch.setattr(field, "colors", lambda *arguments: seen.append(arguments) or colors(*arguments))
     render_samples(field, sampler, visible_samples(field, sampler, rays), BACKGROUND)
-    composited, opacity, directions = seen[0]
+    composited, opacity, directions, _ = seen[0]
     assert len(seen) == 1 and len(opacity) == 88
     torch.testing.assert_close(composited, torch.stack(values).mean(0), rtol=1e-4, atol=1e-5)
     assert torch.equal(directions, rays.pixel_directions())
