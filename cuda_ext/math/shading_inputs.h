@@ -18,6 +18,7 @@ struct ShadingInputsArgs {
   const T* noise;       // [P,C] or null
   T noise_scale, min_opacity;
   int64_t pixels, channels, frequencies, width;  // width >= channels + 3 + 6 frequencies
+  bool write_empty;                              // also the zeros of pixels without opacity
   T* out;                                        // [P,width] forward
   const T* grad_out;                             // [P,width] backward
   T *grad_values, *grad_opacity;                 // [P,C], [P]
@@ -61,8 +62,10 @@ struct alignas(kInputsAtOnce * sizeof(T)) InputPack {
 template <class T>
 HOST_DEVICE void write_shading_inputs(const ShadingInputsArgs<T>& a, int64_t p, unsigned first) {
   const unsigned width = unsigned(a.width);
+  const bool empty = a.opacity[p] == T(0);
+  if (empty && !a.write_empty) return;
   InputPack<T> pack = {};
-  if (a.opacity[p] != T(0))
+  if (!empty)
     NERF_UNROLL for (int c = 0; c < kInputsAtOnce; ++c)
       if (first + c < width) pack.v[c] = shading_input(a, p, first + c);
   T* out = a.out + p * a.width + first;

@@ -30,7 +30,7 @@ void check_composited(const Tensor& values, const Tensor& opacity) {
 
 Tensor shading_inputs(const Tensor& values, const Tensor& opacity, const Tensor& directions,
                       const std::optional<Tensor>& noise, double noise_scale, double min_opacity, int64_t frequencies,
-                      int64_t width) {
+                      int64_t width, bool write_empty) {
   check_composited(values, opacity);
   const ScalarType dtype = values.scalar_type();
   check_argument("directions", directions, values, dtype, {values.size(0), 3});
@@ -50,6 +50,7 @@ Tensor shading_inputs(const Tensor& values, const Tensor& opacity, const Tensor&
     a.noise_scale = T(noise_scale);
     a.frequencies = frequencies;
     a.width = width;
+    a.write_empty = write_empty;
     a.out = data<T>(out);
     NERF_CALL(v, shading_inputs, a);
   });
@@ -80,7 +81,7 @@ std::tuple<Tensor, Tensor> shading_inputs_backward(const Tensor& grad_out, const
 
 NERF_OPERATION(shading_inputs,
                "(Tensor values, Tensor opacity, Tensor directions, Tensor? noise, float noise_scale, float min_opacity, "
-               "int frequencies, int width) -> Tensor")
+               "int frequencies, int width, bool write_empty=True) -> Tensor")
 NERF_OPERATION(shading_inputs_backward,
                "(Tensor grad_out, Tensor values, Tensor opacity, float min_opacity) -> (Tensor grad_values, Tensor "
                "grad_opacity)")

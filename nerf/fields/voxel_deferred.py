@@ -178,7 +178,9 @@ class VoxelDeferred(VoxelMlp):
             # Regularization: similar features must give similar colors, else the MLP overfits the training views.
             noise = torch.randn(values.shape, generator=self.noise_generator, device=values.device)
         how = self.config.feature_noise, SMALLEST_OPACITY, self.config.view_frequencies, self.input_width
-        inputs = self.backend.ops.shading_inputs(values, opacity, ray_directions, noise, *how)
+        # The network's own kernel leaves out pixels without opacity, so that nobody reads their inputs.
+        write_empty = learning or not self.fused
+        inputs = self.backend.ops.shading_inputs(values, opacity, ray_directions, noise, *how, write_empty)
         if self.sine_frequencies is not None or self.view_weight is not None:
             features, view = inputs[:, :channels], inputs[:, channels:]
             if self.sine_frequencies is not None:

@@ -18,6 +18,7 @@ def shading_inputs(
     min_opacity: float,
     frequencies: int,
     width: int,
+    write_empty: bool = True,
 ) -> Tensor:
     """The inputs [P,width] of a network that shades P pixels from what their rays have composited.
 
@@ -26,7 +27,8 @@ def shading_inputs(
 
     directions [P,3], unit: the next 3 + 6 F columns are d, sin(2^k d) and cos(2^k d) for k = 0 .. F-1 (Mildenhall et
     al. 2020, eq. 4, without pi) with F = frequencies. Zeros follow. A pixel with an opacity of 0 has nothing but zeros.
-    Differentiable in values and opacity alone.
+    write_empty: False leaves its row as it is found in memory, for a network that leaves such pixels out: most of the
+    time of a picture's inputs. Differentiable in values and opacity alone.
     """
     features = values / opacity.clamp(min=min_opacity)[:, None]
     if noise is not None:
@@ -40,7 +42,7 @@ def shading_inputs(
 
 
 @fake("shading_inputs")
-def _(values, opacity, directions, noise, noise_scale, min_opacity, frequencies, width):
+def _(values, opacity, directions, noise, noise_scale, min_opacity, frequencies, width, write_empty=True):
     return values.new_empty(values.shape[0], width)
 
 
@@ -50,14 +52,15 @@ def _(grad_out, values, opacity, min_opacity):
 
 
 def _save(ctx, inputs, output):
-    values, opacity, *_, ctx.min_opacity, _, _ = inputs
+    values, opacity, *others = inputs
+    ctx.min_opacity, ctx.others = others[3], [None] * len(others)
     ctx.save_for_backward(values, opacity)
 
 
 @derivative("shading_inputs", of=("values", "opacity"), save=_save)
 def _(ctx, grad_out):
     grads = _ops.shading_inputs_backward(grad_out, *ctx.saved_tensors, ctx.min_opacity)
-    return *grads, None, None, None, None, None, None
+    return *grads, *ctx.others
 
 
 @example("shading_inputs")

@@ -76,6 +76,14 @@ def test_below_its_bound_opacity_does_not_matter_unless_there_is_none(ops, devic
 
 
 @BOTH
+def test_rows_of_empty_pixels_may_be_left_out(ops, device):
+    values, opacity, *rest = CASES[NAME]["typical"](torch.float32, device)
+    opacity[::3] = 0
+    whole, some = ops.shading_inputs(values, opacity, *rest), ops.shading_inputs(values, opacity, *rest, False)
+    assert torch.equal(whole[opacity > 0], some[opacity > 0]) and not whole[::3].any()
+
+
+@BOTH
 def test_directions_have_no_gradient(ops, device):
     values, opacity, directions, *rest = CASES[NAME]["typical"](torch.float64, device)
     directions.requires_grad_()
