@@ -10,15 +10,12 @@
 
 #include <vector>
 
+#include "activate_density.h"
 #include "composite.h"
 #include "march.h"
 #include "trilinear.h"
 
 namespace nerf {
-
-// log(1 + exp(x)), x itself where a float cannot tell them apart; NaN stays NaN.
-HOST_DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
-HOST_DEVICE double softplus(double x) { return x > 20.0 ? x : log1p(exp(x)); }
 
 // Raw density at the vertices, and what becomes of it between them.
 template <class T>

@@ -40,6 +40,7 @@ KERNEL_NOTES = {
         "tensor cores; forward one kernel: a tile of rows stays in shared memory through all layers, weights go by; "
         "backward the same, gradients of weights as products over splits of the rows, added in one order",
     ),
+    "activate_density": KernelNotes("fields take PyTorch's functions", "a thread per sample"),
     "pixel_directions": KernelNotes("a thread per pixel", "the same"),
     "pixel_colors": KernelNotes("a thread per pixel", "the same"),
     "shading_inputs": KernelNotes("a thread per number, backward per pixel", "the same"),

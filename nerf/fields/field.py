@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nerf.errors import UserError
-from nerf.ops.activations import activate_density
+from nerf.ops import activations
 from nerf.ops.backend import Backend
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim.adam import ParameterGroup
@@ -192,7 +192,10 @@ class Field(nn.Module, ABC):
 
     def activate_density(self, raw_density: Tensor) -> Tensor:
         """Raw density to density per unit of scene space."""
-        return activate_density(raw_density, self.density_shift, self.density_scale)
+        line = self.density_shift, self.density_scale
+        if raw_density.is_cuda:
+            return self.backend.ops.activate_density(raw_density.flatten(), *line).view(raw_density.shape)
+        return activations.activate_density(raw_density, *line)  # whole vectors at a time
 
     def raw_density_of(self, alpha: float) -> float:
         """The raw density at which one voxel length has this alpha. The activation is strictly increasing."""

@@ -4,6 +4,7 @@ Each stands in a file of its own, with its docstring; the native ones (native.py
 Derivatives come from autograd. Legend: R rays, M samples, N points, C channels, X Y Z grid vertices.
 """
 
+from nerf.ops.activate_density import activate_density as activate_density
 from nerf.ops.adam import adam_step as adam_step
 from nerf.ops.adam_rows import adam_rows as adam_rows
 from nerf.ops.all_finite import all_finite as all_finite
