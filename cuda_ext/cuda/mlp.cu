@@ -1,5 +1,5 @@
 // mlp on CUDA: all layers in one kernel on tensor cores, for rounded products of float32 tensors, widths of 64, 128 and
-// 256 and up to eight outputs, on sm_80 and up. Forward a tile of rows stays in shared memory from layer to layer; on
+// 256 and up to eight outputs, on sm_80 and up. A tile of rows stays in shared memory from layer to layer; on
 // Hopper, for widths of 128 and 256, in a warpgroup's registers. Backward three kernels: the tile's gradients back
 // through the layers, with all gradients of parameters but those of the weights between hidden layers; these, each over
 // a split of the rows; and the sums over tiles and splits, in one order. Everything else: the portable bodies.
@@ -8,6 +8,7 @@
 
 #include "../portable/mlp.h"
 #include "mlp_backward.cuh"
+#include "mlp_backward_warpgroups.cuh"
 #include "mlp_forward.cuh"
 #include "mlp_warpgroups.cuh"
 #include "mlp_weights.cuh"
@@ -40,9 +41,10 @@ bool has_products(Stream stream) {
          attributes(mlp_forward_kernel<64, 1, kForwardStages>, stream).ptxVersion >= 80;
 }
 
-// Whether it was compiled for products by warpgroups: else their kernel is empty, and has no barriers in shared memory.
+// Whether it was compiled for products by warpgroups: else their kernels are empty, and have no barriers in shared
+// memory.
 bool has_warpgroups(const MlpArgs<float>& a, Stream stream) {
-  const bool fits = !a.grad_out && a.width >= 128 && is_pack_aligned(a.params);
+  const bool fits = a.width >= 128 && is_pack_aligned(a.params);
   return fits && attributes(mlp_warpgroups_kernel<256>, stream).sharedSizeBytes > 0;
 }
 
@@ -107,7 +109,13 @@ MlpPlan make_plan(const MlpArgs<float>& a, Stream stream, int64_t* bytes) {
   p.grad_inputs = a.grad_inputs;
   p.grad_params = a.grad_params;
   p.by_warpgroups = has_warpgroups(a, stream);
-  const int64_t tile = are_large(a, stream) ? 2 * kWarpRows : kWarpRows, chips = processors(stream);
+  int64_t tile = are_large(a, stream) ? 2 * kWarpRows : kWarpRows;
+  const int64_t chips = processors(stream);
+  if (a.grad_out && p.by_warpgroups) {
+    p.by_warpgroups = a.width == 128 ? place_back_weights<128>(p, shared_bytes(stream))
+                                     : place_back_weights<256>(p, shared_bytes(stream));
+    if (p.by_warpgroups) tile = a.width == 128 ? BackTile<128>::kRows : BackTile<256>::kRows;
+  }
   p.blocks = int(min2((p.rows + tile - 1) / tile, a.grad_out || p.by_warpgroups ? chips : 2 * chips));
   const int64_t jobs = max2(int64_t(1), (a.layers - 1) * max2(int64_t(1), a.width / 128));
   p.splits = int(max2(int64_t(1), min2(chips / jobs, (p.rows + kStep - 1) / kStep)));
@@ -175,6 +183,11 @@ void start_forward(MlpPlan p, Stream stream) {
 
 template <int kWidth, int kWarps, int kStages>
 void start_backward(const MlpPlan& p, Stream stream) {
+  if constexpr (kWidth >= 128) {
+    if (p.by_warpgroups)
+      return start(mlp_backward_warpgroups_kernel<kWidth>, unsigned(p.blocks), Groups<kWidth>::kThreadCount,
+                   mlp_backward_warpgroups_bytes<kWidth>(p), "mlp_backward", stream, p, true);
+  }
   start(mlp_backward_kernel<kWidth, kWarps, kStages>, unsigned(p.blocks), kWarps * kColumnWarps * 32,
         mlp_backward_bytes<kWidth, kWarps, kStages>(), "mlp_backward", stream, p);
 }

@@ -16,13 +16,14 @@ __device__ __forceinline__ void add_to_slot(float* place, float value, bool firs
   *place = first ? value : *place + value;
 }
 
-// Products of transposed tiles: sums [16,8 n] += a^T b over the block's rows, for 16 kMany columns of a and 16 kPairs of b.
+// Products of transposed tiles: sums [16,8 n] += a^T b over the block's rows, for 16 kMany columns of a and 16 kPairs
+// of b, whose rows are `pitch` apart.
 template <int kRows, int kPitch, int kMany, int kPairs>
 __device__ __forceinline__ void multiply_transposed(float (&sums)[kMany][2 * kPairs][4], const BFloat16* a,
-                                                    const BFloat16* b) {
+                                                    const BFloat16* b, int pitch = kPitch) {
   const int lane = int(threadIdx.x % 32);
   const BFloat16* own_a = a + (lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8;
-  const BFloat16* own_b = b + (lane / 8 % 2 * 8 + lane % 8) * kPitch + lane / 16 * 8;
+  const BFloat16* own_b = b + (lane / 8 % 2 * 8 + lane % 8) * pitch + lane / 16 * 8;
 #pragma unroll 2
   for (int k = 0; k < kRows; k += 16) {
     uint32_t left[kMany][4];
@@ -31,7 +32,7 @@ __device__ __forceinline__ void multiply_transposed(float (&sums)[kMany][2 * kPa
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
       uint32_t right[4];
-      load_transposed(right, own_b + k * kPitch + pair * 16);
+      load_transposed(right, own_b + k * pitch + pair * 16);
 #pragma unroll
       for (int m = 0; m < kMany; ++m) {
         multiply_add(sums[m][2 * pair], left[m], right[0], right[1]);
@@ -41,13 +42,13 @@ __device__ __forceinline__ void multiply_transposed(float (&sums)[kMany][2 * kPa
   }
 }
 
-// Adds the gradient of W_0, 32 of its rows and 16 kPairs columns, to the block's slot.
+// Adds the gradient of W_0, 32 of its rows and 16 kPairs columns, to the block's slot. pitch: of the inputs.
 template <int kWidth, int kWarps, int kPairs>
-__device__ __forceinline__ void first_weights(const MlpPlan& p, float* slot, const BFloat16* grad, const BFloat16* inputs,
-                                              int row, int column, bool fresh) {
+__device__ __forceinline__ void first_weights(const MlpPlan& p, float* slot, const BFloat16* grad,
+                                              const BFloat16* inputs, int pitch, int row, int column, bool fresh) {
   using Shape = Tile<kWidth, kWarps>;
   float sums[2][2 * kPairs][4] = {};
-  multiply_transposed<Shape::kRows, Shape::kPitch, 2, kPairs>(sums, grad + row, inputs + column);
+  multiply_transposed<Shape::kRows, Shape::kPitch, 2, kPairs>(sums, grad + row, inputs + column, pitch);
   const auto for_each = [&](const auto& body) {
 #pragma unroll
     for (int m = 0; m < 2; ++m)
@@ -64,11 +65,60 @@ __device__ __forceinline__ void first_weights(const MlpPlan& p, float* slot, con
   for_each([](float& sum, float& place) { place = sum; });
 }
 
+// The same for all of W_0: 32 of its rows a warp, up to 64 columns at once.
+template <int kWidth, int kWarps>
+__device__ __forceinline__ void first_weights(const MlpPlan& p, float* slot, const BFloat16* grad,
+                                              const BFloat16* inputs, int pitch, bool fresh) {
+  const int pairs = int(p.input_columns()) / 16;
+  for (int m = int(threadIdx.x / 32); m < kWidth / 32; m += kWarps * kColumnWarps)
+    for (int start = 0; start < pairs; start += 4) {
+      const auto add = [&](auto count) {
+        first_weights<kWidth, kWarps, decltype(count)::value>(p, slot, grad, inputs, pitch, m * 32, start * 16, fresh);
+      };
+      switch (pairs - start) {
+        case 1: add(std::integral_constant<int, 1>()); break;
+        case 2: add(std::integral_constant<int, 2>()); break;
+        case 3: add(std::integral_constant<int, 3>()); break;
+        default: add(std::integral_constant<int, 4>());
+      }
+    }
+}
+
+// For the last layer's weights, from the rounded gradients of its results, 16 columns of that pitch.
+template <int kWidth, int kWarps>
+__device__ __forceinline__ void last_weights(const MlpPlan& p, float* slot, const BFloat16* kept, const BFloat16* grad,
+                                             int pitch, bool fresh) {
+  using Shape = Tile<kWidth, kWarps>;
+  for (int m = int(threadIdx.x / 32); m < kWidth / 16; m += kWarps * kColumnWarps) {
+    float of_weights[1][2][4] = {};
+    multiply_transposed<Shape::kRows, Shape::kPitch, 1, 1>(of_weights, kept + m * 16, grad, pitch);
+    for (int c = 0; c < 4; ++c) {
+      const Element e = element_of_c(int(threadIdx.x % 32), c);
+      if (e.column < p.outputs)
+        add_to_slot(slot + p.slot_last() + int64_t(e.column) * kWidth + m * 16 + e.row, of_weights[0][0][c], fresh);
+    }
+  }
+}
+
+// For the last bias.
+template <int kWidth, int kWarps>
+__device__ __forceinline__ void last_bias(const MlpPlan& p, float* slot, int64_t first, bool fresh) {
+  const int lane = int(threadIdx.x % 32);
+  for (int o = int(threadIdx.x / 32); o < p.outputs; o += kWarps * kColumnWarps) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int row = lane; row < Tile<kWidth, kWarps>::kRows; row += 32)
+      if (first + row < p.rows) sum += p.grad_out[(first + row) * p.outputs + o];
+    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+    if (lane == 0) add_to_slot(slot + p.slot_last() + int64_t(p.outputs) * kWidth + o, sum, fresh);
+  }
+}
+
 // Gradients of hidden values and inputs, of the first and the last layer's weights, and of the biases.
 template <int kWidth, int kWarps, int kStages>
 __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_backward_kernel(MlpPlan p) {
   using Shape = Tile<kWidth, kWarps>;
-  constexpr int kPitch = Shape::kPitch, kAllWarps = kWarps * kColumnWarps;
+  constexpr int kPitch = Shape::kPitch;
   SHARED_MEMORY(memory);
   BFloat16* grad = reinterpret_cast<BFloat16*>(memory);
   BFloat16* kept = grad + Shape::kSize;
@@ -86,14 +136,7 @@ __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_backward_ker
     const bool fresh = tile == blockIdx.x;
     ask_for_tile<kWidth, kWarps>(kept, p.kept + int64_t(p.layers - 1) * p.rows * kWidth, first, p.rows);
     load_rounded<kWidth, kWarps>(grad, p.grad_out, p.outputs, kStep, first, p.rows);
-    for (int o = warp; o < p.outputs; o += kAllWarps) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int row = lane; row < Shape::kRows; row += 32)
-        if (first + row < p.rows) sum += p.grad_out[(first + row) * p.outputs + o];
-      for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-      if (lane == 0) add_to_slot(slot + p.slot_last() + int64_t(p.outputs) * kWidth + o, sum, fresh);
-    }
+    last_bias<kWidth, kWarps>(p, slot, first, fresh);
     typename Shape::Sums sums;
     for (int layer = p.layers - 1; layer >= 0; --layer) {
       const bool last = layer == p.layers - 1;
@@ -101,15 +144,7 @@ __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_backward_ker
       wait_for_copies<0>();
       __syncthreads();  // the layer's values are there, and all have read grad
       if (last) {
-        for (int m = warp; m < kWidth / 16; m += kAllWarps) {
-          float of_weights[1][2][4] = {};
-          multiply_transposed<Shape::kRows, kPitch, 1, 1>(of_weights, kept + m * 16, grad);
-          for (int c = 0; c < 4; ++c) {
-            const Element e = element_of_c(lane, c);
-            if (e.column < p.outputs)
-              add_to_slot(slot + p.slot_last() + int64_t(e.column) * kWidth + m * 16 + e.row, of_weights[0][0][c], fresh);
-          }
-        }
+        last_weights<kWidth, kWarps>(p, slot, kept, grad, kPitch, fresh);
         __syncthreads();
       }
       // Where the layer's value is zero ReLU lets no gradient through.
@@ -174,19 +209,7 @@ __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_backward_ker
         }
     }
     __syncthreads();  // the inputs are there
-    // Gradient of the first layer's weights: 32 of its rows a warp, up to 64 columns at once.
-    for (int m = warp; m < kWidth / 32; m += kAllWarps)
-      for (int start = 0; start < pairs; start += 4) {
-        const auto add = [&](auto count) {
-          first_weights<kWidth, kWarps, decltype(count)::value>(p, slot, grad, kept, m * 32, start * 16, fresh);
-        };
-        switch (pairs - start) {
-          case 1: add(std::integral_constant<int, 1>()); break;
-          case 2: add(std::integral_constant<int, 2>()); break;
-          case 3: add(std::integral_constant<int, 3>()); break;
-          default: add(std::integral_constant<int, 4>());
-        }
-      }
+    first_weights<kWidth, kWarps>(p, slot, grad, kept, kPitch, fresh);
     __syncthreads();  // grad and kept are free
   }
 }

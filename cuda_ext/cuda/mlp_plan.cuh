@@ -23,8 +23,8 @@ struct MlpPlan {
   int64_t rows;
   int *needed_tiles, *needed_count;  // the tiles that have a row that is needed, in any order; null: all are computed
   int inputs_count, width, layers, outputs, grad_columns;
-  bool by_warpgroups;      // forward is the kernel of mlp_warpgroups.cuh, and weights are packed for it
-  int resident, ring;      // its pieces of weights that stay in shared memory; places there for the others
+  bool by_warpgroups;      // the kernel is one of warpgroups (mlp_warpgroups.cuh), and weights are packed for it
+  int pieces, resident, ring;  // its pieces of weights; those that stay in shared memory; places there for the others
   const BFloat16* packed;  // see pack_weights
   BFloat16* kept;          // [L,N,W] or null
   float* out;
@@ -83,16 +83,17 @@ __device__ inline float packed_forward(const MlpPlan& p, uint32_t place) {
 __device__ inline float packed_backward(const MlpPlan& p, uint32_t place) {
   const uint32_t first = uint32_t(kStep) * p.width, hidden = uint32_t(p.width) * p.width;
   const uint32_t inputs = uint32_t(p.backward_pieces()) * kStep * p.width;
-  if (place < first) {
-    const Element e = element_of_packed(place, p.width);
-    return e.row < p.outputs ? p.params[p.weight_at(p.layers) + int64_t(e.row) * p.width + e.column] : 0.0f;
-  }
   if (place >= inputs) {
     const Element e = element_of_packed(place - inputs, int(p.input_columns()));
-    return e.column < p.inputs_count ? p.params[int64_t(e.row) * p.inputs_count + e.column] : 0.0f;
+    const int64_t row = p.by_warpgroups ? in_layer(e.row) : e.row;
+    return e.column < p.inputs_count ? p.params[row * p.inputs_count + e.column] : 0.0f;
   }
+  const uint32_t within = place < first ? place : (place - first) % hidden;
+  Element e = p.by_warpgroups ? element_of_cores(within, p.width) : element_of_packed(within, p.width);
+  if (p.by_warpgroups) e = {place < first ? e.row : in_layer(e.row), in_layer(e.column)};
+  if (place < first)
+    return e.row < p.outputs ? p.params[p.weight_at(p.layers) + int64_t(e.row) * p.width + e.column] : 0.0f;
   const int layer = p.layers - 1 - int((place - first) / hidden);
-  const Element e = element_of_packed((place - first) % hidden, p.width);
   return p.params[p.weight_at(layer) + int64_t(e.row) * p.width + e.column];
 }
 

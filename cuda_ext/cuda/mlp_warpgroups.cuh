@@ -30,15 +30,22 @@ int mlp_warpgroups_bytes(const MlpPlan& p) {
   return ((p.resident + p.ring) * kStep * kWidth + inputs) * int(sizeof(BFloat16));
 }
 
-// Shares out the shared memory of a block among pieces of weights.
+// Shares out what is free of a block's shared memory among a number of pieces of weights. False: it is too little.
+template <int kWidth>
+bool place_weights(MlpPlan& p, int free_bytes, int64_t pieces) {
+  constexpr int kPiece = kStep * kWidth * int(sizeof(BFloat16)), kBarriers = 2 * kMaxPlaces * int(sizeof(uint64_t));
+  const int free = (free_bytes - kBarriers) / kPiece, places = free < kMaxPlaces ? free : kMaxPlaces;
+  p.pieces = int(pieces);
+  p.ring = p.pieces <= places ? 0 : kRing;
+  p.resident = p.pieces <= places ? p.pieces : places - kRing;
+  return p.resident >= 0;
+}
+
+// The same for the forward kernel.
 template <int kWidth>
 void place_weights(MlpPlan& p, int shared_bytes) {
-  constexpr int kPiece = kStep * kWidth * int(sizeof(BFloat16)), kBarriers = 2 * kMaxPlaces * int(sizeof(uint64_t));
   p.resident = p.ring = 0;
-  const int free = (shared_bytes - kBarriers - mlp_warpgroups_bytes<kWidth>(p)) / kPiece;
-  const int places = free < kMaxPlaces ? free : kMaxPlaces, pieces = int(p.forward_pieces());
-  p.ring = pieces <= places ? 0 : kRing;
-  p.resident = pieces <= places ? pieces : places - kRing;
+  place_weights<kWidth>(p, shared_bytes - mlp_warpgroups_bytes<kWidth>(p), p.forward_pieces());
 }
 
 #ifdef NERF_WARPGROUPS
@@ -55,7 +62,7 @@ struct PieceCursor {
       turn = 0;
       parity ^= 1;
     }
-    if (++piece == int(p.forward_pieces())) piece = 0;
+    if (++piece == p.pieces) piece = 0;
   }
 };
 
@@ -71,11 +78,11 @@ struct PieceQueue {
 
   // By one thread: all pieces, and those that do not stay again in every pass.
   __device__ void fill(int64_t passes) {
-    for (int64_t left = passes * p.forward_pieces(); left > 0; --left) {
+    for (int64_t left = passes * p.pieces; left > 0; --left) {
       const int place = next.place(p);
       const bool stays = next.stays(p);
       if (!stays) wait_for(empty + place, next.parity ^ 1);
-      if (!stays || left > (passes - 1) * p.forward_pieces())
+      if (!stays || left > (passes - 1) * p.pieces)
         copy_run(memory + place * kPiece, p.packed + int64_t(next.piece) * kPiece, kPiece * int(sizeof(BFloat16)),
                  full + place);
       next.advance(p);
@@ -211,7 +218,7 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_warpgroup
   for (int64_t pass = 0; pass < passes; ++pass) {
     const int64_t tile = blockIdx.x + (pass * Groups<kWidth>::kCount + warp / kGroupWarps) * gridDim.x;
     if (tile >= tiles) {  // the block's last pass: others wait until this warp has been through too
-      for (int piece = 0; piece < p.forward_pieces(); ++piece) {
+      for (int piece = 0; piece < p.pieces; ++piece) {
         weights.take();
         weights.give_back();
       }

@@ -57,6 +57,12 @@ __device__ __forceinline__ void copy_run(void* shared, const void* global, int b
 // Waits until the kernels before have ended, and what they wrote is there, for one that was launched to start early.
 __device__ __forceinline__ void wait_for_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// A barrier for the block's first kThreads threads.
+template <int kThreads>
+__device__ __forceinline__ void meet_first() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
 // How many registers each thread of a warpgroup has from here on: fewer, which others may have, or more, when there
 // are any.
 template <int kCount>

@@ -88,6 +88,12 @@ inline void copy_run(void* to, const void* from, int bytes, Barrier* b) {
 
 inline void wait_for_earlier() {}
 
+template <int kThreads>
+void meet_first() {
+  static emulated::Meeting first;
+  emulated::meet(first, kThreads);
+}
+
 template <int kCount>
 void keep_registers() {}
 template <int kCount>

@@ -1,9 +1,11 @@
-// The kernel of cuda_ext/cuda/mlp_warpgroups.cuh on a stand-in for Hopper's warpgroups, against loops in double:
-// where a descriptor finds the weights, which of a layer's columns a thread has, pieces that stay and pieces that
-// pass through, groups without a tile.
+// The kernels of cuda_ext/cuda/mlp_warpgroups.cuh and mlp_backward_warpgroups.cuh on a stand-in for Hopper's
+// warpgroups, against loops in double: where a descriptor finds the weights, which of a layer's columns a thread has,
+// pieces that stay and pieces that pass through, groups without a tile.
 #include "emulated_warpgroup.h"
 // Behind the stand-in.
+#include "cuda/mlp_backward_warpgroups.cuh"
 #include "cuda/mlp_warpgroups.cuh"
+#include "cuda/mlp_weights.cuh"
 #include "mlp_by_loops.h"
 
 namespace {
@@ -11,14 +13,44 @@ namespace {
 using namespace nerf;
 using namespace nerf::cuda;
 
-// shared: bytes that a block may have; gap: once more without what is kept, and without one of so many tiles, 0: not so.
+constexpr int kHopper = 227 * 1024;  // bytes of shared memory
+
+// All gradients: the kernel of warpgroups, and behind it the other two of the backward pass, as on other GPUs.
+template <int kWidth>
+void backward(MlpPlan p, int shared, const Gradients& wanted) {
+  const int64_t between = int64_t(p.layers - 1) * kWidth * kWidth;
+  std::vector<float> grad_inputs(p.rows * p.inputs_count, -1), grad_params(p.size(), -1);
+  Memory<BFloat16> packed(p.backward_size()), grads((p.layers - 1) * p.rows * kWidth);
+  Memory<float> slots(p.blocks * p.slot_size()), parts(p.splits * between);
+  p.grad_inputs = grad_inputs.data();
+  p.grad_params = grad_params.data();
+  p.grads = grads.get();
+  p.slots = slots.get();
+  p.parts = parts.get();
+  expect(place_back_weights<kWidth>(p, shared), "shared memory is enough");
+  expect(mlp_backward_warpgroups_bytes<kWidth>(p) <= shared, "shared memory");
+  emulated::launch({int(p.backward_size() / 2 + 255) / 256, 1}, 256, 0, [&] { pack_weights<true>(p, packed.get()); });
+  p.packed = packed.get();
+  emulated::launch({p.blocks, 1}, Groups<kWidth>::kThreadCount, mlp_backward_warpgroups_bytes<kWidth>(p),
+                   [&] { mlp_backward_warpgroups_kernel<kWidth>(p); });
+  if (p.layers > 1)
+    emulated::launch({p.splits, (p.layers - 1) * (kWidth / WeightTile<kWidth>::kSide)}, 256,
+                     mlp_weights_bytes<kWidth, 3>(), [&] { mlp_weights_kernel<kWidth, 3>(p); });
+  const int slot_blocks = int(p.slot_size() + 31) / 32;
+  emulated::launch({slot_blocks + int(between / 32), 1}, 256, 0, [&] { add_parts(p, slot_blocks); });
+  expect_all_near(grad_inputs, wanted.inputs, "gradients of the inputs");
+  expect_all_near(grad_params, wanted.params, "gradients of the parameters");
+}
+
+// shared: bytes that a block may have forward; gap: once more without what is kept, and without one of so many tiles,
+// 0: not so.
 template <int kWidth>
 void network(const Network& of, int shared, int gap, bool late) {
   emulated::late = late;
   MlpPlan p = plan_of(of);
   p.by_warpgroups = true;
   const auto inputs = drawn(int64_t(of.rows) * of.inputs, 1), params = drawn(p.size(), 1.5 / std::sqrt(kWidth));
-  const std::vector<float> grad_out(of.rows * of.outputs);
+  const auto grad_out = drawn(int64_t(of.rows) * of.outputs, 1);
   std::vector<float> out(of.rows * of.outputs, -1);
   Memory<BFloat16> packed(p.forward_size()), kept(int64_t(of.layers) * of.rows * kWidth);
   p.inputs = inputs.data();
@@ -35,8 +67,10 @@ void network(const Network& of, int shared, int gap, bool late) {
   emulated::launch({int(p.forward_size() / 2 + 255) / 256, 1}, 256, 0, [&] { pack_weights<false>(p, packed.get()); });
   p.packed = packed.get();
   run();
-  const std::vector<double> wanted = by_loops(p).out;
+  const Gradients all = by_loops(p);
+  const std::vector<double>& wanted = all.out;
   expect_all_near(out, wanted, "results");
+  backward<kWidth>(p, kHopper, all);
   if (gap == 0) return;
 
   std::vector<float> needed(of.rows), only(of.rows * of.outputs, -1);
@@ -61,7 +95,6 @@ void network(const Network& of, int shared, int gap, bool late) {
 }  // namespace
 
 int main() {
-  constexpr int kHopper = 227 * 1024;
   network<256>({150, 43, 256, 2, 3, 1, 1}, kHopper, 0, false);
   network<256>({150, 43, 256, 2, 3, 1, 1}, kHopper, 2, true);
   network<256>({63, 48, 256, 3, 8, 1, 1}, kHopper, 0, true);
