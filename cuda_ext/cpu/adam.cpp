@@ -56,7 +56,16 @@ void adam(const AdamArgs<S>& a, Stream) {
   with_channels<1>(CommonChannels(), a.channels, update_all, [&] { update_all(std::integral_constant<int, 0>()); });
 }
 
+// Total variation of all rows comes first: what a neighbour's value is must not depend on which thread is ahead.
+template <class S>
+void adam_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
+  total_variation(a.variation, stream);
+  adam(a.adam, stream);
+}
+
 NERF_INSTANTIATE(adam, AdamArgs)
 template void adam(const AdamArgs<ShortMoments>&, Stream);
+NERF_INSTANTIATE(adam_smooth, AdamSmoothArgs)
+template void adam_smooth(const AdamSmoothArgs<ShortMoments>&, Stream);
 
 }  // namespace nerf::cpu

@@ -2,24 +2,63 @@
 // computes the scales. Each thread first reads the gradients of a few packs, all on their way together; where one is
 // zero nothing else of its pack is touched. Rows of other lengths, and C = 1 with rows, go value by value in the same
 // way.
+//
+// With total variation the neighbours of a pack come with its value and its moments, and the gradient is read once, never
+// written back. A neighbour is read before its own step or after it, as it happens: the threads of a pass do not wait for
+// each other. Loads and stores are whole packs, so either value is seen, and the slope differs by the change of one step at
+// most. A caller that needs one order runs total_variation_grad before instead.
 #include "../math/channels.h"
 #include "../portable/adam.h"
-#include "pack.cuh"
+#include "variation.cuh"
 
 namespace nerf::cuda {
 namespace {
 
-constexpr int kAhead = 4;               // packs whose gradients a thread reads at a time
 constexpr int kBlocksPerProcessor = 4;  // leaves 64 registers per thread
 
+// Total variation that a step adds to the gradient of the pack at i: none, of a dense or of a sparse grid. n: which of the
+// visited rows, column: where the pack begins in it.
+struct NoVariation {
+  static constexpr bool kAdds = false;
+  static constexpr int kAhead = 4;
+};
+
+template <class T>
+struct DenseVariation {
+  static constexpr bool kAdds = true;
+  static constexpr int kAhead = 3;
+  TotalVariationArgs<T> args;
+
+  template <int kSize>
+  __device__ NearPacks<T, kSize> near(const T* param, int64_t i, int64_t, int64_t) const {
+    return {param, i, neighbours(args, place(i, args.channels).row)};
+  }
+};
+
+template <class T>
+struct SparseVariation {
+  static constexpr bool kAdds = true;
+  static constexpr int kAhead = 2;
+  TotalVariationArgs<T> args;
+
+  template <int kSize>
+  __device__ NearPacks<T, kSize> near(const T* param, int64_t i, int64_t n, int64_t column) const {
+    const SparseRows rows = args.table.sparse();
+    const SparseVertex vertex = sparse_vertex(args, rows, args.rows[n]);
+    if (vertex.vertex < 0) return {param, i, Neighbours{}};
+    return {param, i, sparse_neighbours(args, rows, vertex, column)};
+  }
+};
+
 // Columns of one kind of row: kPacks packs of kSize values, or, where kPacks is 0, a number not known at compile time.
-template <class S, int kSize, int kPacks>
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(AdamArgs<S> a) {
+template <class S, int kSize, int kPacks, class Variation>
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(AdamArgs<S> a, Variation variation) {
   using T = Wide<S>;
   __shared__ AdamScale<T> scale;
   if (threadIdx.x == 0) scale = adam_scale(a);
   __syncthreads();
   const int64_t packs = kPacks ? kPacks : a.channels / kSize, count = a.num_rows * packs;
+  constexpr int kAhead = Variation::kAhead;
   const int64_t tile = kThreads * kAhead;
   for (int64_t first = blockIdx.x * tile + threadIdx.x; first < count; first += gridDim.x * tile) {
     int64_t start[kAhead];  // of the pack; its moments start at kSize * k
@@ -42,6 +81,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
       const float* lr = a.lr + (a.lr_count == 1 ? 0 : start[j] % (packs * kSize));
       const Place at = place(first + j * kThreads, packs);  // its random bits are those of the row in the list
       const uint32_t seed = random_row(*a.step, at.row), column = at.column * kSize;
+      if constexpr (Variation::kAdds) {
+        const auto slopes = variation.template near<kSize>(a.param, start[j], at.row, column).slopes(p);
+#pragma unroll
+        for (int c = 0; c < kSize; ++c)
+          if (grad[j].v[c] != T(0)) grad[j].v[c] += variation.args.weight * slopes.v[c];
+      }
 #pragma unroll
       for (int c = 0; c < kSize; ++c)
         adam_value(a, scale, T(lr[a.lr_count == 1 ? 0 : c]), grad[j].v[c], p.v[c], m.v[c], v.v[c],
@@ -54,21 +99,35 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
   }
 }
 
-template <int kSize, class S>
-void launch_adam(const AdamArgs<S>& a, Stream stream) {
+template <int kSize, class S, class Variation = NoVariation>
+void launch_adam(const AdamArgs<S>& a, Stream stream, const Variation& variation = {}) {
   const int64_t packs = a.channels / kSize;
-  auto kernel = adam_kernel<S, kSize, 0>;
+  auto kernel = adam_kernel<S, kSize, 0, Variation>;
   // What fields have. Nobody trains in double, and every kernel takes the compiler seconds.
   if constexpr (sizeof(Wide<S>) == 4) {
     if constexpr (kSize == 1) {
-      if (packs == 1) kernel = adam_kernel<S, kSize, 1>;
+      if (packs == 1) kernel = adam_kernel<S, kSize, 1, Variation>;
     } else {
-      const auto known = [&](auto channels) { kernel = adam_kernel<S, kSize, channels.value / kSize>; };
+      const auto known = [&](auto channels) { kernel = adam_kernel<S, kSize, channels.value / kSize, Variation>; };
       with_channels<4, 16>(CommonChannels(), a.channels, known, [] {});
     }
   }
-  const int64_t needed = (a.num_rows * packs + kAhead - 1) / kAhead;
-  launch(kernel, min2(needed, processors(stream) * kBlocksPerProcessor * kThreads), "adam_step", stream, a);
+  const int64_t needed = (a.num_rows * packs + Variation::kAhead - 1) / Variation::kAhead;
+  launch(kernel, min2(needed, processors(stream) * kBlocksPerProcessor * kThreads), "adam_step", stream, a,
+         variation);
+}
+
+template <class S>
+bool is_aligned(const AdamArgs<S>& a) {
+  return is_pack_aligned(a.param) && is_pack_aligned(a.exp_avg) && is_pack_aligned(a.exp_avg_sq) &&
+         is_pack_aligned(a.grad);
+}
+
+template <int kSize, class S>
+void launch_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
+  using T = Wide<S>;
+  if (a.variation.table.words) launch_adam<kSize>(a.adam, stream, SparseVariation<T>{a.variation});
+  else launch_adam<kSize>(a.adam, stream, DenseVariation<T>{a.variation});
 }
 
 }  // namespace
@@ -76,8 +135,7 @@ void launch_adam(const AdamArgs<S>& a, Stream stream) {
 template <class S>
 void adam(const AdamArgs<S>& a, Stream stream) {
   constexpr int kSize = kPackSize<Wide<S>>;
-  const bool aligned = is_pack_aligned(a.param) && is_pack_aligned(a.exp_avg) && is_pack_aligned(a.exp_avg_sq) &&
-                       is_pack_aligned(a.grad);
+  const bool aligned = is_aligned(a);
   if (aligned && a.channels % kSize == 0) return launch_adam<kSize>(a, stream);
   const int64_t values = a.all_rows * a.channels;
   // Random bits ask where a row ends.
@@ -89,7 +147,21 @@ void adam(const AdamArgs<S>& a, Stream stream) {
   launch_adam<kSize>(flat, stream);
 }
 
+// One pass for the rows that fields have; two for others and for double.
+template <class S>
+void adam_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
+  if constexpr (sizeof(Wide<S>) == 4) {
+    constexpr int kSize = kPackSize<Wide<S>>;
+    if (a.adam.channels == 1) return launch_smooth<1>(a, stream);
+    if (is_aligned(a.adam) && a.adam.channels % kSize == 0) return launch_smooth<kSize>(a, stream);
+  }
+  total_variation(a.variation, stream);
+  adam(a.adam, stream);
+}
+
 NERF_INSTANTIATE(adam, AdamArgs)
 template void adam(const AdamArgs<ShortMoments>&, Stream);
+NERF_INSTANTIATE(adam_smooth, AdamSmoothArgs)
+template void adam_smooth(const AdamSmoothArgs<ShortMoments>&, Stream);
 
 }  // namespace nerf::cuda

@@ -3,7 +3,7 @@
 // same block and come from its cache. With one, which holds the few that training visits, threads follow the list; where
 // all gradients of a pack are zero nothing else of it is read. Other rows take the plain kernel.
 #include "../portable/total_variation.h"
-#include "pack.cuh"
+#include "variation.cuh"
 
 namespace nerf::cuda {
 namespace {
@@ -11,41 +11,11 @@ namespace {
 constexpr int kTileZ = 32, kTileY = kThreads / kTileZ;  // packs, vertices
 constexpr int kWalk = 8;                                // vertices along x
 
-// The neighbours of a value along each axis, below and above.
-struct Neighbours {
-  int64_t stride[3];
-  bool there[3][2];
-
-  // Where the one of the value at i begins.
-  __device__ int64_t place(int64_t i, int axis, int up) const { return up ? i + stride[axis] : i - stride[axis]; }
-};
-
-struct SparseNeighbours {
-  int64_t row_size, column, row[3][2];
-  bool there[3][2];
-
-  __device__ int64_t place(int64_t, int axis, int up) const { return row[axis][up] * row_size + column; }
-};
-
 // Adds to the gradients of the pack at i.
 template <class T, int kSize, class Near>
 __device__ void add_slopes(const TotalVariationArgs<T>& a, int64_t i, Pack<T, kSize> grad, const Near& near) {
   const Pack<T, kSize> own = load<kSize>(a.grid + i);
-  // All six are on their way together; where there is no neighbour, the vertex itself is read instead.
-  Pack<T, kSize> other[3][2], sum = {};
-#pragma unroll
-  for (int axis = 2; axis >= 0; --axis)
-#pragma unroll
-    for (int up = 0; up < 2; ++up) {
-      other[axis][up] = load<kSize>(a.grid + (near.there[axis][up] ? near.place(i, axis, up) : i));
-    }
-#pragma unroll
-  for (int axis = 2; axis >= 0; --axis)
-#pragma unroll
-    for (int up = 0; up < 2; ++up)
-#pragma unroll
-      for (int c = 0; c < kSize; ++c)
-        sum.v[c] += near.there[axis][up] ? variation_slope(own.v[c], other[axis][up].v[c]) : T(0);
+  const Pack<T, kSize> sum = NearPacks<T, kSize>(a.grid, i, near).slopes(own);
 #pragma unroll
   for (int c = 0; c < kSize; ++c)
     if (!a.touched_only || grad.v[c] != T(0)) grad.v[c] += a.weight * sum.v[c];
@@ -77,19 +47,14 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) total_variation_of_rows_kernel(TotalVariationArgs<T> a, int64_t packs) {
   constexpr int kSize = kPackSize<T>;
   const int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  const int64_t size_x = a.vertices[0], size_y = a.vertices[1], size_z = a.vertices[2];
   if (k >= a.num_rows * packs) return;
   const Place p = place(k, packs);
   const int64_t row = a.rows[p.row];
-  if (row < 0 || row >= size_x * size_y * size_z) return;
+  if (row < 0 || row >= a.vertices[0] * a.vertices[1] * a.vertices[2]) return;
   const int64_t i = (row * packs + p.column) * kSize;
   const auto grad = load<kSize>(a.grad + i);
   if (a.touched_only && is_zero(grad)) return;
-  const Place column = place(row, size_z), plane = place(column.row, size_y);
-  const int64_t x = plane.row, y = plane.column, z = column.column, along = size_z * a.channels;
-  add_slopes(a, i, grad,
-             Neighbours{{size_y * along, along, a.channels},
-                        {{x > 0, x + 1 < size_x}, {y > 0, y + 1 < size_y}, {z > 0, z + 1 < size_z}}});
+  add_slopes(a, i, grad, neighbours(a, row));
 }
 
 template <class T>
@@ -99,18 +64,12 @@ __global__ void __launch_bounds__(kThreads) sparse_total_variation_kernel(TotalV
   if (k >= a.num_rows * packs) return;
   const Place p = place(k, packs);
   const SparseRows rows = a.table.sparse();
-  const SparseVertex found = sparse_vertex(a, rows, a.rows[p.row]);
-  if (found.row < 0) return;
-  SparseNeighbours near = {a.channels, int64_t(p.column) * kSize};
-  const int64_t i = found.row * a.channels + near.column;
+  const SparseVertex vertex = sparse_vertex(a, rows, a.rows[p.row]);
+  const int64_t row = row_of(rows, vertex), column = int64_t(p.column) * kSize, i = row * a.channels + column;
+  if (row < 0) return;
   const auto grad = load<kSize>(a.grad + i);
   if (a.touched_only && is_zero(grad)) return;
-  neighbour_rows(a, rows, found, near.row);
-#pragma unroll
-  for (int axis = 0; axis < 3; ++axis)
-#pragma unroll
-    for (int up = 0; up < 2; ++up) near.there[axis][up] = near.row[axis][up] >= 0;
-  add_slopes(a, i, grad, near);
+  add_slopes(a, i, grad, sparse_neighbours(a, rows, vertex, column));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "rounding.h"
+#include "total_variation.h"
 
 namespace nerf {
 
@@ -37,6 +38,14 @@ struct AdamArgs {
   int64_t lr_count;
   const float* step;  // [1] number of this step, from 1; 0: the step is left out
   double beta1, beta2, eps;
+};
+
+// A step that first adds the total variation of param to the gradients that are not zero.
+template <class S>
+struct AdamSmoothArgs {
+  AdamArgs<S> adam;
+  // Of the same param and grad; rows: the vertex of each row that is visited, in their order.
+  TotalVariationArgs<Wide<S>> variation;
 };
 
 template <class T>

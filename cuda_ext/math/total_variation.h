@@ -62,9 +62,8 @@ HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<T>& a, int64_
 
 // A listed vertex of a sparse grid.
 struct SparseVertex {
-  int64_t row = kMissing;   // kMissing if the vertex does not exist or has no row
-  int64_t line = 0, z = 0;  // line x * Y + y
-  int64_t vertex = 0;       // as SparseRows counts
+  int64_t line = 0, z = 0;    // line x * Y + y
+  int64_t vertex = kMissing;  // as SparseRows counts; kMissing if it does not exist
 };
 
 template <class T>
@@ -74,21 +73,33 @@ HOST_DEVICE SparseVertex sparse_vertex(const TotalVariationArgs<T>& a, const Spa
   const Place in_line = place(number, a.vertices[2]);
   v.line = in_line.row, v.z = in_line.column;
   v.vertex = v.line * rows.pitch(a.vertices[2]) + v.z;
-  v.row = rows.row(v.vertex);
   return v;
 }
 
-// The rows of its neighbours along each axis, below and above; kMissing where there is none.
+// Its row; kMissing if the vertex does not exist or has none.
+HOST_DEVICE int64_t row_of(const SparseRows& rows, const SparseVertex& v) {
+  return v.vertex < 0 ? kMissing : rows.row(v.vertex);
+}
+
+// The rows of its neighbours along each axis, below and above; kMissing where there is none. The words of all six are on
+// their way together; where the lattice ends, the vertex's own word is read instead.
 template <class T>
 HOST_DEVICE void neighbour_rows(const TotalVariationArgs<T>& a, const SparseRows& rows, const SparseVertex& v,
                                 int64_t near[3][2]) {
   const int64_t pitch = rows.pitch(a.vertices[2]), stride[3] = {a.vertices[1] * pitch, pitch, 1};
   const Place in_plane = place(v.line, a.vertices[1]);
   const int64_t at[3] = {in_plane.row, in_plane.column, v.z};
-  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
-    near[axis][0] = at[axis] > 0 ? rows.row(v.vertex - stride[axis]) : kMissing;
-    near[axis][1] = at[axis] + 1 < a.vertices[axis] ? rows.row(v.vertex + stride[axis]) : kMissing;
-  }
+  uint64_t word[3][2];
+  uint32_t bit[3][2];  // none where there is no neighbour: a branch would wait for a word before it asks for the next
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
+    NERF_UNROLL for (int up = 0; up < 2; ++up) {
+      const bool there = up ? at[axis] + 1 < a.vertices[axis] : at[axis] > 0;
+      const int64_t other = v.vertex + (there ? (up ? stride[axis] : -stride[axis]) : 0);
+      word[axis][up] = rows.word_of(other);
+      bit[axis][up] = uint32_t(there) << (other & 31);
+    }
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
+    NERF_UNROLL for (int up = 0; up < 2; ++up) near[axis][up] = rows.row_in(word[axis][up], bit[axis][up]);
 }
 
 // As total_variation_gradient, in its order, at the n-th listed vertex of a sparse grid and its channels from first on.
@@ -97,9 +108,10 @@ HOST_DEVICE void sparse_total_variation_gradient(const TotalVariationArgs<T>& a,
                                                  int64_t end) {
   const SparseRows rows = a.table.sparse();
   const SparseVertex v = sparse_vertex(a, rows, a.rows[n]);
-  if (v.row < 0) return;
-  const T *own = a.grid + v.row * a.channels;
-  T* grad = a.grad + v.row * a.channels;
+  const int64_t row = row_of(rows, v);
+  if (row < 0) return;
+  const T* own = a.grid + row * a.channels;
+  T* grad = a.grad + row * a.channels;
   bool touched = !a.touched_only;
   for (int64_t c = first; c < end && !touched; ++c) touched = grad[c] != T(0);
   if (!touched) return;

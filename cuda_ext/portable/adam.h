@@ -1,8 +1,9 @@
-// adam_step: one value at a time, each with powers of its own.
+// adam_step: one value at a time, each with powers of its own; total variation in a pass before.
 #pragma once
 
 #include "../device.h"
 #include "../math/adam.h"
+#include "total_variation.h"
 
 namespace nerf {
 namespace portable {
@@ -17,9 +18,17 @@ void adam(const Device& device, const AdamArgs<S>& a) {
   });
 }
 
+template <class S>
+void adam_smooth(const Device& device, const AdamSmoothArgs<S>& a) {
+  total_variation(device, a.variation);
+  adam(device, a.adam);
+}
+
 }  // namespace portable
 
 NERF_PORTABLE(adam, AdamArgs)
 NERF_BODY_FOR(adam, AdamArgs, ShortMoments)
+NERF_PORTABLE(adam_smooth, AdamSmoothArgs)
+NERF_BODY_FOR(adam_smooth, AdamSmoothArgs, ShortMoments)
 
 }  // namespace nerf

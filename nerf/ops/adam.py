@@ -1,10 +1,11 @@
-"""adam_step: one step of Adam at the values that have a gradient."""
+"""adam_step: one step of Adam at the values that have a gradient, total variation added before where that is asked."""
 
 import torch
 from torch import Tensor
 
 from nerf.ops.registry import call, example, fake, numbers
 from nerf.ops.rounding import narrow_at_random, random_bits
+from nerf.ops.total_variation import total_variation_grad
 
 _ops = torch.ops.nerf
 
@@ -20,6 +21,10 @@ def adam_step(
     beta1: float,
     beta2: float,
     eps: float,
+    variation: float = 0.0,
+    vertices: Tensor | None = None,
+    table: Tensor | None = None,
+    depth: int = 0,
 ) -> None:
     """One step of Adam (Kingma & Ba 2015), in place; clears the gradient.
 
@@ -31,7 +36,16 @@ def adam_step(
     be bfloat16, rounded at random by step, row of theirs and column (nerf/ops/rounding.py).
     lr: [1], or [C]. step [1] float32: number of this step, from 1; 0 leaves the step out, but for clearing; a tensor,
     so that a CUDA graph can replay the call.
+
+    variation: the weight of the total variation of param, a grid [X,Y,Z,C], that is added to grad before, at the
+    visited values whose gradient is not zero: as total_variation_grad(touched_only=True). 0: none. table, depth: of a
+    sparse grid [L,C], see interpolate_trilinear; then vertices [L] int64 are those of the visited rows, in their order.
+    On a CPU, and here, differences are those of the values before the step. On CUDA it is one pass with the step, in
+    no fixed order: a neighbor counts with its value before or after this step, and two calls may differ by that. Where
+    they must not, call total_variation_grad before instead.
     """
+    if variation:
+        total_variation_grad(grad, param, variation, True, rows if table is None else vertices, table, depth)
     whole = (param, grad)
     if rows is not None:
         whole = tuple(x.view(-1, x.shape[-1]) for x in whole)
@@ -69,13 +83,33 @@ def _(
     beta1: float,
     beta2: float,
     eps: float,
+    variation: float = 0.0,
+    vertices: Tensor | None = None,
+    table: Tensor | None = None,
+    depth: int = 0,
 ) -> None:
-    _ops.adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps)
+    smooth = variation, vertices, table, depth
+    _ops.adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps, *smooth)
     torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq, grad])
 
 
 @fake("adam_step")
-def _(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps):
+def _(
+    param,
+    exp_avg,
+    exp_avg_sq,
+    grad,
+    lr,
+    step,
+    rows,
+    beta1,
+    beta2,
+    eps,
+    variation=0.0,
+    vertices=None,
+    table=None,
+    depth=0,
+):
     return None
 
 

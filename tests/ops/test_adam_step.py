@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from case_tools import CHANNELS, Operation, as_case, numbers, with_gaps
+from case_tools import CHANNELS, Operation, as_case, as_sparse, numbers, with_gaps
 from proofs import (
     BOTH,
     FLOATS,
@@ -35,6 +35,30 @@ def _adam(
     return param, first, second, grad, lr, number, visited, 0.9, 0.99, 1e-8
 
 
+def _smooth(
+    channels: int = 3, rows: list[int] | None = None, sparse: bool = False, alone: bool = True, scale: float = 1.0
+) -> tuple:
+    """A step with total variation. alone: no vertex with a gradient has a neighbor with one, so that the order in which
+    a GPU moves them does not matter. Of a sparse grid rows are every other one.
+    """
+    size = (6, 5, 37)
+    place = torch.stack(torch.meshgrid(*map(torch.arange, size), indexing="ij")).sum(0)
+    param, first, second, grad, *numbers_, _, beta1, beta2, eps = _adam((*size, channels), zeros=0.3)
+    if alone:
+        grad = grad * (place % 2 == 0)[..., None]
+    chosen = None if rows is None else torch.tensor(rows, dtype=torch.int64)
+    vertices = table = None
+    depth = 0
+    if sparse:
+        listed = as_sparse(torch.arange(place.numel()).view(*size, 1))[0][:, 0]
+        chosen = torch.arange(0, len(listed), 2)
+        (param, table, depth), (grad, *_) = as_sparse(param), as_sparse(grad)
+        grad, vertices = grad.contiguous(), listed[chosen]
+    if chosen is not None:
+        first, second = (x.flatten(0, -2)[: len(chosen)].clone() for x in (first, second))
+    return param, first, second, scale * grad, *numbers_, chosen, beta1, beta2, eps, 0.7, vertices, table, depth
+
+
 OPERATIONS = {
     NAME: Operation(
         {
@@ -52,12 +76,19 @@ OPERATIONS = {
             "non_contiguous": with_gaps(as_case(_adam, rates=5, rows=[4, 0, 3]), first=4),
             **{f"channels_{c}": as_case(_adam, shape=(10, c), rates=c, zeros=0.3) for c in CHANNELS},
             "one_rate": as_case(_adam, shape=(8, 7), zeros=0.3),
+            "smooth": as_case(_smooth),
+            "smooth_rows": as_case(_smooth, channels=12, rows=list(range(1, 1110, 3))),
+            "smooth_one_channel": as_case(_smooth, channels=1, rows=list(range(0, 1110, 2))),
+            "smooth_sparse": as_case(_smooth, channels=16, sparse=True),
+            "smooth_sparse_one_channel": as_case(_smooth, channels=1, sparse=True),
+            "smooth_sparse_odd": as_case(_smooth, channels=5, sparse=True),
+            "smooth_no_rows": as_case(_smooth, rows=[]),
             "many_rows": as_case(_adam, shape=(900, 12), zeros=0.8, rows=list(range(1, 900, 2))),
             "many_rows_one_channel": as_case(_adam, shape=(3000, 1), zeros=0.8, rows=list(range(1, 3000, 2))),
         },
         no_derivative="written in place, behind the loss",
         any_shape=("param",),
-        opcheck=("typical", "empty", "rate_per_channel", "some_rows", "non_contiguous"),
+        opcheck=("typical", "empty", "rate_per_channel", "some_rows", "non_contiguous", "smooth", "smooth_sparse"),
     ),
 }
 CASES = {name: known.cases for name, known in OPERATIONS.items()}
@@ -238,7 +269,9 @@ def test_bad_arguments_are_named():
             native.adam_step(*bad)
 
 
-SHORT = [name for name in CASES[NAME] if name not in ("empty", "no_rows", "all_untouched", "huge_gradient")]
+SHORT = [
+    name for name in CASES[NAME] if name not in ("empty", "no_rows", "smooth_no_rows", "all_untouched", "huge_gradient")
+]
 
 
 @pytest.mark.parametrize("name", SHORT)
