@@ -132,8 +132,8 @@ class Row:
 
     def update(self, loss: Tensor) -> None:
         """The second part of a step: total variation, and Adam unless a value is not finite."""
-        add_regularization(self.start.config, self.state)
-        update(self.state, loss, before_adam=lambda _: self.clock.mark("rest"))
+        variation = add_regularization(self.start.config, self.state)
+        update(self.state, loss, before_adam=lambda _: self.clock.mark("rest"), variation=variation)
         self.clock.mark("adam")
 
     def step(self, index: int) -> None:

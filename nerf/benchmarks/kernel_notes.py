@@ -62,7 +62,8 @@ KERNEL_NOTES = {
     ),
     "adam_step": KernelNotes(
         "a thread per value, powers included",
-        "a block computes its powers once; packs of 16 bytes, four gradients ahead, the rest where they are not zero",
+        "a block computes its powers once; packs of 16 bytes, four gradients ahead, the rest where they are not zero; "
+        "with total variation six neighbours come with the value, two or three gradients ahead",
     ),
     "all_finite": KernelNotes(
         "a thread per 4096 numbers",

@@ -29,7 +29,7 @@ from nerf.training.cuda_graph import WARM_UP_STEPS, StepRunner
 from nerf.training.loop import step_runner
 from nerf.training.state import make_sampler
 from nerf.training.step import TrainStep
-from nerf.training.total_variation import TV_SUBSETS
+from nerf.training.total_variation import TV_SUBSETS, left_to_adam
 
 LEAVE_AT = 0.9  # progress at which the step is measured: the schedule has made all its changes
 STEPS = {"cuda": 200, "cpu": 5}  # timed
@@ -164,6 +164,8 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     smoothed = sum(
         g.shape[-1] for g, weight in zip(grids, (loss.tv_density, loss.tv_color), strict=True) if smooth and weight > 0
     )
+    if left_to_adam(state.field, state.parts):
+        smoothed = 0  # nothing is read that Adam does not read anyway
     turn = 0 if smooth or loss.tv_global == 0 else batch.visited // TV_SUBSETS  # vertices
     # Gradients are read at all active vertices; values and moments only where a gradient is not zero.
     dense = sum(group.parameter.numel() for group in state.optimizer.groups if not group.on_vertices)

@@ -39,6 +39,11 @@ class Backend:
         """Whether interpolation adds to a grid's gradient in place (reference.interpolate_trilinear, grad)."""
         return self.name == "native"
 
+    @property
+    def smooths_in_adam(self) -> bool:
+        """Whether adam_step adds total variation (variation): on CUDA one pass instead of two, in no fixed order."""
+        return self.name == "native" and self.device.type == "cuda" and not self.deterministic
+
     def __str__(self) -> str:
         return f"backend {self.name} on {device_name(self.device)} ({self.reason})"
 

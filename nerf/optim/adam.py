@@ -4,7 +4,7 @@ Step number and learning rates are tensors, so that a replayed CUDA graph uses t
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -139,11 +139,14 @@ class MaskedAdam:
                 grad.zero_()
 
     @torch.no_grad()
-    def step(self, apply: Tensor | None = None, beside: Beside = at_once) -> None:
+    def step(
+        self, apply: Tensor | None = None, beside: Beside = at_once, variation: Mapping[str, float] | None = None
+    ) -> None:
         """One step with the current gradients, which are cleared or dropped afterwards.
 
         apply [] bool, on the device: False skips the step and does not count it. None: True. beside: where what is no
-        grid is updated, while the grids are; the caller keeps apply until it has waited for that.
+        grid is updated, while the grids are; the caller keeps apply until it has waited for that. variation: by name
+        of a grid, the weight of its total variation that is added to gradients that are not zero (adam_step).
         """
         self.step_number += 1 if apply is None else apply
         number = self.step_number if apply is None else self.step_number * apply
@@ -152,10 +155,12 @@ class MaskedAdam:
         pairs = list(zip(self.groups, rates, strict=True))
         small, grids = ([pair for pair in pairs if pair[0].on_vertices == which] for which in (False, True))
         with beside(number, *rates, *(group.parameter.grad for group, _ in small)):
-            self._step_of(small, number)
-        self._step_of(grids, number)
+            self._step_of(small, number, {})
+        self._step_of(grids, number, variation or {})
 
-    def _step_of(self, groups: Sequence[tuple[ParameterGroup, Tensor]], number: Tensor) -> None:
+    def _step_of(
+        self, groups: Sequence[tuple[ParameterGroup, Tensor]], number: Tensor, variation: Mapping[str, float]
+    ) -> None:
         """The step of some groups, each with its learning rates."""
         for group, lr in groups:
             if group.host is not None:
@@ -173,9 +178,17 @@ class MaskedAdam:
                 self.beta1,
                 self.beta2,
                 EPSILON,
+                *self._smoothing(group, variation.get(group.name, 0.0)),
             )
             if not (group.on_vertices and self.backend.adds_to_gradients):
                 group.parameter.grad = None
+
+    def _smoothing(self, group: ParameterGroup, weight: float) -> tuple:
+        """The arguments of adam_step for total variation of this weight, none for 0."""
+        if weight == 0 or group.rows is None:
+            return (weight,) if weight else ()
+        vertices = group.rows.vertices if self.active_vertices is None else self.active_vertices
+        return weight, vertices, *group.rows.arguments
 
     def _step_of_window(self, group: ParameterGroup, lr: Tensor, number: Tensor) -> None:
         """The step of a grid in host memory, at the active vertices that the window has the corners of."""

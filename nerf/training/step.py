@@ -69,7 +69,7 @@ class TrainStep:
         terms = forward(config, state, sampler, now.batch, now.background, samples, self.extra, self._branch)
         loss = losses.total(terms)
         backward(state, loss)
-        add_regularization(config, state)
+        variation = add_regularization(config, state)
         window = step_window(state)
         self.preparation.before_update()
         update(
@@ -77,6 +77,7 @@ class TrainStep:
             loss,
             before_adam=lambda applied: self._add_to_sums(applied, terms, window, samples),
             beside=self._branch.beside,
+            variation=variation,
         )
         if state.parts is not None:
             state.parts.end_step(state.field)
@@ -155,20 +156,31 @@ def backward(state: TrainState, loss: Tensor) -> None:
     state.parts.sum_gradients(state.optimizer, *(module.optimizer for module in state.auxiliary_modules().values()))
 
 
-def add_regularization(config: Config, state: TrainState) -> None:
-    """Adds the gradients of the grids' total variation and of priors to the gradients of the losses."""
+def add_regularization(config: Config, state: TrainState) -> dict[str, float]:
+    """Adds the gradients of the grids' total variation and of priors to the gradients of the losses.
+
+    Returns the weights of total variation that is left to update(), by name of the grid (regularize_grids).
+    """
     schedule = state.clock.progress, config.train.rays_per_step
     vertices = state.optimizer.active_vertices, state.optimizer.step_number
-    regularize_grids(state.field, config.loss, *schedule, *vertices, state.parts)
+    weights = regularize_grids(state.field, config.loss, *schedule, *vertices, state.parts)
     if state.vignetting is not None:
         state.vignetting.add_prior()
+    of_grids = [group.name for group in state.optimizer.groups if group.on_vertices]
+    return dict(zip(of_grids, weights or (), strict=False))
 
 
-def update(state: TrainState, loss: Tensor, before_adam: Callable[[Tensor], None], beside: Beside = at_once) -> None:
+def update(
+    state: TrainState,
+    loss: Tensor,
+    before_adam: Callable[[Tensor], None],
+    beside: Beside = at_once,
+    variation: Mapping[str, float] | None = None,
+) -> None:
     """An Adam step of the field and the auxiliary modules, skipped if the loss or a gradient is not finite.
 
     It is skipped too where a window has no room for all rows of host memory that the step needs. before_adam: called
-    with whether the step is applied, [] bool on the device, before that begins. beside: see MaskedAdam.step.
+    with whether the step is applied, [] bool on the device, before that begins. beside, variation: see MaskedAdam.step.
     """
     modules = state.auxiliary_modules().values()
     of_densities = state.field.take_density_gradients()
@@ -179,6 +191,6 @@ def update(state: TrainState, loss: Tensor, before_adam: Callable[[Tensor], None
     if window is not None and window.fits is not None:
         finite = finite & window.fits
     before_adam(finite)
-    state.optimizer.step(finite, beside)
+    state.optimizer.step(finite, beside, variation)
     for module in modules:
         module.step(finite)

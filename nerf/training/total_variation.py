@@ -21,8 +21,11 @@ def regularize_grids(
     active_vertices: Tensor | None,
     step_number: Tensor,
     parts: Parts | None = None,
-) -> None:
+) -> tuple[float, ...]:
     """Adds the gradient of the weighted total variation of a field's grids to their gradients.
+
+    Returns the weights, grid by grid, of what Adam is to add instead as it reads the gradients; empty: nothing is left.
+    That is so of the first kind below, where left_to_adam.
 
     Until progress reaches loss.tv_until, it is added only at vertices with a gradient from the batch. These gradients
     are means over num_rays, so the weights are divided by num_rays as well.
@@ -35,8 +38,10 @@ def regularize_grids(
     the second does (nerf/runs/resolve.py:check_features).
     """
     if not field.grids:
-        return
+        return ()
     if progress < loss.tv_until:
+        if left_to_adam(field, parts):
+            return loss.tv_density / num_rays, loss.tv_color / num_rays
         window = None if field.host_rows is None else field.host_rows.window
         for grid, weight in zip(field.grids, (loss.tv_density, loss.tv_color), strict=True):
             if window is not None and grid is field.grids[1]:
@@ -52,6 +57,14 @@ def regularize_grids(
         weight = TV_SUBSETS * loss.tv_global / max(count, 1)
         for grid in field.grids:
             add_total_variation(grid, weight, field.backend, rows, touched_only=False, sparse=field.rows)
+    return ()
+
+
+def left_to_adam(field: Field, parts: Parts | None) -> bool:
+    """Whether Adam adds the total variation of what a batch touched: where sums have no fixed order, on one rank and
+    with all features on the device.
+    """
+    return field.backend.smooths_in_adam and parts is None and field.host_rows is None
 
 
 @torch.no_grad()
