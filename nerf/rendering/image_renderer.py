@@ -30,6 +30,7 @@ class ImageRenderer:
     def __init__(self, field: Field, sampler: RaySampler, background: Tensor) -> None:
         """background [3]: behind the scene, on the field's device."""
         self.field, self.sampler, self.background = field, sampler, background
+        self._modules = tuple(field.modules())  # whose parameters may be replaced; to find them takes longer than to ask
         self._last: tuple[Any, ...] = ()  # what the last image depended on
         self._recorded: _RecordedImage | None = None  # of images that depend on the same
 
@@ -65,7 +66,8 @@ class ImageRenderer:
     def _addresses(self, cameras: Cameras, index: int) -> tuple[Any, ...]:
         """All that a graph holds on to: where its tensors are and their shapes, and what is a constant in it."""
         grid, lenses = self.field.density_grid_view, cameras.lenses
-        read = [*self.field.parameters(), *(x for x in vars(self.field).values() if isinstance(x, Tensor))]
+        read = [x for module in self._modules for x in module._parameters.values() if x is not None]
+        read += [x for x in vars(self.field).values() if isinstance(x, Tensor)]
         occupancy = self.sampler.occupancy
         read += [occupancy.occupied, occupancy.words, occupancy.clear, *(() if grid.table is None else (grid.table,))]
         kind = None if lenses is None else (lenses.kinds, lenses.iterations)
@@ -86,8 +88,7 @@ class _RecordedImage:
         self._graph = record(call, stream, errors="thread_local")
 
     def replayed(self, camera: Cameras) -> Rendering:
-        for kept, new in zip(_tensors(self._camera), _tensors(camera), strict=True):
-            kept.copy_(new)
+        torch._foreach_copy_(_tensors(self._camera), _tensors(camera))
         self._graph.replay()
         found = self._found[0]
         return Rendering(found.rgb.clone(), found.opacity.clone(), found.depth.clone())
