@@ -30,7 +30,8 @@ class ImageRenderer:
     def __init__(self, field: Field, sampler: RaySampler, background: Tensor) -> None:
         """background [3]: behind the scene, on the field's device."""
         self.field, self.sampler, self.background = field, sampler, background
-        self._modules = tuple(field.modules())  # whose parameters may be replaced; to find them takes longer than to ask
+        # A field keeps its modules and may replace their parameters; to find the modules takes longer than to ask them.
+        self._modules = tuple(field.modules())
         self._last: tuple[Any, ...] = ()  # what the last image depended on
         self._recorded: _RecordedImage | None = None  # of images that depend on the same
 
