@@ -20,12 +20,14 @@ constexpr int kBlocksPerProcessor = 4;  // leaves 64 registers per thread
 // visited rows, column: where the pack begins in it.
 struct NoVariation {
   static constexpr bool kAdds = false;
+  using Known = Channels<4, 12, 16, 28>;  // counts that a kernel has as a constant: what fields have
   static constexpr int kAhead = 4;
 };
 
 template <class T>
 struct DenseVariation {
   static constexpr bool kAdds = true;
+  using Known = Channels<16>;
   static constexpr int kAhead = 3;
   TotalVariationArgs<T> args;
 
@@ -38,6 +40,7 @@ struct DenseVariation {
 template <class T>
 struct SparseVariation {
   static constexpr bool kAdds = true;
+  using Known = Channels<16>;
   static constexpr int kAhead = 2;
   TotalVariationArgs<T> args;
 
@@ -102,14 +105,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
 template <int kSize, class S, class Variation = NoVariation>
 void launch_adam(const AdamArgs<S>& a, Stream stream, const Variation& variation = {}) {
   const int64_t packs = a.channels / kSize;
-  auto kernel = adam_kernel<S, kSize, 0, Variation>;
-  // What fields have. Nobody trains in double, and every kernel takes the compiler seconds.
+  constexpr bool kOne = kSize == 1 && Variation::kAdds;  // only of one channel (adam_smooth)
+  auto kernel = adam_kernel<S, kSize, kOne, Variation>;
+  // Nobody trains in double, and every kernel takes the compiler seconds and the library room.
   if constexpr (sizeof(Wide<S>) == 4) {
     if constexpr (kSize == 1) {
       if (packs == 1) kernel = adam_kernel<S, kSize, 1, Variation>;
     } else {
       const auto known = [&](auto channels) { kernel = adam_kernel<S, kSize, channels.value / kSize, Variation>; };
-      with_channels<4, 16>(CommonChannels(), a.channels, known, [] {});
+      with_channels(typename Variation::Known(), a.channels, known, [] {});
     }
   }
   const int64_t needed = (a.num_rows * packs + Variation::kAhead - 1) / Variation::kAhead;

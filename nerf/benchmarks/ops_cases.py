@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nerf.benchmarks.pixel_cases import mlp, pixel_colors, pixel_directions, shading_inputs
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES, Case, Problem, Roofline, Size, random_numbers
-from nerf.benchmarks.step_cases import all_finite, draw_pixels
+from nerf.benchmarks.step_cases import activate_density, all_finite, draw_pixels
 from nerf.cameras.cameras import subpixels
 from nerf.ops import reference
 
@@ -313,6 +313,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, False, False))
     yield Case("adam_step", f"{grid}, 12 channels, 5% touched", partial(adam, size, 12, True, False))
     yield Case("adam_step", f"{grid}, 12 channels, 5% visited", partial(adam, size, 12, True, True))
+    yield Case("activate_density", f"{rays}, {size.samples_per_ray} samples each", partial(activate_density, size))
     yield Case("all_finite", f"{rays}, {size.samples_per_ray} samples each", partial(all_finite, size))
     for with_points in (False, True):
         name = "N={}, F={}".format(*size.cells) + (", with points" if with_points else "")

@@ -26,6 +26,7 @@ Outputs = tuple[Tensor, ...]
 COMPILED = (
     "camera_rays",
     "contract_basis",
+    "activate_density",
     "pixel_colors",
     "pixel_directions",
     "shading_inputs",
@@ -148,6 +149,10 @@ def _shading_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads
     return ops.shading_inputs_backward(*grads, named["values"], named["opacity"], named["min_opacity"])
 
 
+def _density_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    return (ops.activate_density_backward(*grads, *problem.arguments.values()),)
+
+
 def _colors_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
     return ops.pixel_colors_backward(*grads, *problem.arguments.values())[:3]
 
@@ -183,6 +188,7 @@ OWN_BACKWARD = {
     "contract_basis": _basis_backward,
     "distortion_loss": _distortion_backward,
     "interpolate_cells": _cells_backward,
+    "activate_density": _density_backward,
     "pixel_colors": _colors_backward,
     "shading_inputs": _shading_backward,
 }

@@ -1,4 +1,4 @@
-"""Cases of scripts/benchmark.py of the operations at both ends of a step: its pixels, and whether it is applied."""
+"""Cases of scripts/benchmark.py of small operations of a step: its pixels, densities, and whether it is applied."""
 
 import torch
 
@@ -17,6 +17,14 @@ def draw_pixels(size: Size, device: torch.device) -> Problem:
     arguments = {"random": random, "offsets": runs.offsets, "shifts": runs.shifts, "count": len(runs)}
     roofline = Roofline(4 * LONG * size.pixels, lookups=size.pixels)  # random number, offset, shift, pixel
     return Problem(arguments, {"forward": roofline}, always_same=True)
+
+
+def activate_density(size: Size, device: torch.device) -> Problem:
+    """The densities of a batch's samples."""
+    count = size.rays * size.samples_per_ray
+    arguments = {"raw_density": random_numbers(device, count, low=-9, high=9), "shift": -4.6, "scale": 100.0}
+    rooflines = {"forward": Roofline(2 * FLOAT * count), "backward": Roofline(3 * FLOAT * count)}
+    return Problem(arguments, rooflines, leaves=("raw_density",))
 
 
 def all_finite(size: Size, device: torch.device) -> Problem:

@@ -111,7 +111,7 @@ PLAIN: dict[str, Any] = {
     "DatasetConfig": DatasetConfig(),
     "LossConfig": LossConfig(**WEIGHTS),
     "Backend": select("torch", "cpu"),
-    "field": SimpleNamespace(box=SimpleNamespace(size=torch.ones(3)), backend=select("torch", "cpu")),
+    "field": SimpleNamespace(box_diagonal=3**0.5, backend=select("torch", "cpu")),
     "found": lambda n: {"photometric": plain("", n)},  # of n rows
 }
 ASKED = ("KeyFramePath.keys", "LossInputs.depth", "Rendering.distortion")  # optional, and given all the same

@@ -70,7 +70,7 @@ def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
     rays, zeros = Rays(torch.zeros(8, 3), torch.zeros(8, 3)), torch.zeros(16).long()
     path = WorldSpace().path(rays.origins, rays.directions, starts[:8], starts[:8])
     samples = RaySamples(rays, torch.arange(0, 17, 2), zeros, starts, starts + 0.5, zeros[:1], path)
-    field = SimpleNamespace(box=SimpleNamespace(size=torch.tensor([2.0, 2.0, 1.0])), backend=select("torch", "cpu"))
+    field = SimpleNamespace(box_diagonal=3.0, backend=select("torch", "cpu"))
     rendering = SimpleNamespace(opacity=opacity, distortion=of_rays)
 
     def loss_of(**given: float) -> float:
