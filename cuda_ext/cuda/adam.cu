@@ -9,25 +9,24 @@
 // most. A caller that needs one order runs total_variation_grad before instead.
 #include "../math/channels.h"
 #include "../portable/adam.h"
-#include "variation.cuh"
+#include "adam_by_warp.cuh"
 
 namespace nerf::cuda {
 namespace {
 
 constexpr int kBlocksPerProcessor = 4;  // leaves 64 registers per thread
+constexpr int64_t kMostRows = INT32_MAX - (1 << 24);  // a stride beyond which still is an int
 
 // Total variation that a step adds to the gradient of the pack at i: none, of a dense or of a sparse grid. n: which of the
 // visited rows, column: where the pack begins in it.
 struct NoVariation {
   static constexpr bool kAdds = false;
-  using Known = Channels<4, 12, 16, 28>;  // counts that a kernel has as a constant: what fields have
   static constexpr int kAhead = 4;
 };
 
 template <class T>
 struct DenseVariation {
   static constexpr bool kAdds = true;
-  using Known = Channels<16>;
   static constexpr int kAhead = 3;
   TotalVariationArgs<T> args;
 
@@ -40,7 +39,6 @@ struct DenseVariation {
 template <class T>
 struct SparseVariation {
   static constexpr bool kAdds = true;
-  using Known = Channels<16>;
   static constexpr int kAhead = 2;
   TotalVariationArgs<T> args;
 
@@ -111,14 +109,28 @@ void launch_adam(const AdamArgs<S>& a, Stream stream, const Variation& variation
   if constexpr (sizeof(Wide<S>) == 4) {
     if constexpr (kSize == 1) {
       if (packs == 1) kernel = adam_kernel<S, kSize, 1, Variation>;
-    } else {
-      const auto known = [&](auto channels) { kernel = adam_kernel<S, kSize, channels.value / kSize, Variation>; };
-      with_channels(typename Variation::Known(), a.channels, known, [] {});
+    } else if constexpr (!Variation::kAdds) {
+      if (packs == 1) kernel = adam_kernel<S, kSize, 1, Variation>;
     }
   }
   const int64_t needed = (a.num_rows * packs + Variation::kAhead - 1) / Variation::kAhead;
   launch(kernel, min2(needed, processors(stream) * kBlocksPerProcessor * kThreads), "adam_step", stream, a,
          variation);
+}
+
+// By warps: whether rows have one of these numbers of channels, those of fields, and can be counted in 32 bits.
+template <int... kChannels, class S, class Beside>
+bool launch_by_warp(const AdamArgs<S>& a, Stream stream, const Beside& beside) {
+  constexpr int kSize = kPackSize<float>;
+  if (a.all_rows > kMostRows || a.num_rows > kMostRows) return false;
+  bool launched = false;
+  const auto known = [&](auto channels) {
+    const int64_t most = processors(stream) * kBlocksPerProcessor * kThreads;
+    launch(adam_by_warp_kernel<S, channels.value / kSize, Beside>, min2(a.num_rows, most), "adam_step", stream, a, beside);
+    launched = true;
+  };
+  with_channels(Channels<kChannels...>(), a.channels, known, [] {});
+  return launched;
 }
 
 template <class S>
@@ -130,6 +142,12 @@ bool is_aligned(const AdamArgs<S>& a) {
 template <int kSize, class S>
 void launch_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
   using T = Wide<S>;
+  if constexpr (kSize > 1) {
+    const bool sparse = a.variation.table.words;
+    if (sparse ? launch_by_warp<16>(a.adam, stream, SparseBeside{a.variation})
+               : launch_by_warp<16>(a.adam, stream, DenseBeside{a.variation}))
+      return;
+  }
   if (a.variation.table.words) launch_adam<kSize>(a.adam, stream, SparseVariation<T>{a.variation});
   else launch_adam<kSize>(a.adam, stream, DenseVariation<T>{a.variation});
 }
@@ -140,6 +158,8 @@ template <class S>
 void adam(const AdamArgs<S>& a, Stream stream) {
   constexpr int kSize = kPackSize<Wide<S>>;
   const bool aligned = is_aligned(a);
+  if constexpr (sizeof(Wide<S>) == 4)
+    if (aligned && launch_by_warp<12, 16, 28>(a, stream, NoneBeside())) return;
   if (aligned && a.channels % kSize == 0) return launch_adam<kSize>(a, stream);
   const int64_t values = a.all_rows * a.channels;
   // Random bits ask where a row ends.

@@ -62,12 +62,27 @@ HOST_DEVICE AdamScale<Wide<S>> adam_scale(const AdamArgs<S>& a) {
   return {T(1.0 / (1.0 - pow(a.beta1, t))), T(1.0 / sqrt(1.0 - pow(a.beta2, t))), limit};
 }
 
+// The quotient of an update. On a GPU within two units in the last place: correctly rounded roots and quotients were
+// two fifths of the instructions of a step.
+HOST_DEVICE double adam_quotient(double numerator, double square, double scale, double eps) {
+  return numerator / (std::sqrt(square) * scale + eps);
+}
+HOST_DEVICE float adam_quotient(float numerator, float square, float scale, float eps) {
+#ifdef __CUDA_ARCH__
+  float root;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(square));
+  return __fdividef(numerator, root * scale + eps);
+#else
+  return numerator / (std::sqrt(square) * scale + eps);
+#endif
+}
+
 // The step of a value p with moments m, v and gradient g; without a gradient all three stay as they are.
 template <class S, class T>
 HOST_DEVICE void adam_value(const AdamArgs<S>& a, const AdamScale<T>& scale, T lr, T g, T& p, T& m, T& v) {
   const T m_new = T(a.beta1) * m + T(1 - a.beta1) * g;
   const T square = g * g, v_new = T(a.beta2) * v + T(1 - a.beta2) * square;
-  const T change = lr * m_new * scale.first / (std::sqrt(v_new) * scale.second + T(a.eps));
+  const T change = adam_quotient(lr * m_new * scale.first, v_new, scale.second, T(a.eps));
   // Choosing instead of branching lets a compiler handle a whole row at once.
   const bool touched = g != T(0) && square < scale.limit;  // which NaN is not
   m = touched ? m_new : m;

@@ -43,13 +43,15 @@ struct SparseRows {
     return (size_z + kVerticesOfWord - 1) / kVerticesOfWord * kVerticesOfWord;
   }
 
-  HOST_DEVICE uint64_t word_of(int64_t vertex) const {
+  HOST_DEVICE uint64_t word(int64_t number) const {
 #ifdef __CUDA_ARCH__
-    return __ldg(reinterpret_cast<const unsigned long long*>(words) + (vertex >> 5));
+    return __ldg(reinterpret_cast<const unsigned long long*>(words) + number);
 #else
-    return words[vertex >> 5];
+    return words[number];
 #endif
   }
+
+  HOST_DEVICE uint64_t word_of(int64_t vertex) const { return word(vertex >> 5); }
 
   HOST_DEVICE int64_t row_in(uint64_t word, uint32_t bit) const {
     const uint32_t bits = uint32_t(word), row = uint32_t(word >> 32) + uint32_t(bits_set(bits & (bit - 1)));

@@ -38,7 +38,15 @@ HOST_DEVICE T encoded_direction(const T* direction, unsigned j, unsigned frequen
   if (k >= 2 * half) return T(0);
   const unsigned i = k < half ? k : k - half;
   const T angle = direction[i % 3] * T(1u << (i / 3));
+#ifdef __CUDA_ARCH__
+  // Both of each angle: lanes that want the sine would wait for those that want the cosine.
+  T sine, cosine;
+  if constexpr (sizeof(T) == sizeof(float)) sincosf(angle, &sine, &cosine);
+  else sincos(angle, &sine, &cosine);
+  return k < half ? sine : cosine;
+#else
   return k < half ? std::sin(angle) : std::cos(angle);
+#endif
 }
 
 template <class T>

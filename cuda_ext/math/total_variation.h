@@ -41,7 +41,17 @@ HOST_DEVICE int64_t variation_place(const TotalVariationArgs<T>& a, int64_t k) {
 // h'(own - neighbour).
 template <class T>
 HOST_DEVICE T variation_slope(T own, T neighbour) {
-  return clamp(own - neighbour, T(-1), T(1));
+  const T difference = own - neighbour;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (sizeof(T) == sizeof(float)) {  // two instructions in place of four; NaN stays NaN here, too
+    float slope;
+    asm("{ .reg .f32 low; max.NaN.f32 low, %1, 0fBF800000; min.NaN.f32 %0, low, 0f3F800000; }"
+        : "=f"(slope)
+        : "f"(difference));
+    return slope;
+  }
+#endif
+  return clamp(difference, T(-1), T(1));
 }
 
 template <class T>
