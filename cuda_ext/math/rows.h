@@ -8,6 +8,8 @@
 // Kernels count vertices as (x * Y + y) * pitch + z. pitch is Z, or in a sparse grid the next multiple of 32.
 #pragma once
 
+#include <type_traits>
+
 #include "host_device.h"
 
 namespace nerf {
@@ -33,17 +35,19 @@ HOST_DEVICE int bits_set(uint32_t bits) {
 #endif
 }
 
-struct SparseRows {
+// Int: what counts vertices and rows; int32_t where both fit.
+template <class Int>
+struct SparseRowsOf {
   static constexpr bool kSparse = true;
 
   const uint64_t* words;
-  int64_t count;  // rows that exist: whatever the table says, there are no others
+  Int count;  // rows that exist: whatever the table says, there are no others
 
   HOST_DEVICE int64_t pitch(int64_t size_z) const {
     return (size_z + kVerticesOfWord - 1) / kVerticesOfWord * kVerticesOfWord;
   }
 
-  HOST_DEVICE uint64_t word(int64_t number) const {
+  HOST_DEVICE uint64_t word(Int number) const {
 #ifdef __CUDA_ARCH__
     return __ldg(reinterpret_cast<const unsigned long long*>(words) + number);
 #else
@@ -51,19 +55,17 @@ struct SparseRows {
 #endif
   }
 
-  HOST_DEVICE uint64_t word_of(int64_t vertex) const { return word(vertex >> 5); }
+  HOST_DEVICE uint64_t word_of(Int vertex) const { return word(vertex >> 5); }
 
-  HOST_DEVICE int64_t row_in(uint64_t word, uint32_t bit) const {
+  HOST_DEVICE Int row_in(uint64_t word, uint32_t bit) const {
     const uint32_t bits = uint32_t(word), row = uint32_t(word >> 32) + uint32_t(bits_set(bits & (bit - 1)));
-    return (bits & bit) && row < count ? int64_t(row) : kMissing;
+    return (bits & bit) && row < std::make_unsigned_t<Int>(count) ? Int(row) : Int(kMissing);
   }
 
-  HOST_DEVICE int64_t row(int64_t vertex) const {
-    return row_in(word_of(vertex), uint32_t(1) << (vertex & 31));
-  }
+  HOST_DEVICE Int row(Int vertex) const { return row_in(word_of(vertex), uint32_t(1) << (vertex & 31)); }
 
   // The rows of two vertices side by side along z, which nearly always share a word; step: 1, or 0 for the same vertex.
-  HOST_DEVICE void pair(int64_t vertex, int64_t step, int64_t& low, int64_t& high) const {
+  HOST_DEVICE void pair(Int vertex, Int step, Int& low, Int& high) const {
     const uint64_t word = word_of(vertex);
     const uint32_t place = uint32_t(vertex) & 31, next = place + uint32_t(step);
     low = row_in(word, uint32_t(1) << place);
@@ -71,13 +73,15 @@ struct SparseRows {
   }
 };
 
+using SparseRows = SparseRowsOf<int64_t>;
+
 // The rows of the corners of a stencil (trilinear.h), in their order. For sparse grids: in dense ones corner k is a row.
-template <class Stencil>
-HOST_DEVICE void corner_rows(const Stencil& s, const SparseRows& rows, int64_t found[8]) {
+template <class Stencil, class Int>
+HOST_DEVICE void corner_rows(const Stencil& s, const SparseRowsOf<Int>& rows, Int found[8]) {
   NERF_UNROLL for (int k = 0; k < 8; k += 2) rows.pair(s.corner_row(k), s.stride[2], found[k], found[k + 1]);
 }
-template <class Stencil>
-HOST_DEVICE void corner_rows(const Stencil& s, const DenseRows&, int64_t found[8]) {
+template <class Stencil, class Int>
+HOST_DEVICE void corner_rows(const Stencil& s, const DenseRows&, Int found[8]) {
   NERF_UNROLL for (int k = 0; k < 8; ++k) found[k] = s.corner_row(k);
 }
 
@@ -87,6 +91,7 @@ struct RowTable {
   int64_t count = 0;
 
   HOST_DEVICE SparseRows sparse() const { return {words, count}; }
+  SparseRowsOf<int32_t> short_sparse() const { return {words, int32_t(count)}; }  // of no more than INT32_MAX rows
 };
 
 }  // namespace nerf

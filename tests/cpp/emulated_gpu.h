@@ -24,6 +24,7 @@
 struct uint4 { uint32_t x, y, z, w; };
 struct uint2 { uint32_t x, y; };
 struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 
 struct Index { int x = 0, y = 0; };
@@ -77,15 +78,44 @@ inline Index blockIdx, gridDim;
 inline void __syncthreads() { emulated::meet(emulated::block, int(emulated::threads.size())); }
 
 template <class T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  auto& e = emulated::exchanges[emulated::warp()];
-  memcpy(e.in[emulated::lane()], &value, sizeof value);
-  emulated::meet_warp();
-  T other;
-  memcpy(&other, e.in[emulated::lane() ^ mask], sizeof other);
-  emulated::meet_warp();
-  return other;
+T __ldg(const T* address) { return *address; }
+
+namespace emulated {
+
+// The value of another lane, to which every lane of the warp brings its own.
+template <class T>
+T value_of(int other, T value) {
+  auto& e = exchanges[warp()];
+  memcpy(e.in[lane()], &value, sizeof value);
+  meet_warp();
+  T found;
+  memcpy(&found, e.in[other], sizeof found);
+  meet_warp();
+  return found;
 }
+
+}  // namespace emulated
+
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) { return emulated::value_of(emulated::lane() ^ mask, value); }
+
+template <class T>
+T __shfl_sync(unsigned, T value, int from, int width = 32) {
+  return emulated::value_of(emulated::lane() / width * width + from % width, value);
+}
+
+inline unsigned __ballot_sync(unsigned, bool condition) {
+  auto& e = emulated::exchanges[emulated::warp()];
+  e.in[emulated::lane()][0] = condition;
+  emulated::meet_warp();
+  unsigned lanes = 0;
+  for (int lane = 0; lane < 32; ++lane) lanes |= e.in[lane][0] << lane;
+  emulated::meet_warp();
+  return lanes;
+}
+inline bool __any_sync(unsigned all, bool condition) { return __ballot_sync(all, condition) != 0; }
+
+inline void atomicAdd(float* address, float value) { *address += value; }
 
 namespace nerf::cuda {
 

@@ -1,0 +1,193 @@
+// The adjoint of interpolate_trilinear with respect to the grid. The includer brings launch.cuh and float4.cuh, or a
+// stand-in for them (tests/cpp).
+//
+// Points come in the order of the rays, so the next one lies in the same cell or in one beside it. A thread walks a run
+// of consecutive points with one float4 (or float) of a row and keeps sums of vertices in registers; when the cell of
+// the next point has another vertex in a sum's place, the old one is added to memory. From sm_90 on each such addition
+// is one 16-byte reduction. Of the eight corners of any cell each has another combination of even and odd numbers on
+// the three axes: that is a sum's place, and it holds on to its vertex for as long as the cell has it. Two threads
+// share a cell, one with the corners of even z, one with those of odd z. These lie beside each other in memory, so that
+// the two write to the same lines at once: where points are random, and sums are never kept, that is what counts.
+#pragma once
+
+#include "../math/place.h"
+#include "trilinear_short.cuh"
+#include "warp.cuh"
+
+namespace nerf::cuda {
+
+constexpr int kRun = 8;  // points per thread: more share more corners, fewer make more threads
+
+__device__ inline bool is_zero(float value) { return value == 0; }
+__device__ inline bool is_zero(float4 v) { return v.x == 0 && v.y == 0 && v.z == 0 && v.w == 0; }
+
+__device__ inline void add(float* target, float value) { atomicAdd(target, value); }
+__device__ inline void add(float4* target, float4 value) { add_float4(target, value); }
+
+// On one axis of a point's cell: the vertex with an even number and the one with an odd number, each times its stride,
+// and their weights.
+struct AxisCorners {
+  int vertex[2];
+  float weight[2];
+};
+
+__device__ inline AxisCorners axis_corners(float coord, const ShortGrid& grid, int axis) {
+  const ShortPlace place = short_place(coord, grid, axis);
+  const int cell = place.cell * grid.stride[axis], above = cell + grid.stride[axis];
+  const bool odd = place.cell & 1;
+  const float low = 1 - place.fraction, high = place.fraction;
+  return {{odd ? above : cell, odd ? cell : above}, {odd ? high : low, odd ? low : high}};
+}
+
+// A point and its gradient, for one piece V of a row.
+template <class V>
+struct Incoming {
+  float coord[3];
+  V grad;
+};
+
+template <class V>
+__device__ Incoming<V> incoming(const TrilinearArgs<float>& a, int n, int width, int piece) {
+  const float* coord = a.coords + 3 * int64_t(n);
+  return {{__ldg(coord), __ldg(coord + 1), __ldg(coord + 2)},
+          __ldg(reinterpret_cast<const V*>(a.grad_out) + (int64_t(n) * width + piece))};
+}
+
+// kWidth: pieces V per row where known at compile time, else 0.
+template <class V, int kWidth, class Rows>
+__global__ void __launch_bounds__(kThreads, 4)
+    scatter_runs_kernel(TrilinearArgs<float> a, ShortGrid grid, int width, Rows rows) {
+  if (kWidth) width = kWidth;
+  const Place place = nerf::place(int64_t(blockIdx.x) * kThreads + threadIdx.x, 2 * width);
+  const int first = int(place.row) * kRun, end = min2(first + kRun, int(a.num_points));
+  if (first >= end) return;
+  const int odd_z = place.column >= unsigned(width), piece = int(place.column) - odd_z * width;
+  V* target = reinterpret_cast<V*>(a.grad_grid) + piece;
+  reckon_here(target);
+  V sum[2][2] = {};
+  int vertex[2][2] = {};  // whose sums these are
+  const auto write = [&](int i, int j) {
+    if (is_zero(sum[i][j])) return;
+    const int row = rows.row(vertex[i][j]);
+    if (!Rows::kSparse || row >= 0) add(target + int64_t(row) * width, sum[i][j]);
+  };
+  Incoming<V> next = incoming<V>(a, first, width, piece);
+  for (int n = first; n < end; ++n) {
+    const Incoming<V> now = next;
+    if (n + 1 < end) next = incoming<V>(a, n + 1, width, piece);  // on its way while this one is added
+    // Samples that weigh nothing (behind a surface, the unused tail of a batch) are many; they add nothing.
+    if (is_zero(now.grad)) continue;
+    const AxisCorners x = axis_corners(now.coord[0], grid, 0), y = axis_corners(now.coord[1], grid, 1);
+    const AxisCorners z = axis_corners(now.coord[2], grid, 2);
+    const int vertex_z = odd_z ? z.vertex[1] : z.vertex[0];
+    const float weight_z = odd_z ? z.weight[1] : z.weight[0];
+    NERF_UNROLL for (int i = 0; i < 2; ++i)
+      NERF_UNROLL for (int j = 0; j < 2; ++j) {
+        const int here = x.vertex[i] + y.vertex[j] + vertex_z;
+        if (vertex[i][j] != here) {
+          write(i, j);
+          sum[i][j] = V{};
+          vertex[i][j] = here;
+        }
+        multiply_add(x.weight[i] * y.weight[j] * weight_z, now.grad, sum[i][j]);
+      }
+  }
+  NERF_UNROLL for (int i = 0; i < 2; ++i)
+    NERF_UNROLL for (int j = 0; j < 2; ++j) write(i, j);
+}
+
+// What is known of a vertex before its row is needed: the word of a sparse grid's table. Nobody waits for it.
+__device__ inline uint64_t look_up(const SparseRowsOf<int>& rows, int vertex) { return rows.word_of(vertex); }
+__device__ inline int row_of(const SparseRowsOf<int>& rows, uint64_t word, int vertex) {
+  return rows.row_in(word, uint32_t(1) << (vertex & 31));
+}
+__device__ inline int look_up(const DenseRows&, int) { return 0; }
+__device__ inline int row_of(const DenseRows&, int, int vertex) { return vertex; }
+
+constexpr int kStays = -2;  // in place of a row: the place keeps its vertex
+
+// The same for four float4 per row, where a run's eight threads share what each would reckon alike. Thread l finds the
+// cell of the run's point l, and tells it when the walk is there. Thread 4 z + 2 x + y then stands for one place, that
+// of the vertices whose numbers are odd on the axes where the bit is set: it weighs the place's corner and knows its
+// row. The four threads with that z, which keep the sums of the place, a piece each, learn the weight from it, and the
+// row where the sum has to be written. So the table is asked once for each vertex that comes into a place.
+template <class Rows>
+__global__ void __launch_bounds__(kThreads, 4)
+    scatter_four_quads_kernel(TrilinearArgs<float> a, ShortGrid grid, Rows rows) {
+  static_assert(kRun == 8, "each of eight threads finds the cell of a point");
+  const int lane = int(threadIdx.x % 8), piece = lane % 4;
+  const int first = int(blockIdx.x * (kThreads / 8) + threadIdx.x / 8) * kRun, count = int(a.num_points) - first;
+  unsigned own_lanes = 0xffu << (threadIdx.x % 32 / 8 * 8);
+  reckon_here(own_lanes);
+  // For this thread's place, where a cell's number is even and where it is odd: 1 or 0, whose distance from the
+  // fraction is the weight, and how far the vertex is from the lowest corner.
+  float from[3][2];
+  int way[3][2];
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+    const bool odd = lane & (axis == 0 ? 2 : axis == 1 ? 1 : 4);
+    from[axis][0] = odd ? 0 : 1, from[axis][1] = odd ? 1 : 0;
+    way[axis][0] = odd ? grid.stride[axis] : 0, way[axis][1] = odd ? 0 : grid.stride[axis];
+    NERF_UNROLL for (int i = 0; i < 2; ++i) reckon_here(from[axis][i]), reckon_here(way[axis][i]);
+  }
+  int cell = 0;        // of this thread's point: vertex of the lowest corner
+  float part[3] = {};  // fraction on each axis; negative where the cell's number is odd
+  if (lane < count)
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+      const ShortPlace place = short_place(__ldg(a.coords + (3 * int64_t(first + lane) + axis)), grid, axis);
+      cell += place.cell * grid.stride[axis];
+      part[axis] = std::copysign(place.fraction, place.cell & 1 ? -1.0f : 1.0f);
+    }
+
+  const float4* grads = reinterpret_cast<const float4*>(a.grad_out) + (int64_t(first) * 4 + piece);
+  reckon_here(grads);
+  const int in_run = min2(count, kRun);
+  float4* target = reinterpret_cast<float4*>(a.grad_grid) + piece;
+  reckon_here(target);
+  float4 sum[4] = {};  // of the places 2 x + y with this thread's z
+  int vertex = -1;     // in the place that this thread stands for; none yet
+  auto word = decltype(look_up(rows, 0))(0);
+  const auto write = [&](int row) {
+    NERF_UNROLL for (int k = 0; k < 4; ++k) {
+      const int row_k = __shfl_sync(kAllLanes, row, k, 4);
+      if (row_k >= 0) add(target + int64_t(row_k) * 4, sum[k]);
+      if (row_k != kStays) sum[k] = float4{};
+    }
+  };
+  float4 next = 0 < count ? __ldg(grads) : float4{};
+#pragma unroll 2
+  for (int p = 0; p < kRun; ++p) {
+    const float4 grad = next;
+    grads += 4;
+    next = p + 1 < in_run ? __ldg(grads) : float4{};  // on its way while this one is added
+    // Samples that weigh nothing (behind a surface, the unused tail of a batch) are many; they add nothing.
+    const bool counts = !is_zero(grad);
+    const unsigned counting = __ballot_sync(kAllLanes, counts);
+    if (counting == 0) continue;
+    int here = __shfl_sync(kAllLanes, cell, p, 8);
+    float weight = 1;
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+      const float of_point = __shfl_sync(kAllLanes, part[axis], p, 8);
+      const bool odd = std::signbit(of_point);
+      const float on_axis = std::abs((odd ? from[axis][1] : from[axis][0]) - std::abs(of_point));
+      weight = axis ? weight * on_axis : on_axis;
+      here += odd ? way[axis][1] : way[axis][0];
+    }
+    const bool moves = here != vertex && (counting & own_lanes);
+    if (__any_sync(kAllLanes, moves)) {
+      int row = row_of(rows, word, vertex);
+      reckon_here(row);
+      write(moves ? row : kStays);
+      if (moves) {
+        vertex = here;
+        word = look_up(rows, vertex);
+      }
+    }
+    NERF_UNROLL for (int k = 0; k < 4; ++k) {
+      const float weight_k = __shfl_sync(kAllLanes, weight, k, 4);
+      if (counts) multiply_add(weight_k, grad, sum[k]);
+    }
+  }
+  write(row_of(rows, word, vertex));
+}
+
+}  // namespace nerf::cuda

@@ -1,0 +1,211 @@
+// The kernels of cuda_ext/cuda/trilinear_gather.cuh and trilinear_scatter.cuh on a stand-in for a GPU, against loops
+// over the stencils of math/trilinear.h: what a lane learns from another, cells that change, rows that are missing,
+// runs that end early, points that are nowhere.
+#include "emulated_gpu.h"
+#include "expect.h"
+
+namespace nerf::cuda {
+
+// For launch.cuh and float4.cuh.
+constexpr int kThreads = 256;
+inline int additions = 0;
+inline void add_float4(float4* target, float4 value) {
+  ++additions;
+  target->x += value.x, target->y += value.y, target->z += value.z, target->w += value.w;
+}
+
+}  // namespace nerf::cuda
+
+// Behind the stand-in.
+#include "cuda/trilinear_gather.cuh"
+#include "cuda/trilinear_scatter.cuh"
+
+namespace {
+
+using namespace nerf;
+using namespace nerf::cuda;
+
+struct Case {
+  int64_t vertices[3];
+  bool sparse;
+  int points;
+};
+
+std::vector<float> drawn(size_t count) {
+  std::vector<float> made(count);
+  for (float& x : made) x = float(number(-1, 1));
+  return made;
+}
+
+// Points along rays that begin and end outside of the grid; a few on vertices, and a few that are NaN.
+std::vector<float> points_of_rays(const Case& c) {
+  std::vector<float> coords(3 * c.points);
+  float at[3] = {}, step[3] = {};
+  for (int n = 0; n < c.points; ++n)
+    for (int axis = 0; axis < 3; ++axis) {
+      const double size = double(c.vertices[axis]);
+      if (n % 37 == 0) at[axis] = float(number(-1, size)), step[axis] = float(number(-0.5, 0.5));
+      at[axis] += step[axis];
+      coords[3 * n + axis] = n % 11 == 5 ? std::round(at[axis]) : at[axis];
+      if (n % 53 == 17 + axis) coords[3 * n + axis] = NAN;
+    }
+  return coords;
+}
+
+// Of every vertex one in four is missing, and the last two rows are, whatever the table says.
+RowTable table_of(const Case& c, std::vector<uint64_t>& words) {
+  const int64_t words_of_line = (c.vertices[2] + 31) / 32;
+  int64_t rows = 0;
+  for (int64_t line = 0; line < c.vertices[0] * c.vertices[1]; ++line)
+    for (int64_t word = 0; word < words_of_line; ++word) {
+      const int64_t first = rows;
+      uint64_t bits = 0;
+      for (int64_t z = 32 * word; z < min2(32 * word + 32, c.vertices[2]); ++z)
+        if (number() < 0.75) bits |= uint64_t(1) << (z - 32 * word), ++rows;
+      words.push_back(bits | uint64_t(first) << 32);
+    }
+  return {words.data(), max2<int64_t>(rows - 2, 0)};
+}
+
+void expect_same(float found, double wanted, double tolerance, const char* what) {
+  if (std::isnan(wanted)) expect(std::isnan(found), what);
+  else expect_near(found, wanted, tolerance, what);
+}
+
+struct Job {
+  TrilinearArgs<float> a;
+  ShortGrid grid;
+};
+
+template <class Rows, class LongRows>
+void gather(const Job& job, const Rows& rows, const LongRows& long_rows, const std::vector<float>& out) {
+  const TrilinearArgs<float>& a = job.a;
+  const int quads = int(a.channels / 4), blocks = int((a.num_points * quads + kThreads - 1) / kThreads);
+  emulated::launch({blocks, 1}, kThreads, 0, [&] {
+    if (quads == 4) gather_four_quads_kernel(a, job.grid, rows);
+    else gather_float4_kernel<0>(a, job.grid, quads, rows);
+  });
+  for (int64_t n = 0; n < a.num_points; ++n) {
+    const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices, long_rows);
+    for (int64_t c = 0; c < a.channels; ++c) {
+      float sum = 0;
+      for (int k = 0; k < 8; ++k) {
+        const int64_t row = long_rows.row(s.corner_row(k));
+        if (row >= 0) sum += s.corner_weight(k) * a.grid[row * a.channels + c];
+      }
+      expect_same(out[n * a.channels + c], sum, 0, "interpolated, to the last bit");
+    }
+  }
+}
+
+template <class Rows, class LongRows>
+void scatter(const Job& job, const Rows& rows, const LongRows& long_rows, const std::vector<float>& found) {
+  const TrilinearArgs<float>& a = job.a;
+  const int piece = a.channels % 4 ? 1 : 4, width = int(a.channels / piece);
+  const int64_t threads = (a.num_points + kRun - 1) / kRun * 2 * width;
+  emulated::launch({int((threads + kThreads - 1) / kThreads), 1}, kThreads, 0, [&] {
+    if (a.channels == 16) scatter_four_quads_kernel(a, job.grid, rows);
+    else if (piece == 4) scatter_runs_kernel<float4, 0>(a, job.grid, width, rows);
+    else scatter_runs_kernel<float, 0>(a, job.grid, width, rows);
+  });
+  std::vector<double> wanted(found.size());
+  for (int64_t n = 0; n < a.num_points; ++n) {
+    const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices, long_rows);
+    for (int64_t first = 0; first < a.channels; first += piece) {
+      const float* grad = a.grad_out + n * a.channels + first;
+      bool adds = false;
+      for (int c = 0; c < piece; ++c) adds |= grad[c] != 0;
+      for (int k = 0; k < 8 && adds; ++k) {
+        const int64_t row = long_rows.row(s.corner_row(k));
+        for (int c = 0; c < piece && row >= 0; ++c)
+          wanted[row * a.channels + first + c] += s.corner_weight(k) * grad[c];
+      }
+    }
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) expect_same(found[i], wanted[i], 2e-5, "gradients of the grid");
+}
+
+void interpolate(const Case& c, int64_t channels) {
+  TrilinearArgs<float> a = {};
+  std::copy(c.vertices, c.vertices + 3, a.vertices);
+  std::vector<uint64_t> words;
+  if (c.sparse) a.table = table_of(c, words);
+  const int64_t rows = c.sparse ? a.table.count : c.vertices[0] * c.vertices[1] * c.vertices[2];
+  const std::vector<float> grid = drawn(rows * channels), coords = points_of_rays(c);
+  std::vector<float> out(c.points * channels, -1), grad_out = drawn(c.points * channels), grad_grid(rows * channels);
+  for (int n = 0; n < c.points; ++n)  // a long stretch without gradients, some points, and one piece of some others
+    for (int64_t i = 0; i < channels; ++i)
+      if ((n >= 90 && n < 180) || n % 5 == 3 || (n % 7 == 1 && i / 4 == 1)) grad_out[n * channels + i] = 0;
+  a.channels = channels;
+  a.num_points = c.points;
+  a.grid = grid.data(), a.coords = coords.data(), a.out = out.data();
+  a.grad_out = grad_out.data(), a.grad_grid = grad_grid.data();
+  expect(is_short(a), "a small grid is short");
+  const auto both = [&](const auto& short_rows, const auto& long_rows) {
+    const Job job = {a, ShortGrid(a.vertices, short_rows)};
+    if (channels % 4 == 0) gather(job, short_rows, long_rows, out);
+    scatter(job, short_rows, long_rows, grad_grid);
+  };
+  if (c.sparse) both(a.table.short_sparse(), a.table.sparse());
+  else both(DenseRows(), DenseRows());
+}
+
+// The kernel of four float4 per row keeps sums as long as the one of any number does.
+void sums_are_kept() {
+  const Case c = {{9, 8, 7}, false, 333};
+  std::vector<float> coords(3 * c.points);
+  for (int n = 0; n < c.points; ++n)  // within the grid, and on no vertex
+    for (int axis = 0; axis < 3; ++axis) coords[3 * n + axis] = 0.3f + 0.29f * float(n * (axis + 1) % 37 % 20);
+  const std::vector<float> grad_out = drawn(c.points * 16);
+  std::vector<float> grad_grid(9 * 8 * 7 * 16);
+  TrilinearArgs<float> a = {};
+  std::copy(c.vertices, c.vertices + 3, a.vertices);
+  a.channels = 16, a.num_points = c.points;
+  a.coords = coords.data(), a.grad_out = grad_out.data(), a.grad_grid = grad_grid.data();
+  const DenseRows rows;
+  const ShortGrid grid(a.vertices, rows);
+  const int blocks = (c.points + kRun - 1) / kRun * 8 / kThreads + 1;
+  int of_each[2];
+  for (int four = 0; four < 2; ++four) {
+    additions = 0;
+    emulated::launch({blocks, 1}, kThreads, 0, [&] {
+      if (four) scatter_four_quads_kernel(a, grid, rows);
+      else scatter_runs_kernel<float4, 0>(a, grid, 4, rows);
+    });
+    of_each[four] = additions;
+  }
+  expect(of_each[0] > 0 && of_each[1] == of_each[0], "additions to memory");
+}
+
+void grids_that_are_not_short() {
+  TrilinearArgs<float> a = {};
+  a.vertices[0] = 1 << 10, a.vertices[1] = 1 << 10, a.vertices[2] = 1 << 11;
+  expect(!is_short(a), "2^31 vertices");
+  --a.vertices[2];
+  expect(is_short(a), "fewer vertices");
+  uint64_t word;
+  a.table = {&word, 5};
+  expect(!is_short(a), "as many with what a word holds");
+  a.vertices[2] -= 31;
+  expect(is_short(a), "fewer words");
+  a.table.count = int64_t(1) << 31;
+  expect(!is_short(a), "2^31 rows");
+  a.table.count = 5, a.num_points = kShortPoints + 1;
+  expect(!is_short(a), "many points");
+  a = {};
+  a.vertices[0] = kShortCells + 1, a.vertices[1] = a.vertices[2] = 1;
+  expect(!is_short(a), "a long axis");
+}
+
+}  // namespace
+
+int main() {
+  const Case cases[] = {{{9, 8, 7}, false, 333}, {{9, 8, 7}, true, 333},  {{4, 3, 70}, true, 261},
+                        {{1, 5, 33}, true, 65},  {{5, 1, 1}, true, 40},   {{3, 4, 1}, false, 40},
+                        {{1, 1, 1}, false, 9},   {{1, 1, 2}, true, 1}};
+  for (const Case& c : cases)
+    for (const int64_t channels : {16, 12, 1}) interpolate(c, channels);
+  sums_are_kept();
+  grids_that_are_not_short();
+  return failures ? 1 : 0;
+}
