@@ -55,7 +55,7 @@ __device__ Incoming<V> incoming(const TrilinearArgs<float>& a, int n, int width,
 
 // kWidth: pieces V per row where known at compile time, else 0.
 template <class V, int kWidth, class Rows>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, 3)
     scatter_runs_kernel(TrilinearArgs<float> a, ShortGrid grid, int width, Rows rows) {
   if (kWidth) width = kWidth;
   const Place place = nerf::place(int64_t(blockIdx.x) * kThreads + threadIdx.x, 2 * width);
