@@ -107,9 +107,7 @@ void launch_adam(const AdamArgs<S>& a, Stream stream, const Variation& variation
   auto kernel = adam_kernel<S, kSize, kOne, Variation>;
   // Nobody trains in double, and every kernel takes the compiler seconds and the library room.
   if constexpr (sizeof(Wide<S>) == 4) {
-    if constexpr (kSize == 1) {
-      if (packs == 1) kernel = adam_kernel<S, kSize, 1, Variation>;
-    } else if constexpr (!Variation::kAdds) {
+    if constexpr (kSize == 1 || !Variation::kAdds) {
       if (packs == 1) kernel = adam_kernel<S, kSize, 1, Variation>;
     }
   }
@@ -126,7 +124,8 @@ bool launch_by_warp(const AdamArgs<S>& a, Stream stream, const Beside& beside) {
   bool launched = false;
   const auto known = [&](auto channels) {
     const int64_t most = processors(stream) * kBlocksPerProcessor * kThreads;
-    launch(adam_by_warp_kernel<S, channels.value / kSize, Beside>, min2(a.num_rows, most), "adam_step", stream, a, beside);
+    const auto kernel = adam_by_warp_kernel<S, channels.value / kSize, Beside>;
+    launch(kernel, min2(a.num_rows, most), "adam_step", stream, a, beside);
     launched = true;
   };
   with_channels(Channels<kChannels...>(), a.channels, known, [] {});
@@ -144,9 +143,11 @@ void launch_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
   using T = Wide<S>;
   if constexpr (kSize > 1) {
     const bool sparse = a.variation.table.words;
-    if (sparse ? launch_by_warp<16>(a.adam, stream, SparseBeside{a.variation})
-               : launch_by_warp<16>(a.adam, stream, DenseBeside{a.variation}))
-      return;
+    const int64_t* n = a.variation.vertices;
+    const bool counted = n[0] * n[1] * n[2] <= kMostRows &&
+                         (sparse ? launch_by_warp<16>(a.adam, stream, SparseBeside{a.variation})
+                                 : launch_by_warp<16>(a.adam, stream, DenseBeside{a.variation}));
+    if (counted) return;
   }
   if (a.variation.table.words) launch_adam<kSize>(a.adam, stream, SparseVariation<T>{a.variation});
   else launch_adam<kSize>(a.adam, stream, DenseVariation<T>{a.variation});

@@ -43,9 +43,9 @@ struct SparseBeside {
   __device__ float weight() const { return args.weight; }
   // Along z the rows of neighbours follow each other, and a bit tells whether there is one.
   __device__ void find(int n, int row, int (&near)[3][2]) const {
-    const SparseRows rows = args.table.sparse();
+    const auto rows = args.table.short_sparse();
     const int size_x = int(args.vertices[0]), size_y = int(args.vertices[1]), size_z = int(args.vertices[2]);
-    const int words_z = int(rows.pitch(size_z)) / kVerticesOfWord, last = int(rows.count) - 1;
+    const int words_z = int(rows.pitch(size_z)) / kVerticesOfWord, last = rows.count - 1;
     const unsigned vertex = unsigned(args.rows[n]), line = vertex / unsigned(size_z);
     const int z = int(vertex - line * size_z), x = int(line / unsigned(size_y)), y = int(line) - x * size_y;
     const int own = int(line) * words_z + z / kVerticesOfWord, place = z % kVerticesOfWord;
@@ -64,8 +64,8 @@ struct SparseBeside {
     for (int axis = 0; axis < 2; ++axis)
 #pragma unroll
       for (int up = 0; up < 2; ++up) {
-        const int64_t found = rows.row_in(word[axis][up], uint32_t(there[axis][up]) << place);
-        near[axis][up] = found < 0 ? row : int(found);
+        const int found = rows.row_in(word[axis][up], uint32_t(there[axis][up]) << place);
+        near[axis][up] = found < 0 ? row : found;
       }
     near[2][0] = below & 1 ? max2(row - 1, 0) : row;
     near[2][1] = above & 1 ? min2(row + 1, last) : row;

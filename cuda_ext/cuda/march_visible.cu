@@ -139,7 +139,7 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
     launch<32 * kWarps>(count_kernel<T, decltype(rows)>, 32 * ((a.num_rays + kRays - 1) / kRays),
                         "march_visible: count", stream, a, rows);
   };
-  if (a.density.table.words) count(a.density.table.sparse());
+  if (a.density.table.words) count(a.density.table.short_sparse());
   else count(DenseRows());
   counts_to_offsets(a, stream);
 }
@@ -150,7 +150,7 @@ void march_visible_fill(const MarchVisibleArgs<T>& a, Stream stream) {
   const auto fill = [&](auto rows) {
     launch<32 * kWarps>(fill_kernel<T, decltype(rows)>, kFilling * a.num_rays, "march_visible: fill", stream, a, rows);
   };
-  if (a.density.table.words) fill(a.density.table.sparse());
+  if (a.density.table.words) fill(a.density.table.short_sparse());
   else fill(DenseRows());
 }
 

@@ -17,7 +17,8 @@ template <class T>
 bool is_short(const MarchVisibleArgs<T>& a) {
   const int64_t* n = a.density.vertices;
   const int64_t pitch = a.density.table.words ? a.density.table.sparse().pitch(n[2]) : n[2];
-  return n[0] <= kShortCells && n[1] <= kShortCells && n[2] <= kShortCells && n[0] * n[1] * pitch <= INT32_MAX;
+  return n[0] <= kShortCells && n[1] <= kShortCells && n[2] <= kShortCells && n[0] * n[1] * pitch <= INT32_MAX &&
+         a.density.table.count <= INT32_MAX;
 }
 
 // Fills a.clear: whether an occupancy word and the 26 around it are empty.

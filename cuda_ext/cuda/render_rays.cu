@@ -39,12 +39,12 @@ struct Composited {
 
   // The values at this lane's corner of the cell whose lowest corner is that vertex.
   __device__ void read(int vertex, Row values[kRounds]) const {
-    const int64_t row = Rows::kSparse ? rows.row(int64_t(vertex) + corner_vertex) : vertex;
+    const int row = Rows::kSparse ? rows.row(vertex + corner_vertex) : vertex;
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
       if (Rows::kSparse) values[round] = Row{};
       if ((!Rows::kSparse || row >= 0) && kWide * round + first_pack < packs)
-        values[round] = grid[row * packs + kWide * round];
+        values[round] = grid[int64_t(row) * packs + kWide * round];
     }
   }
 
@@ -147,7 +147,7 @@ void render_pixels(const RenderRaysArgs<T>& a, Stream stream) {
     launch<32 * kWarps>(render_rays_kernel<T, kPacks, S, decltype(rows)>, 32 * ((pixels + kPixels - 1) / kPixels),
                         "render_rays", stream, a, rows);
   };
-  if (a.density.table.words) render(a.density.table.sparse());
+  if (a.density.table.words) render(a.density.table.short_sparse());
   else render(DenseRows());
 }
 

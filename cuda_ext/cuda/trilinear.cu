@@ -52,7 +52,12 @@ void trilinear(const TrilinearArgs<double>& a, Stream stream) {
 
 template <>
 void trilinear(const TrilinearArgs<float>& a, Stream stream) {
-  if (!has_whole_quads(a.channels, a.grid) || !is_short(a)) return cuda_plain::trilinear(a, stream);
+  const bool numbers = a.channels == 1;
+  if ((!numbers && !has_whole_quads(a.channels, a.grid)) || !is_short(a)) return cuda_plain::trilinear(a, stream);
+  if (numbers)
+    return with_rows(a, [&](auto rows, const ShortGrid& grid) {
+      launch(gather_numbers_kernel<decltype(rows)>, a.num_points, "interpolate_trilinear", stream, a, grid, rows);
+    });
   if (a.channels == kFourQuads)
     return with_rows(a, [&](auto rows, const ShortGrid& grid) {
       launch(gather_four_quads_kernel<decltype(rows)>, a.num_points * 4, "interpolate_trilinear", stream, a, grid,

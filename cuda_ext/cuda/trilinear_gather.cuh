@@ -1,5 +1,6 @@
 // interpolate_trilinear for rows of whole 16 bytes: one thread per point and float4, so the threads of a point read
-// consecutive pieces. The includer brings launch.cuh, or a stand-in for it (tests/cpp).
+// consecutive pieces; and for rows of one number, a thread per point. The includer brings launch.cuh, or a stand-in for it
+// (tests/cpp).
 #pragma once
 
 #include "../math/place.h"
@@ -55,6 +56,20 @@ __global__ void __launch_bounds__(kThreads)
     return Rows::kSparse ? __shfl_sync(kAllLanes, k % 2 ? high : low, k / 2, 4) : s.corner_row(k);
   });
   if (point == n) reinterpret_cast<float4*>(a.out)[int64_t(n) * 4 + quad] = sum;
+}
+
+// One number a vertex, as density has.
+template <class Rows>
+__global__ void __launch_bounds__(kThreads) gather_numbers_kernel(TrilinearArgs<float> a, ShortGrid grid, Rows rows) {
+  const int64_t n = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (n >= a.num_points) return;
+  const Stencil<float, int> s = short_stencil(a.coords + 3 * n, grid);
+  int row[8];
+  corner_rows(s, rows, row);
+  float sum = 0;
+  NERF_UNROLL for (int k = 0; k < 8; ++k)
+    if (!Rows::kSparse || row[k] >= 0) sum += s.corner_weight(k) * __ldg(a.grid + row[k]);
+  a.out[n] = sum;
 }
 
 }  // namespace nerf::cuda

@@ -33,7 +33,7 @@ struct DensityGrid {
   HOST_DEVICE T at(const Stencil<T, Row>& s, const Rows& rows) const {
     T sum = T(0);
     if constexpr (Rows::kSparse) {
-      int64_t row[8];
+      typename Rows::Index row[8];
       corner_rows(s, rows, row);
       NERF_UNROLL for (int k = 0; k < 8; ++k) if (row[k] >= 0) sum += s.corner_weight(k) * raw[row[k]];
     } else {

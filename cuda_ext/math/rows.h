@@ -39,6 +39,7 @@ HOST_DEVICE int bits_set(uint32_t bits) {
 template <class Int>
 struct SparseRowsOf {
   static constexpr bool kSparse = true;
+  using Index = Int;
 
   const uint64_t* words;
   Int count;  // rows that exist: whatever the table says, there are no others
@@ -91,7 +92,8 @@ struct RowTable {
   int64_t count = 0;
 
   HOST_DEVICE SparseRows sparse() const { return {words, count}; }
-  SparseRowsOf<int32_t> short_sparse() const { return {words, int32_t(count)}; }  // of no more than INT32_MAX rows
+  // Of no more than INT32_MAX rows.
+  HOST_DEVICE SparseRowsOf<int32_t> short_sparse() const { return {words, int32_t(count)}; }
 };
 
 }  // namespace nerf

@@ -30,6 +30,32 @@ HOST_DEVICE T bounded_opacity(const ShadingInputsArgs<T>& a, int64_t p) {
   return a.opacity[p] < a.min_opacity ? a.min_opacity : a.opacity[p];
 }
 
+#ifdef __CUDA_ARCH__
+template <class T>
+struct SineCosine {
+  T sine, cosine;
+};
+
+__device__ inline SineCosine<double> sine_cosine(double angle) {
+  SineCosine<double> both;
+  sincos(angle, &both.sine, &both.cosine);
+  return both;
+}
+
+// Within 1e-6: by the special function unit, from what whole turns leave of the angle. Turns are taken off in two steps, as
+// 2 pi is no float.
+__device__ inline SineCosine<float> sine_cosine(float angle) {
+  if (std::abs(angle) < 1000.f) {
+    const float turns = rintf(angle * 0.15915494f);
+    const float left = fmaf(turns, 1.7484556e-7f, fmaf(turns, -6.2831855f, angle));
+    return {__sinf(left), __cosf(left)};
+  }
+  SineCosine<float> both;
+  sincosf(angle, &both.sine, &both.cosine);
+  return both;
+}
+#endif
+
 // Column j of the encoding of a direction with F frequencies, 0 behind it. 32 bits, whose divisions are cheaper.
 template <class T>
 HOST_DEVICE T encoded_direction(const T* direction, unsigned j, unsigned frequencies) {
@@ -39,11 +65,8 @@ HOST_DEVICE T encoded_direction(const T* direction, unsigned j, unsigned frequen
   const unsigned i = k < half ? k : k - half;
   const T angle = direction[i % 3] * T(1u << (i / 3));
 #ifdef __CUDA_ARCH__
-  // Both of each angle: lanes that want the sine would wait for those that want the cosine.
-  T sine, cosine;
-  if constexpr (sizeof(T) == sizeof(float)) sincosf(angle, &sine, &cosine);
-  else sincos(angle, &sine, &cosine);
-  return k < half ? sine : cosine;
+  const SineCosine<T> both = sine_cosine(angle);  // lanes that want the sine would wait for those that want the cosine
+  return k < half ? both.sine : both.cosine;
 #else
   return k < half ? std::sin(angle) : std::cos(angle);
 #endif
