@@ -157,6 +157,11 @@ def main(config: ExportConfig, folder: Path, overrides: list[str]) -> None:
         raise UserError(
             f"file={config.file} does not fit format={config.format}; give a name that ends with {fitting}{more}."
         )
+    if path.suffix and not suffix:  # else a folder of that name would be made, which looks like a file
+        raise UserError(
+            f"file={config.file} names a file, and format={config.format} writes a folder with cameras.txt, images.txt "
+            f"and points3D.txt; give a name without {path.suffix}, as file={name}."
+        )
     if config.crop_box() is not None and config.format not in CROPPED:
         raise UserError(f"crop= cuts format={' and '.join(CROPPED)} alone, not format={config.format}; leave it out.")
     opened = open_run(config)

@@ -73,6 +73,7 @@ def test_a_mesh_and_a_page_are_written(call: Callable[..., int]) -> None:
     [
         (("run", "format=usd"), "format=usd"),
         (("run", "format=web", "file=page.glb"), ".html"),
+        (("run", "format=colmap", "file=model.txt"), "a name without .txt, as file=sparse/0"),
         (("nowhere",), "nowhere"),
         (("run", "format=splats", "crop=[-1,-1,-1,1,1,1]"), "format=points and mesh alone, not format=splats"),
         (("run", "format=mesh", "crop=[1,1,1,0,0,0]"), "is no box"),
