@@ -93,10 +93,13 @@ def read_result(folder: Path) -> RunResult:
 
 def _without_metrics(folder: Path) -> str:
     """Why a run has no metrics.json, and the remedy."""
-    if (folder / MODEL_FILE).is_file():
-        return f"stopped before it was scored; score it: {program('scripts/evaluate.py', f'run={folder}')}"
+    # A run that is stopped leaves model.pt too, so resume.pt comes first: its end scores it, in its own folder.
     if (folder / RESUME_FILE).is_file():
-        return f"stopped before its end; resume it: {program('scripts/train.py', f'resume={folder}')}"
+        return f"stopped before it was scored; resume it: {program('scripts/train.py', f'resume={folder}')}"
+    if (folder / MODEL_FILE).is_file():
+        # Without hydra.run.dir the scores would go to a folder of their own, and the same comparison fail again.
+        score = program("scripts/evaluate.py", f"run={folder}", f"hydra.run.dir={folder}")
+        return f"stopped before it was scored, and its {RESUME_FILE} is gone; score it in its folder: {score}"
     if (folder / SINGLE_FILE).is_file():
         return "written by version 1 of this program; train it again"
     return f"no run is in it, expected {MODEL_FILE} and {METRICS}"

@@ -2,14 +2,16 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from script_runs import script_caller
 from tiny_runs import write_tiny_scene
 
-from nerf.cli.compare_runs import compare_runs
+from nerf.cli.compare_runs import compare_runs, read_result
 from nerf.errors import UserError
 from nerf.images.write import save_png
 
@@ -80,10 +82,30 @@ def test_runs_without_scores_are_rows_which_say_so() -> None:
         Path(name).mkdir()
         (Path(name) / file).touch()
     (Path("b") / "model.pt").unlink()
+    Path("half/model.pt").touch()  # as a run leaves it that was stopped before its end
     found = compared("a,b,half,unscored,old,empty")
-    for fact in ("resume=half", "run=unscored", "old: written by version 1", "empty: no run is in it"):
+    told = ("resume=half", "run=unscored hydra.run.dir=unscored", "old: written by version 1", "empty: no run is in it")
+    for fact in told:
         assert fact in found
     assert "b: its model is missing" in found and re.search(r"half +- +-", found)
+
+
+def test_a_run_without_scores_is_compared_after_what_the_message_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    call = script_caller(monkeypatch, tmp_path)
+    settings = ("train.steps=3", "dataset.downscale=8", "evaluation.every=5", "device=cpu", "log=none")
+    for name in ("a", "resumable", "model only"):
+        assert call("train", *settings, f"hydra.run.dir={name}") == 0
+    for name in ("resumable", "model only"):
+        Path(name, "metrics.json").unlink()
+    Path("model only/resume.pt").unlink()
+    for name in ("resumable", "model only"):
+        _, command = read_result(Path(name)).problem.rsplit(": ", 1)
+        _, script, *arguments = shlex.split(command)
+        assert call(Path(script).stem, *arguments, "evaluation.every=5" if "train" in script else "every=5") == 0
+    found = compared("a,resumable,model only")
+    assert "note:" not in found and re.search(r"resumable +\d", found) and re.search(r"model only +\d", found)
 
 
 def test_metrics_of_an_older_version_and_damaged_ones() -> None:
