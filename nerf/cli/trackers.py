@@ -3,6 +3,7 @@
 A tracker that fails while a run trains is left out from then on, and said once: it never ends the run.
 """
 
+import contextlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -86,7 +87,11 @@ class MlflowTracker:
         self._mlflow = mlflow
         mlflow.set_experiment(PROJECT)
         mlflow.start_run(run_name=folder.name)
-        mlflow.log_params({name: str(value)[:PARAMETER_LENGTH] for name, value in flat(asdict(config)).items()})
+        try:
+            mlflow.log_params({name: str(value)[:PARAMETER_LENGTH] for name, value in flat(asdict(config)).items()})
+        except Exception:
+            mlflow.end_run()  # it is the process', which may have another run to train
+            raise
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         self._mlflow.log_metrics(values, step=step)
@@ -117,6 +122,7 @@ class Tracking(Callback):
         """name: of chosen_tracker. note: shows the user a message. Raises UserError if the tracker cannot begin."""
         self._name, self._config, self._note = name, config, note
         self._tracker: Tracker | None = None
+        self._given_up: Tracker | None = None  # after a failure
         self._occupied: float | None = None
         self._shown = 0  # of PICTURES_AT
         if name != "none":
@@ -157,9 +163,15 @@ class Tracking(Callback):
         self.close()
 
     def close(self) -> None:
-        """Ends the tracker's run; nothing is sent afterwards."""
+        """Ends the tracker's run, also one that failed; nothing is sent afterwards.
+
+        MLflow and Weights & Biases have one run in a process: left open, the next run of a sweep could not begin.
+        """
         self._send(lambda tracker: tracker.close())
-        self._tracker = None
+        if self._given_up is not None:
+            with contextlib.suppress(Exception):  # its failure was said
+                self._given_up.close()
+        self._tracker = self._given_up = None
 
     def _figures(self, state: TrainState, metrics: TrainMetrics) -> dict[str, float]:
         optimizer = state.optimizer
@@ -191,7 +203,7 @@ class Tracking(Callback):
         try:
             what(self._tracker)
         except Exception as error:  # noqa: BLE001 - a full disk, a network that is gone, ...
-            self._tracker = None
+            self._tracker, self._given_up = None, self._tracker
             self._note(f"nothing more is logged to {self._name}: {_words(error)}; training goes on.")
 
 

@@ -20,6 +20,7 @@ SIGHUP, SIGUSR1 and SIGXCPU save the run and print the command that resumes it. 
 the signal's number, so that a scheduler can start the run again with resume=.
 """
 
+import contextlib
 import dataclasses
 import signal
 import sys
@@ -133,7 +134,7 @@ def _train(
     report = RunReport(folder, config, state.field.backend)
     tracking = Tracking(chosen_tracker(given.log), folder, config, report.note)
     saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)
-    with watching(given, config, state, photos, folder, interrupt) as live:
+    with contextlib.closing(tracking), watching(given, config, state, photos, folder, interrupt) as live:
         hooks = [interrupt, saver, tracking, MoreVoxels(config, report.note), *([live] if live else [])]
         with interrupt, progress_bar(state.clock) as bar:
             try:
@@ -149,7 +150,6 @@ def _train(
             by = "" if known else f" by {signal.Signals(interrupt.signal).name}"
             print(f"\nStopped{by} at step {state.clock.step}, saved in {folder}.")
             print(f"Resume it with: {program('scripts/train.py', f'resume={folder}')}")
-            tracking.close()
             sys.exit(interrupt.exit_status)
         if live:
             live.settle()

@@ -1,6 +1,9 @@
 """log=: figures and pictures of a run in a tracker; one that fails ends no run."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -64,6 +67,40 @@ def test_a_tracker_that_fails_is_said_once_and_the_run_goes_on(tracking: tuple[T
     config, state = tiny_state(tiny_config("voxel_deferred"))
     assert [metrics.step for metrics in train(config, state, [made])][-1] == STEPS
     assert len(notes) == 1 and "No space left on device" in notes[0] and "training goes on" in notes[0]
+    assert not noted.closed
+    made.close()
+    assert noted.closed and len(notes) == 1
+
+
+@pytest.mark.parametrize("error", [UserError("no loss is finite"), OSError(5, "no disk")])
+def test_a_run_that_fails_closes_its_tracker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception) -> None:
+    """MLflow refuses the next run of a sweep while one is open."""
+    made: list[Noted] = []
+
+    def fails(*arguments: object) -> Iterator[None]:
+        raise error
+        yield
+
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", lambda *given: made.append(Noted(*given)) or made[0])
+    monkeypatch.setattr("nerf.cli.train.train", fails)
+    call = script_caller(monkeypatch, tmp_path)
+    assert call("train", "log=tensorboard", "train.steps=20", "dataset.downscale=8", "device=cpu") != 0
+    assert made[0].closed
+
+
+def test_mlflow_that_cannot_take_settings_leaves_no_run_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    def refuses(settings: dict) -> None:
+        raise ValueError("too long")
+
+    fake = ModuleType("mlflow")
+    fake.set_experiment, fake.log_params = lambda name: None, refuses
+    fake.start_run, fake.end_run = lambda run_name: opened.append(run_name), opened.clear
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    with pytest.raises(UserError, match="log=mlflow cannot begin: too long"):
+        Tracking("mlflow", tmp_path, tiny_config(), print)
+    assert opened == []
 
 
 def test_a_logged_run_is_the_same_run(tracking: tuple[Tracking, Noted, list[str]]) -> None:
