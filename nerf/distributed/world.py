@@ -177,8 +177,9 @@ class World:
 
 
 def asked_for() -> bool:
-    """Whether this process was started as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    """Whether this process was started as one of several; join() answers what is no number."""
+    size = os.environ.get("WORLD_SIZE") or "1"
+    return not size.isdecimal() or int(size) > 1
 
 
 def join() -> World:
@@ -188,23 +189,33 @@ def join() -> World:
         local, host, port = (
             int(os.environ.get("LOCAL_RANK", rank)),
             os.environ["MASTER_ADDR"],
-            os.environ["MASTER_PORT"],
+            int(os.environ["MASTER_PORT"]),
         )
-    except (KeyError, ValueError) as error:
-        raise UserError(
-            f"WORLD_SIZE={os.environ['WORLD_SIZE']} asks for several processes, but {error} is not set as torchrun "
-            "sets it; start with torchrun --nproc-per-node=N scripts/train.py ..., or unset WORLD_SIZE."
-        ) from error
+    except KeyError as error:
+        raise UserError(_not_as_torchrun(f"{error} is not set")) from error
+    except ValueError as error:
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
+        given = " ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+        raise UserError(_not_as_torchrun(f"{given} is not made of whole numbers")) from error
+    if not 0 <= rank < size:  # the others would wait minutes for the one that is missing
+        raise UserError(_not_as_torchrun(f"RANK={rank} is not between 0 and {size - 1},"))
     try:
         dist.init_process_group("gloo", timeout=JOINING)
     except (RuntimeError, ValueError) as error:  # DistNetworkError and DistStoreError are of the first kind
         raise UserError(_joining(error, rank, host, port)) from error
     world = World(rank, size, local, dist.new_group(timeout=PATIENCE, backend="gloo"))
-    world.watch = Watch(rank, size, host, int(port), world.all_told(socket.gethostname()))
+    world.watch = Watch(rank, size, host, port, world.all_told(socket.gethostname()))
     return world
 
 
-def _joining(error: Exception, rank: int, host: str, port: str) -> str:
+def _not_as_torchrun(found: str) -> str:
+    return (
+        f"WORLD_SIZE={os.environ['WORLD_SIZE']} asks for several processes, but {found} as torchrun sets it; start "
+        "with torchrun --nproc-per-node=N scripts/train.py ..., or unset WORLD_SIZE."
+    )
+
+
+def _joining(error: Exception, rank: int, host: str, port: int) -> str:
     first = str(error).splitlines()[0]
     if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
         return (

@@ -19,7 +19,7 @@ from nerf.distributed import world as worlds
 from nerf.distributed.agreement import check_agreed
 from nerf.distributed.parts import divide
 from nerf.distributed.watch import Watch
-from nerf.distributed.world import RankLost, World, check_gpus, join
+from nerf.distributed.world import RankLost, World, asked_for, check_gpus, join
 from nerf.errors import UserError
 from nerf.runs.run import TrainingRun
 
@@ -143,3 +143,29 @@ def test_half_a_meeting_place_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(UserError, match="asks for several processes, but 'RANK' is not set as torchrun sets it"):
         join()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("WORLD_SIZE", "two", "WORLD_SIZE=two .*is not made of whole numbers"),
+        ("RANK", "x", "RANK=x .*is not made of whole numbers"),
+        ("MASTER_PORT", "abc", "MASTER_PORT=abc is not made of whole numbers"),
+        ("RANK", "5", "RANK=5 is not between 0 and 1"),
+    ],
+)
+def test_a_meeting_place_that_is_none_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, found: str
+) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    for key, text in (place | {name: value}).items():
+        monkeypatch.setenv(key, text)
+    assert asked_for()
+    with pytest.raises(UserError, match=f"{found}.*torchrun --nproc-per-node"):
+        join()
+
+
+def test_one_process_is_none_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in ("", "1", "0"):
+        monkeypatch.setenv("WORLD_SIZE", size)
+        assert not asked_for()
