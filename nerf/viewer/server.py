@@ -17,7 +17,7 @@ from nerf.cameras.poses import estimate_up
 from nerf.config.commands import assignment
 from nerf.errors import UserError
 from nerf.viewer.look import vertical_fov
-from nerf.viewer.origin import LOOPBACK, own_pages_only
+from nerf.viewer.origin import own_pages_only
 from nerf.viewer.page import ClientPage
 from nerf.viewer.path_folder import PathFolder
 from nerf.viewer.scene import Scene, SceneSource
@@ -41,7 +41,7 @@ class Viewer:
         with contextlib.redirect_stdout(io.StringIO()), own_pages_only(host):  # viser's own box is not shown
             self.server = viser.ViserServer(host=host, port=port, label=str(run), verbose=False)
         self.port = self.server.get_port()
-        self.url = f"http://{'localhost' if host in LOOPBACK else host}:{self.port}"
+        self.url = address(host, self.port)
         self.server.gui.configure_theme(show_logo=False, show_share_button=False)
         self._reach = self._begin_camera(scene)
         self.server.on_client_connect(self._arrive)
@@ -118,6 +118,12 @@ class Viewer:
             page = self._pages.pop(client.client_id, None)
         if page is not None:
             page.close()
+
+
+def address(host: str, port: int) -> str:
+    """Where a browser finds a server that listens on this host and port."""
+    name = "localhost" if host == "127.0.0.1" else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"  # IPv6: RFC 3986, 3.2.2
 
 
 def check_port(host: str, port: int) -> None:

@@ -90,6 +90,13 @@ def test_the_port_that_is_proposed_can_be_had(port: int, error: int, monkeypatch
     assert ("another viewer" in str(raised.value)) is (error == errno.EADDRINUSE)
 
 
+def test_the_address_is_one_that_a_browser_takes() -> None:
+    address = pytest.importorskip("nerf.viewer.server", reason="no viser: pip install viser").address
+    assert address("127.0.0.1", 8080) == "http://localhost:8080" and address("0.0.0.0", 80) == "http://0.0.0.0:80"
+    for host in ("::", "::1"):
+        assert address(host, 8080) == f"http://[{host}]:8080"
+
+
 @pytest.mark.parametrize(("host", "others"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
 def test_who_else_may_look_and_save_is_said_aloud(host: str, others: bool, capsys: pytest.CaptureFixture[str]) -> None:
     announce(SimpleNamespace(port=8090, url="http://x:8090", folder=PathFolder(Path("outputs/a"))), host)
