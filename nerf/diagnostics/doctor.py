@@ -18,12 +18,12 @@ from nerf.ops import backend, library
 from nerf.system import host_memory
 
 NEEDED = {
-    "numpy": "arrays",
-    "PIL": "reads and writes images",
-    "imageio": "writes videos",
-    "imageio_ffmpeg": "encodes videos",
-    "tqdm": "progress bars",
-    "hydra": "the scripts' command lines",
+    "numpy": "arrays: pip install numpy",
+    "PIL": "reads and writes images: pip install pillow",
+    "imageio": "writes videos: pip install imageio",
+    "imageio_ffmpeg": "encodes videos: pip install imageio-ffmpeg",
+    "tqdm": "progress bars: pip install tqdm",
+    "hydra": "the scripts' command lines: pip install 'hydra-core>=1.3,<1.4'",
 }
 OPTIONAL = {
     "tensorboard": "training curves beside the metrics: pip install tensorboard",
@@ -119,7 +119,8 @@ def _packages() -> Iterator[Finding]:
         if importlib.util.find_spec(name) is not None:
             yield Finding(name, f"present ({purpose.partition(':')[0]})")
         elif name in NEEDED:
-            problem = f"the package {name} is missing ({purpose}); get it with pip install --no-build-isolation -e ."
+            use, _, remedy = purpose.partition(": ")
+            problem = f"the package {name} is missing ({use}); get it with: {remedy}"  # a wheel has no checkout
             yield Finding(name, "MISSING", problem)
         else:
             yield Finding(name, f"absent, optional ({purpose})")

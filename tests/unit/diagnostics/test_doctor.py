@@ -176,7 +176,10 @@ def test_a_missing_package_is_broken_if_it_is_needed() -> None:
     command = [sys.executable, "-c", program]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert found.returncode == 1 and "matplotlib" not in found.stderr
-    assert "error: the package imageio_ffmpeg is missing (encodes videos)" in found.stderr
+    expected = (
+        "error: the package imageio_ffmpeg is missing (encodes videos); get it with: pip install imageio-ffmpeg\n"
+    )
+    assert expected in found.stderr
 
 
 # The commands
