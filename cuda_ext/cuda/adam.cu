@@ -1,7 +1,7 @@
 // adam_step on CUDA: as many blocks as the chip holds at a time stride over packs of 16 bytes, one thread a block
 // computes the scales. Each thread first reads the gradients of a few packs, all on their way together; where one is
 // zero nothing else of its pack is touched. Rows of other lengths, and C = 1 with rows, go value by value in the same
-// way.
+// way. Rows of the channels that fields have are taken by warps (adam_by_warp.cuh).
 //
 // With total variation the neighbours of a pack come with its value and its moments, and the gradient is read once, never
 // written back. A neighbour is read before its own step or after it, as it happens: the threads of a pass do not wait for

@@ -1,30 +1,12 @@
-// shading_inputs on CUDA. Forward a thread takes a pack of four numbers, in a batch of which every row is written. Of a
-// picture two thirds are not: there a warp takes 32 pixels and shares out the packs of those that have a row, as threads
-// would be started to find that there is nothing to do. Backward 16 lanes take a pixel, as many as a pixel has features most of the time: a thread of a pixel alone
-// reads from rows far apart, and waits for one number after the other.
+// shading_inputs on CUDA: forward the portable body. Backward 16 lanes take a pixel, as many as a pixel has features most of
+// the time: a thread of a pixel alone reads from rows far apart, and waits for one number after the other.
 #include "../portable/shading_inputs.h"
 #include "warp.cuh"
 
 namespace nerf::cuda {
 namespace {
 
-constexpr int kLanes = 16;  // of a pixel, backward
-
-template <class T>
-__global__ void __launch_bounds__(kThreads) rows_of_some_kernel(ShadingInputsArgs<T> a) {
-  __shared__ uint8_t lanes[kThreads / 32][32];  // of the pixels with a row, one after the other
-  uint8_t* const order = lanes[threadIdx.x / 32];
-  const int lane = threadIdx.x % 32;
-  const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x, first = thread - lane;
-  const bool written = thread < a.pixels && a.opacity[thread] != T(0);
-  const unsigned rows = __ballot_sync(kAllLanes, written);
-  if (written) order[__popc(rows & ((1u << lane) - 1))] = uint8_t(lane);
-  __syncwarp();
-  const unsigned packs = unsigned(a.width + kInputsAtOnce - 1) / kInputsAtOnce, count = __popc(rows) * packs;
-#pragma unroll 2
-  for (unsigned k = lane; k < count; k += 32)
-    write_shading_inputs(a, first + order[k / packs], kInputsAtOnce * (k % packs));
-}
+constexpr int kLanes = 16;  // of a pixel
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) shading_inputs_backward_kernel(ShadingInputsArgs<T> a) {
@@ -47,8 +29,7 @@ __global__ void __launch_bounds__(kThreads) shading_inputs_backward_kernel(Shadi
 
 template <class T>
 void shading_inputs(const ShadingInputsArgs<T>& a, Stream stream) {
-  if (a.write_empty) return cuda_plain::shading_inputs(a, stream);
-  launch(rows_of_some_kernel<T>, (a.pixels + 31) / 32 * 32, "shading_inputs", stream, a);
+  cuda_plain::shading_inputs(a, stream);
 }
 
 template <class T>

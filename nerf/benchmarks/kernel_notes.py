@@ -27,8 +27,9 @@ KERNEL_NOTES = {
     ),
     "interpolate_trilinear": KernelNotes(
         ONE_THREAD_EACH,
-        "rows of whole 16 bytes: a thread per float4; backward: runs of points keep sums of vertices, two"
-        " threads side by side along z; from sm_90 one 16-byte reduction per addition",
+        "32 bits; rows of whole 16 bytes: a thread per float4; backward: runs of points keep sums of vertices, two"
+        " threads side by side along z; 16 channels: the threads of a point share its rows; from sm_90 one 16-byte"
+        " reduction per addition",
     ),
     "composite_rays": KernelNotes(
         "a thread per ray",
@@ -43,7 +44,9 @@ KERNEL_NOTES = {
     "activate_density": KernelNotes("fields take PyTorch's functions", "a thread per sample"),
     "pixel_directions": KernelNotes("a thread per pixel", "the same"),
     "pixel_colors": KernelNotes("a thread per pixel", "the same"),
-    "shading_inputs": KernelNotes("a thread per number, backward per pixel", "the same"),
+    "shading_inputs": KernelNotes(
+        "a thread per four numbers, backward per pixel", "sines by the special function unit; backward 16 lanes a pixel"
+    ),
     "contract_basis": KernelNotes(
         "a thread per sample and colour or channel",
         "degrees known at compile time: a warp moves the rows of its samples as one run, turned in shared memory",
@@ -62,8 +65,8 @@ KERNEL_NOTES = {
     ),
     "adam_step": KernelNotes(
         "a thread per value, powers included",
-        "a block computes its powers once; packs of 16 bytes, four gradients ahead, the rest where they are not zero; "
-        "with total variation six neighbours come with the value, two or three gradients ahead",
+        "a block computes its powers once; packs of 16 bytes, the rest where gradients are not zero; 12, 16 and 28 "
+        "channels: a warp takes 32 rows, looks for the neighbours of each once, and shares out their packs",
     ),
     "all_finite": KernelNotes(
         "a thread per 4096 numbers",
