@@ -9,6 +9,8 @@
 // most. A caller that needs one order runs total_variation_grad before instead.
 #include "../math/channels.h"
 #include "../portable/adam.h"
+#include "variation.cuh"
+// Behind its packs.
 #include "adam_by_warp.cuh"
 
 namespace nerf::cuda {

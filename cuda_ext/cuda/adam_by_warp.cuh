@@ -2,10 +2,10 @@
 // list. First each lane reads its share of their gradients, all on their way together. A lane whose own row has a gradient
 // then looks for its neighbours: once a row, as a row's packs all have the same ones, and it is the looking that takes
 // instructions, not the bytes. At last the lanes share out the packs of the rows with a gradient, which are a third, so that
-// few lanes are idle.
+// few lanes are idle. The includer brings pack.cuh, or a stand-in for it (tests/cpp).
 #pragma once
 
-#include "variation.cuh"
+#include "../math/adam.h"
 #include "warp.cuh"
 
 namespace nerf::cuda {
@@ -41,15 +41,18 @@ struct SparseBeside {
   TotalVariationArgs<float> args;
 
   __device__ float weight() const { return args.weight; }
-  // Along z the rows of neighbours follow each other, and a bit tells whether there is one.
+  // Along z the rows of neighbours follow each other, and a bit tells whether there is one. A vertex that does not exist has
+  // none.
   __device__ void find(int n, int row, int (&near)[3][2]) const {
     const auto rows = args.table.short_sparse();
     const int size_x = int(args.vertices[0]), size_y = int(args.vertices[1]), size_z = int(args.vertices[2]);
     const int words_z = int(rows.pitch(size_z)) / kVerticesOfWord, last = rows.count - 1;
-    const unsigned vertex = unsigned(args.rows[n]), line = vertex / unsigned(size_z);
+    const int64_t listed = args.rows[n];
+    const bool exists = listed >= 0 && listed < args.vertices[0] * args.vertices[1] * args.vertices[2];
+    const unsigned vertex = exists ? unsigned(listed) : 0, line = vertex / unsigned(size_z);
     const int z = int(vertex - line * size_z), x = int(line / unsigned(size_y)), y = int(line) - x * size_y;
     const int own = int(line) * words_z + z / kVerticesOfWord, place = z % kVerticesOfWord;
-    const bool there[2][2] = {{x > 0, x + 1 < size_x}, {y > 0, y + 1 < size_y}};
+    const bool there[2][2] = {{exists && x > 0, exists && x + 1 < size_x}, {exists && y > 0, exists && y + 1 < size_y}};
     const int stride[2] = {size_y * words_z, words_z};
     uint64_t word[2][2];
 #pragma unroll
@@ -67,8 +70,8 @@ struct SparseBeside {
         const int found = rows.row_in(word[axis][up], uint32_t(there[axis][up]) << place);
         near[axis][up] = found < 0 ? row : found;
       }
-    near[2][0] = below & 1 ? max2(row - 1, 0) : row;
-    near[2][1] = above & 1 ? min2(row + 1, last) : row;
+    near[2][0] = exists && (below & 1) ? max2(row - 1, 0) : row;
+    near[2][1] = exists && (above & 1) ? min2(row + 1, last) : row;
   }
 };
 
@@ -89,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, 4) adam_by_warp_kernel(AdamArgs<S> a
   for (int first = 32 * (blockIdx.x * (kThreads / 32) + threadIdx.x / 32); first < count; first += 32 * warps) {
     const int n = first + lane;
     const int64_t listed = n < count ? (a.rows ? a.rows[n] : n) : -1;
-    const int row = listed < a.all_rows ? int(listed) : -1;
+    const int row = listed >= 0 && listed < a.all_rows ? int(listed) : -1;
     Pack<float, kSize> grad[kPacks];
     bool asked[kPacks];
 #pragma unroll

@@ -76,6 +76,8 @@ inline Index blockIdx, gridDim;
 #define SHARED_MEMORY(name) uint4* name = reinterpret_cast<uint4*>(emulated::shared.data())
 
 inline void __syncthreads() { emulated::meet(emulated::block, int(emulated::threads.size())); }
+inline void __syncwarp() { emulated::meet_warp(); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 
 template <class T>
 T __ldg(const T* address) { return *address; }

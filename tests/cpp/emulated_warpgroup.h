@@ -45,7 +45,6 @@ inline std::vector<Queue> queues;  // of each thread
 
 }  // namespace emulated
 
-inline void __syncwarp() { emulated::meet_warp(); }
 
 namespace nerf::cuda {
 

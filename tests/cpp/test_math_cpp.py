@@ -2,7 +2,7 @@
 
 test_math.cpp and test_extremes.cpp drive cuda_ext/math, test_cpu_loops.cpp drives cuda_ext/cpu and
 cuda_ext/portable over a stand-in for PyTorch's threads, test_tensor_cores.cpp and test_warpgroups.cpp the kernels of
-mlp over one for a GPU, test_trilinear_lanes.cpp those of interpolate_trilinear.
+mlp over one for a GPU, test_trilinear_lanes.cpp those of interpolate_trilinear, test_adam_lanes.cpp that of adam_step.
 """
 
 import os
@@ -26,6 +26,7 @@ PROGRAMS = {
     "test_extremes": ["-O1", f"-I{SOURCES / 'math'}"],
     "test_tensor_cores": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_warpgroups": ["-O1", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+    "test_adam_lanes": ["-O1", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_trilinear_lanes": ["-O1", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_cpu_loops": ["-O0", f"-I{TESTS / 'without_torch'}", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
 }

@@ -78,6 +78,7 @@ OPERATIONS = {
             "one_rate": as_case(_adam, shape=(8, 7), zeros=0.3),
             "smooth": as_case(_smooth),
             "smooth_rows": as_case(_smooth, channels=12, rows=list(range(1, 1110, 3))),
+            "smooth_rows_of_packs": as_case(_smooth, channels=16, rows=list(range(1, 1110, 3))),
             "smooth_one_channel": as_case(_smooth, channels=1, rows=list(range(0, 1110, 2))),
             "smooth_sparse": as_case(_smooth, channels=16, sparse=True),
             "smooth_sparse_one_channel": as_case(_smooth, channels=1, sparse=True),
