@@ -46,10 +46,11 @@ class Tracker(Protocol):
 
 
 class TensorBoardTracker:
-    def __init__(self, folder: Path, config: Config) -> None:
+    def __init__(self, folder: Path, config: Config, trained: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder))
+        # What a run logged between its last save and its kill comes again; TensorBoard drops the first.
+        self._writer = SummaryWriter(str(folder), purge_step=trained + 1 if trained else None)
         self._writer.add_text("config", "```\n" + OmegaConf.to_yaml(OmegaConf.create(asdict(config))) + "```")
 
     def scalars(self, values: dict[str, float], step: int) -> None:
@@ -64,7 +65,7 @@ class TensorBoardTracker:
 
 
 class WandbTracker:
-    def __init__(self, folder: Path, config: Config) -> None:
+    def __init__(self, folder: Path, config: Config, _trained: int) -> None:
         import wandb
 
         self._wandb = wandb
@@ -81,7 +82,7 @@ class WandbTracker:
 
 
 class MlflowTracker:
-    def __init__(self, folder: Path, config: Config) -> None:
+    def __init__(self, folder: Path, config: Config, _trained: int) -> None:
         import mlflow
 
         self._mlflow = mlflow
@@ -118,8 +119,19 @@ def chosen_tracker(name: str) -> str:
 class Tracking(Callback):
     """Sends the figures of each log entry to a tracker, and a picture now and then, with the training clock stopped."""
 
-    def __init__(self, name: str, folder: Path, config: Config, note: Callable[[str], None]) -> None:
-        """name: of chosen_tracker. note: shows the user a message. Raises UserError if the tracker cannot begin."""
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        config: Config,
+        note: Callable[[str], None],
+        trained: int = 0,
+        required: bool = True,
+    ) -> None:
+        """name: of chosen_tracker. note: shows the user a message. trained: steps of a run that goes on.
+
+        Raises UserError if the tracker cannot begin; one that is not required is left out, and that is noted.
+        """
         self._name, self._config, self._note = name, config, note
         self._tracker: Tracker | None = None
         self._given_up: Tracker | None = None  # after a failure
@@ -127,9 +139,12 @@ class Tracking(Callback):
         self._shown = 0  # of PICTURES_AT
         if name != "none":
             try:
-                self._tracker = TRACKERS[name](folder, config)
+                self._tracker = TRACKERS[name](folder, config, trained)
             except Exception as error:
-                raise UserError(f"log={name} cannot begin: {_words(error)}; mend that, or give log=none.") from error
+                problem = f"cannot begin: {_words(error)}; mend that, or give log=none."
+                if required:
+                    raise UserError(f"log={name} {problem}") from error
+                note(f"no curves are logged, {name} {problem}")
 
     def on_grid_change(self, state: TrainState) -> None:
         self._occupied = None

@@ -132,7 +132,8 @@ def _train(
 
     interrupt, log = StopOnInterrupt((*STOPPING, *preemption())), []
     report = RunReport(folder, config, state.field.backend)
-    tracking = Tracking(chosen_tracker(given.log), folder, config, report.note)
+    name, trained = chosen_tracker(given.log), state.clock.step
+    tracking = Tracking(name, folder, config, report.note, trained, required=given.log != "auto")
     saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)
     with contextlib.closing(tracking), watching(given, config, state, photos, folder, interrupt) as live:
         hooks = [interrupt, saver, tracking, MoreVoxels(config, report.note), *([live] if live else [])]

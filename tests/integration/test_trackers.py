@@ -19,7 +19,7 @@ from nerf.training.loop import train
 class Noted:
     """A tracker that keeps what it gets, until it breaks."""
 
-    def __init__(self, folder: Path, config: object) -> None:
+    def __init__(self, folder: Path, config: object, trained: int) -> None:
         self.values: dict[str, dict[int, float]] = {}
         self.pictures: list[tuple[str, tuple, int]] = []
         self.closed, self.full = False, False
@@ -123,12 +123,39 @@ def test_a_missing_package_is_answered_before_anything_is_read(
 
 
 def test_a_tracker_that_cannot_begin_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def broken(folder: Path, config: object) -> None:
+    def broken(folder: Path, config: object, trained: int) -> None:
         raise ValueError("not logged in.")
 
     monkeypatch.setitem(trackers.TRACKERS, "broken", broken)
     with pytest.raises(UserError, match="log=broken cannot begin: not logged in; .*log=none"):
         Tracking("broken", tmp_path, tiny_config(), print)
+
+
+def test_a_tracker_that_nobody_named_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """log=auto takes TensorBoard where it is installed, whether or not it can be imported."""
+
+    def broken(folder: Path, config: object, trained: int) -> None:
+        raise ImportError("cannot import name 'runtime_version'")
+
+    monkeypatch.setitem(trackers.TRACKERS, "broken", broken)
+    notes: list[str] = []
+    left_out = Tracking("broken", tmp_path, tiny_config(), notes.append, required=False)
+    assert notes == [
+        "no curves are logged, broken cannot begin: cannot import name 'runtime_version'; mend that, or give log=none."
+    ]
+    left_out.close()
+
+
+def test_tensorboard_shows_each_step_of_a_resumed_run_once(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for trained, steps in ((0, (5, 10, 15)), (10, (15, 20))):  # saved after 10 steps, killed after 15
+        tracker = trackers.TensorBoardTracker(tmp_path, tiny_config(), trained)
+        for step in steps:
+            tracker.scalars({"train/psnr": float(trained + step)}, step)
+        tracker.close()
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("train/psnr")] == [(5, 5), (10, 10), (15, 25), (20, 30)]
 
 
 def test_tensorboard_reads_what_a_run_logged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
