@@ -40,10 +40,13 @@ class PathFilesPanel:
 
     def _load(self) -> None:
         with errors_told(self._client):
-            self._list(self.saved.value)
-            if self.saved.value != NONE:
-                self._editor.take(read_key_frames(self._folder.file(self.saved.value, ".json")))
-                self.name.value = self.saved.value
+            chosen = self.saved.value
+            self._list(chosen)
+            if chosen == NONE:
+                chosen = self.saved.value  # what another page has saved since
+            if chosen != NONE:
+                self._editor.take(read_key_frames(self._folder.file(chosen, ".json")))
+                self.name.value = chosen
 
     def _take(self, uploaded: viser.UploadedFile) -> None:
         """Opens a file of the client's machine."""
