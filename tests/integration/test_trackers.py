@@ -81,6 +81,7 @@ def test_a_run_that_fails_closes_its_tracker(monkeypatch: pytest.MonkeyPatch, tm
         raise error
         yield
 
+    monkeypatch.setitem(trackers.MODULES, "tensorboard", "json")  # whether or not it is installed
     monkeypatch.setitem(trackers.TRACKERS, "tensorboard", lambda *given: made.append(Noted(*given)) or made[0])
     monkeypatch.setattr("nerf.cli.train.train", fails)
     call = script_caller(monkeypatch, tmp_path)
