@@ -62,8 +62,8 @@ HOST_DEVICE AdamScale<Wide<S>> adam_scale(const AdamArgs<S>& a) {
   return {T(1.0 / (1.0 - pow(a.beta1, t))), T(1.0 / sqrt(1.0 - pow(a.beta2, t))), limit};
 }
 
-// The quotient of an update. On a GPU within two units in the last place: correctly rounded roots and quotients were
-// two fifths of the instructions of a step.
+// The quotient of an update. On a GPU within a few units in the last place: correctly rounded roots and quotients took
+// a fifth of the instructions of a touched row.
 HOST_DEVICE double adam_quotient(double numerator, double square, double scale, double eps) {
   return numerator / (std::sqrt(square) * scale + eps);
 }
