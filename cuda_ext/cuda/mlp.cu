@@ -11,13 +11,14 @@
 #include "mlp_backward_warpgroups.cuh"
 #include "mlp_forward.cuh"
 #include "mlp_warpgroups.cuh"
-#include "mlp_weights.cuh"
+#include "mlp_weights_warpgroups.cuh"
 
 namespace nerf::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 256;  // of the parts of scratch
 constexpr int kForwardStages = 3, kLargeStages = 3, kSmallStages = 2;  // pieces of weights in shared memory at once
+constexpr int kWeightStages = 3;                                       // pieces of factors of the weights' gradients
 
 int attribute(cudaDeviceAttr which, Stream stream) {
   int value = 0;
@@ -119,6 +120,7 @@ MlpPlan make_plan(const MlpArgs<float>& a, Stream stream, int64_t* bytes) {
   p.blocks = int(min2((p.rows + tile - 1) / tile, a.grad_out || p.by_warpgroups ? chips : 2 * chips));
   const int64_t jobs = max2(int64_t(1), (a.layers - 1) * max2(int64_t(1), a.width / 128));
   p.splits = int(max2(int64_t(1), min2(chips / jobs, (p.rows + kStep - 1) / kStep)));
+  if (p.by_warpgroups) p.splits = int(min2(p.splits, p.blocks));  // whose slots take the splits' sums of biases
   Cutter scratch(a.scratch);
   p.packed = scratch.take<BFloat16>(a.grad_out ? p.backward_size() : p.forward_size());
   if (a.needed && !a.kept) {
@@ -192,6 +194,21 @@ void start_backward(const MlpPlan& p, Stream stream) {
         mlp_backward_bytes<kWidth, kWarps, kStages>(), "mlp_backward", stream, p);
 }
 
+template <int kWidth>
+void start_weights(const MlpPlan& p, Stream stream) {
+  if constexpr (kWidth >= 128) {
+    using Shape = WeightGroups<kWidth>;
+    const dim3 blocks(unsigned(p.splits), unsigned(p.layers - 1) * (kWidth / Shape::kLeft));
+    if (p.by_warpgroups)
+      return start(mlp_weights_warpgroups_kernel<kWidth>, blocks, Shape::kThreadCount,
+                   mlp_weights_warpgroups_bytes<kWidth>(), "mlp_backward", stream, p);
+  }
+  using Shape = WeightTile<kWidth>;
+  const dim3 blocks(unsigned(p.splits), unsigned(p.layers - 1) * (kWidth / Shape::kSide));
+  start(mlp_weights_kernel<kWidth, kWeightStages>, blocks, Shape::kThreadCount, mlp_weights_bytes<kWidth, kWeightStages>(),
+        "mlp_backward", stream, p);
+}
+
 }  // namespace
 
 template <class T>
@@ -230,12 +247,10 @@ void mlp_backward(const MlpArgs<T>& a, Stream stream) {
         constexpr int kWidth = decltype(width)::value;
         if (large) start_backward<kWidth, 2, kLargeStages>(p, stream);
         else start_backward<kWidth, 1, kSmallStages>(p, stream);
-        const dim3 blocks(unsigned(p.splits), unsigned(p.layers - 1) * (kWidth / WeightTile<kWidth>::kSide));
-        if (p.layers > 1)
-          start(mlp_weights_kernel<kWidth, 3>, blocks, WeightTile<kWidth>::kThreadCount, mlp_weights_bytes<kWidth, 3>(),
-                "mlp_backward", stream, p);
+        if (p.layers > 1) start_weights<kWidth>(p, stream);
       });
-      const int64_t slots = (p.slot_size() + 31) / 32, parts = ((p.layers - 1) * a.width * a.width + 31) / 32;
+      const int64_t slots = (p.slot_size() + kAddedAtOnce - 1) / kAddedAtOnce;
+      const int64_t parts = (p.layers - 1) * a.width * a.width / kAddedAtOnce;
       return launch(add_parts, (slots + parts) * kThreads, "mlp_backward", stream, p, int(slots));
     }
   }

@@ -11,16 +11,19 @@ constexpr int mlp_backward_bytes() {
          kWarps * kWidth * int(sizeof(float));
 }
 
+constexpr uint32_t kOnes = 0x3f803f80;  // two bfloat16 numbers
+
 // A block's own sums: the first tile writes, the following ones add.
 __device__ __forceinline__ void add_to_slot(float* place, float value, bool first) {
   *place = first ? value : *place + value;
 }
 
 // Products of transposed tiles: sums [16,8 n] += a^T b over the block's rows, for 16 kMany columns of a and 16 kPairs
-// of b, whose rows are `pitch` apart.
-template <int kRows, int kPitch, int kMany, int kPairs>
+// of b, whose rows are `pitch` apart. kAlone: of_a [16,8] += a^T too, times ones.
+template <int kRows, int kPitch, int kMany, int kPairs, bool kAlone = false>
 __device__ __forceinline__ void multiply_transposed(float (&sums)[kMany][2 * kPairs][4], const BFloat16* a,
-                                                    const BFloat16* b, int pitch = kPitch) {
+                                                    const BFloat16* b, int pitch = kPitch,
+                                                    float (*of_a)[4] = nullptr) {
   const int lane = int(threadIdx.x % 32);
   const BFloat16* own_a = a + (lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8;
   const BFloat16* own_b = b + (lane / 8 % 2 * 8 + lane % 8) * pitch + lane / 16 * 8;
@@ -28,7 +31,10 @@ __device__ __forceinline__ void multiply_transposed(float (&sums)[kMany][2 * kPa
   for (int k = 0; k < kRows; k += 16) {
     uint32_t left[kMany][4];
 #pragma unroll
-    for (int m = 0; m < kMany; ++m) load_transposed(left[m], own_a + k * kPitch + m * 16);
+    for (int m = 0; m < kMany; ++m) {
+      load_transposed(left[m], own_a + k * kPitch + m * 16);
+      if constexpr (kAlone) multiply_add(of_a[m], left[m], kOnes, kOnes);
+    }
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
       uint32_t right[4];
@@ -42,38 +48,59 @@ __device__ __forceinline__ void multiply_transposed(float (&sums)[kMany][2 * kPa
   }
 }
 
-// Adds the gradient of W_0, 32 of its rows and 16 kPairs columns, to the block's slot. pitch: of the inputs.
-template <int kWidth, int kWarps, int kPairs>
+// Of a lane's four numbers side by side there: asked for before the products that are added to them.
+__device__ __forceinline__ float4 ask_for_sums(const float4* place, bool first) {
+  return first ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : *place;
+}
+__device__ __forceinline__ float4 add(const float4& before, const float (&sums)[4]) {
+  return make_float4(before.x + sums[0], before.y + sums[1], before.z + sums[2], before.w + sums[3]);
+}
+
+// Adds the gradient of W_0, 32 of its rows and 16 kPairs columns, to the block's slot. pitch: of the inputs. kBias: and
+// that of these rows' biases.
+template <int kWidth, int kWarps, int kPairs, bool kBias>
 __device__ __forceinline__ void first_weights(const MlpPlan& p, float* slot, const BFloat16* grad,
                                               const BFloat16* inputs, int pitch, int row, int column, bool fresh) {
   using Shape = Tile<kWidth, kWarps>;
+  const int lane = int(threadIdx.x % 32);
+  float4* own = reinterpret_cast<float4*>(slot) + lane +
+                (int64_t(row / 32) * (p.input_columns() / 16) + column / 16) * 128;
+  const auto place = [&](int m, int n) { return own + ((n / 2) * 4 + m * 2 + n % 2) * 32; };
+  float* bias = slot + p.slot_bias(0) + row + lane / 4;  // of every eighth row
+  float4 before[2][2 * kPairs];
+  float biases[4], of_bias[2][4] = {};
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n) before[m][n] = ask_for_sums(place(m, n), fresh);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) biases[i] = kBias && !fresh ? bias[8 * i] : 0.0f;
   float sums[2][2 * kPairs][4] = {};
-  multiply_transposed<Shape::kRows, Shape::kPitch, 2, kPairs>(sums, grad + row, inputs + column, pitch);
-  const auto for_each = [&](const auto& body) {
+  multiply_transposed<Shape::kRows, Shape::kPitch, 2, kPairs, kBias>(sums, grad + row, inputs + column, pitch, of_bias);
 #pragma unroll
-    for (int m = 0; m < 2; ++m)
+  for (int m = 0; m < 2; ++m)
 #pragma unroll
-      for (int n = 0; n < 2 * kPairs; ++n)
+    for (int n = 0; n < 2 * kPairs; ++n) *place(m, n) = add(before[m][n], sums[m][n]);
+  if constexpr (kBias) {
+    if (lane % 4 == 0)
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          const Element e = element_of_c(int(threadIdx.x % 32), c);
-          const int to = column + n * 8 + e.column;
-          if (to < p.inputs_count) body(sums[m][n][c], slot[int64_t(row + m * 16 + e.row) * p.inputs_count + to]);
-        }
-  };
-  if (!fresh) for_each([](float& sum, float& place) { sum += place; });  // all of them read before the first is written
-  for_each([](float& sum, float& place) { place = sum; });
+      for (int i = 0; i < 4; ++i) bias[8 * i] = biases[i] + of_bias[i / 2][i % 2 * 2];
+  }
 }
 
 // The same for all of W_0: 32 of its rows a warp, up to 64 columns at once.
-template <int kWidth, int kWarps>
+template <int kWidth, int kWarps, bool kBias = false>
 __device__ __forceinline__ void first_weights(const MlpPlan& p, float* slot, const BFloat16* grad,
                                               const BFloat16* inputs, int pitch, bool fresh) {
   const int pairs = int(p.input_columns()) / 16;
   for (int m = int(threadIdx.x / 32); m < kWidth / 32; m += kWarps * kColumnWarps)
     for (int start = 0; start < pairs; start += 4) {
       const auto add = [&](auto count) {
-        first_weights<kWidth, kWarps, decltype(count)::value>(p, slot, grad, inputs, pitch, m * 32, start * 16, fresh);
+        constexpr int kPairs = decltype(count)::value;
+        if (kBias && start == 0)
+          first_weights<kWidth, kWarps, kPairs, kBias>(p, slot, grad, inputs, pitch, m * 32, start * 16, fresh);
+        else
+          first_weights<kWidth, kWarps, kPairs, false>(p, slot, grad, inputs, pitch, m * 32, start * 16, fresh);
       };
       switch (pairs - start) {
         case 1: add(std::integral_constant<int, 1>()); break;
@@ -90,13 +117,11 @@ __device__ __forceinline__ void last_weights(const MlpPlan& p, float* slot, cons
                                              int pitch, bool fresh) {
   using Shape = Tile<kWidth, kWarps>;
   for (int m = int(threadIdx.x / 32); m < kWidth / 16; m += kWarps * kColumnWarps) {
+    float4* place = reinterpret_cast<float4*>(slot + p.slot_last()) + m * 32 + threadIdx.x % 32;
+    const float4 before = ask_for_sums(place, fresh);
     float of_weights[1][2][4] = {};
     multiply_transposed<Shape::kRows, Shape::kPitch, 1, 1>(of_weights, kept + m * 16, grad, pitch);
-    for (int c = 0; c < 4; ++c) {
-      const Element e = element_of_c(int(threadIdx.x % 32), c);
-      if (e.column < p.outputs)
-        add_to_slot(slot + p.slot_last() + int64_t(e.column) * kWidth + m * 16 + e.row, of_weights[0][0][c], fresh);
-    }
+    *place = add(before, of_weights[0][0]);
   }
 }
 
@@ -104,13 +129,13 @@ __device__ __forceinline__ void last_weights(const MlpPlan& p, float* slot, cons
 template <int kWidth, int kWarps>
 __device__ __forceinline__ void last_bias(const MlpPlan& p, float* slot, int64_t first, bool fresh) {
   const int lane = int(threadIdx.x % 32);
-  for (int o = int(threadIdx.x / 32); o < p.outputs; o += kWarps * kColumnWarps) {
+  for (int o = int(threadIdx.x / 32); o < kMaxOutputs; o += kWarps * kColumnWarps) {
     float sum = 0.0f;
 #pragma unroll
     for (int row = lane; row < Tile<kWidth, kWarps>::kRows; row += 32)
-      if (first + row < p.rows) sum += p.grad_out[(first + row) * p.outputs + o];
+      if (o < p.outputs && first + row < p.rows) sum += p.grad_out[(first + row) * p.outputs + o];
     for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-    if (lane == 0) add_to_slot(slot + p.slot_last() + int64_t(p.outputs) * kWidth + o, sum, fresh);
+    if (lane == 0) add_to_slot(slot + p.slot_last_bias() + o, sum, fresh);
   }
 }
 
@@ -153,9 +178,10 @@ __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_backward_ker
         const uint32_t value = *reinterpret_cast<const uint32_t*>(kept + row * kPitch + column);
         const float low = value & 0x7fffu ? sums[m][n][2 * half] : 0.0f;
         const float high = value & 0x7fff0000u ? sums[m][n][2 * half + 1] : 0.0f;
-        low_sum[n] += low;
-        high_sum[n] += high;
-        *reinterpret_cast<uint32_t*>(grad + row * kPitch + column) = round_pair(low, high);
+        const uint32_t rounded = round_pair(low, high);
+        low_sum[n] += widen_low(rounded);
+        high_sum[n] += widen_high(rounded);
+        *reinterpret_cast<uint32_t*>(grad + row * kPitch + column) = rounded;
       });
 #pragma unroll
       for (int n = 0; n < Shape::kTiles; ++n) {

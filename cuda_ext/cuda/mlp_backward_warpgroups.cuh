@@ -8,7 +8,6 @@
 
 namespace nerf::cuda {
 
-constexpr int kMaxBackLayers = 4;  // each warp has sums of their biases' gradients in shared memory
 constexpr int kOutPitch = 24;      // numbers from row to row of the gradients of results, of which 16 are used
 
 template <int kWidth>
@@ -21,7 +20,7 @@ int mlp_backward_warpgroups_bytes(const MlpPlan& p) {
   using Shape = BackTile<kWidth>;
   const int tile = Shape::kSize + Shape::kRows * (inputs_pitch(p) + kOutPitch);
   return ((p.resident + p.ring) * kStep * kWidth + tile) * int(sizeof(BFloat16)) +
-         Shape::kWarps * p.layers * kWidth * int(sizeof(float));
+         Shape::kWarps * 32 * int(sizeof(float2));
 }
 
 // Whether the kernel takes the network with so much shared memory; if so, which pieces of weights stay there.
@@ -29,7 +28,7 @@ template <int kWidth>
 bool place_back_weights(MlpPlan& p, int shared_bytes) {
   p.resident = p.ring = 0;
   const int left = shared_bytes - mlp_backward_warpgroups_bytes<kWidth>(p);
-  return p.layers <= kMaxBackLayers && left > 0 && place_weights<kWidth>(p, left, p.backward_pieces());
+  return left > 0 && place_weights<kWidth>(p, left, p.backward_pieces() + p.input_pieces());
 }
 
 #ifdef NERF_WARPGROUPS
@@ -48,23 +47,40 @@ __device__ __forceinline__ void ask_for_kept(BFloat16* to, const MlpPlan& p, int
   end_group();
 }
 
-// A warp's 16 rows of the gradients of results, rounded, as 16 columns.
-__device__ __forceinline__ void load_grad_out(BFloat16* to, const MlpPlan& p, int64_t first) {
-  const int lane = int(threadIdx.x % 32), column = lane % 8 * 2;
+// A warp's 16 rows of the gradients of results as 16 columns, on their way from memory: of every fourth row two
+// neighbouring numbers a lane.
+struct GradOut {
+  float numbers[4][2];
+
+  __device__ __forceinline__ void ask(const MlpPlan& p, int64_t first) {
+    const int lane = int(threadIdx.x % 32), column = lane % 8 * 2;
 #pragma unroll
-  for (int row = lane / 8; row < 16; row += 4) {
-    const float* number = p.grad_out + (first + row) * p.outputs + column;
-    const bool there = first + row < p.rows;
-    const float low = there && column < p.outputs ? number[0] : 0.0f;
-    const float high = there && column + 1 < p.outputs ? number[1] : 0.0f;
-    *reinterpret_cast<uint32_t*>(to + row * kOutPitch + column) = round_pair(low, high);
+    for (int i = 0; i < 4; ++i) {
+      const int64_t row = first + lane / 8 + 4 * i;
+      const float* number = p.grad_out + row * p.outputs + column;
+      numbers[i][0] = row < p.rows && column < p.outputs ? number[0] : 0.0f;
+      numbers[i][1] = row < p.rows && column + 1 < p.outputs ? number[1] : 0.0f;
+    }
   }
-}
+  // Stores them, rounded, and adds them to the lane's part of the last bias's gradient.
+  __device__ __forceinline__ void store(BFloat16* to, float2* of_bias, bool fresh) const {
+    const int lane = int(threadIdx.x % 32);
+    float2 sum = fresh ? make_float2(0.0f, 0.0f) : *of_bias;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      *reinterpret_cast<uint32_t*>(to + (lane / 8 + 4 * i) * kOutPitch + lane % 8 * 2) =
+          round_pair(numbers[i][0], numbers[i][1]);
+      sum.x += numbers[i][0];
+      sum.y += numbers[i][1];
+    }
+    *of_bias = sum;
+  }
+};
 
 // x = sums where the layer's value is not zero: there ReLU lets no gradient through. kept: from the thread's row and
-// column on. In sums, tile by tile, are then the thread's two columns summed over its two rows, not rounded.
+// column on.
 template <int kWidth>
-__device__ __forceinline__ void deactivate(uint32_t (&x)[kWidth / 16][4], float (&sums)[kWidth / 8][4],
+__device__ __forceinline__ void deactivate(uint32_t (&x)[kWidth / 16][4], const float (&sums)[kWidth / 8][4],
                                            const BFloat16* kept) {
 #pragma unroll
   for (int i = 0; i < kWidth / kStep; ++i) {
@@ -72,75 +88,70 @@ __device__ __forceinline__ void deactivate(uint32_t (&x)[kWidth / 16][4], float 
     const uint4 high = *reinterpret_cast<const uint4*>(kept + 8 * BackTile<kWidth>::kPitch + i * kStep);
     const uint32_t values[4][2] = {{low.x, high.x}, {low.y, high.y}, {low.z, high.z}, {low.w, high.w}};
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float(&sum)[4] = sums[4 * i + w];
+    for (int w = 0; w < 4; ++w)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (!(values[w][half] & 0x7fffu)) sum[2 * half] = 0.0f;
-        if (!(values[w][half] & 0x7fff0000u)) sum[2 * half + 1] = 0.0f;
-        x[2 * i + w / 2][w % 2 * 2 + half] = round_pair(sum[2 * half], sum[2 * half + 1]);
+        const float(&sum)[4] = sums[4 * i + w];
+        x[2 * i + w / 2][w % 2 * 2 + half] = round_pair(values[w][half] & 0x7fffu ? sum[2 * half] : 0.0f,
+                                                        values[w][half] & 0x7fff0000u ? sum[2 * half + 1] : 0.0f);
       }
-      sum[0] += sum[2];
-      sum[1] += sum[3];
-    }
   }
 }
 
-// Of kCount tiles a lane keeps half, the upper ones if it is the upper of two lanes, and adds what the other has there.
-template <int kCount, int kTiles>
-__device__ __forceinline__ void halve_tiles(float (&sums)[kTiles][4], int distance) {
-  const bool upper = threadIdx.x & distance;
-#pragma unroll
-  for (int t = 0; t < kCount / 2; ++t)
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const float first = sums[t][c], second = sums[t + kCount / 2][c];
-      sums[t][c] = (upper ? second : first) + __shfl_xor_sync(~0u, upper ? first : second, distance);
-    }
-}
-
-// Adds up over a warp what `deactivate` leaves: of the eight lanes that have the same columns, each ends up with
-// neighbouring columns of the layer, which it adds to the warp's sums.
+// Gradients of the inputs, of a warp's 16 rows from `first` on. room: shared memory for 16 rows of kChunk numbers, through
+// which they go, so that lanes that are neighbours write neighbouring numbers.
 template <int kWidth>
-__device__ __forceinline__ void add_columns(float (&sums)[kWidth / 8][4], float* to, bool fresh) {
+__device__ __forceinline__ void grad_inputs(const MlpPlan& p, const uint32_t (&x)[kWidth / 16][4],
+                                            PieceQueue<kWidth>& weights, int64_t first, float* room) {
+  constexpr int kSteps = kWidth / 32, kPitch = kChunk + 4;  // steps of a piece
+  static_assert(16 * kPitch * sizeof(float) <= 16 * BackTile<kWidth>::kPitch * sizeof(BFloat16));
   const int lane = int(threadIdx.x % 32);
-  halve_tiles<kWidth / 8>(sums, 16);
-  halve_tiles<kWidth / 16>(sums, 8);
-  halve_tiles<kWidth / 32>(sums, 4);
-  constexpr int kTiles = kWidth / 64;
-  float2* place = reinterpret_cast<float2*>(to + in_layer(lane / 4 * kTiles * 8 + lane % 4 * 2));
+  for (int start = 0; start < p.grad_columns; start += kChunk) {
+    float sums[kChunk / 8][4];
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-    const float2 before = fresh ? make_float2(0.0f, 0.0f) : place[t];
-    place[t] = make_float2(before.x + sums[t][0], before.y + sums[t][1]);
+    for (int piece = 0; piece < 2; ++piece) {
+      const uint64_t b = weights.take();
+      open_products();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+        multiply_group(sums, x[piece * kSteps + step], b + step * kHalfPiece<kChunk>, piece + step > 0);
+      close_products();
+      finish_products(sums);
+      weights.give_back();
+    }
+    __syncwarp();  // room is free
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Element e = element_of_c(lane, 2 * half);
+        *reinterpret_cast<float2*>(room + e.row * kPitch + n * 8 + e.column) =
+            make_float2(sums[n][2 * half], sums[n][2 * half + 1]);
+      }
+    __syncwarp();
+    const int count = p.grad_columns - start < kChunk ? p.grad_columns - start : kChunk;
+    const int rows = p.rows - first < 16 ? int(p.rows - first) : 16;
+    float* to = p.grad_inputs + first * p.grad_columns + start;
+#pragma unroll 4
+    for (int row = 0; row < rows; ++row, to += p.grad_columns)
+#pragma unroll
+      for (int column = lane; column < kChunk; column += 32)
+        if (column < count) to[column] = room[row * kPitch + column];
   }
+  __syncwarp();  // what is in room was read
 }
 
-// Gradients of the inputs, of a warp's 16 rows from `first` on, up to 64 columns at once.
+// Asks for what a warp's 16 rows from `first` on read at once, where it is aligned: the last hidden layer's values, the
+// inputs and the gradients of the results.
 template <int kWidth>
-__device__ __forceinline__ void grad_inputs(const MlpPlan& p, const uint32_t (&x)[kWidth / 16][4], int64_t first) {
-  const int lane = int(threadIdx.x % 32), pairs = int(p.input_columns()) / 16;
-  const BFloat16* packed = p.packed + p.backward_pieces() * kStep * kWidth + lane * 8;
-  for (int start = 0; start * 16 < p.grad_columns; start += 4) {
-    float sums[8][4] = {};
-#pragma unroll
-    for (int step = 0; step < kWidth / 16; ++step)
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair)
-        if ((start + pair) * 16 < p.grad_columns) {
-          const uint4 b = *reinterpret_cast<const uint4*>(packed + (step * pairs + start + pair) * 256);
-          multiply_add(sums[2 * pair], x[step], b.x, b.y);
-          multiply_add(sums[2 * pair + 1], x[step], b.z, b.w);
-        }
-#pragma unroll
-    for (int n = 0; n < 8; ++n)
-      for (int c = 0; c < 4; ++c) {
-        const Element e = element_of_c(lane, c);
-        const int column = start * 16 + n * 8 + e.column;
-        if (first + e.row < p.rows && column < p.grad_columns)
-          p.grad_inputs[(first + e.row) * p.grad_columns + column] = sums[n][c];
-      }
-  }
+__device__ __forceinline__ void prefetch_rows(const MlpPlan& p, int64_t first) {
+  if (first + 16 > p.rows || threadIdx.x % 32 > 0) return;
+  prefetch_run(p.kept + ((p.layers - 1) * p.rows + first) * kWidth, 16 * kWidth * int(sizeof(BFloat16)));
+  const auto prefetch = [&](const float* numbers, int columns) {
+    if (reinterpret_cast<uintptr_t>(numbers) % 16 == 0) prefetch_run(numbers + first * columns, 16 * columns * int(sizeof(float)));
+  };
+  prefetch(p.inputs, p.inputs_count);
+  prefetch(p.grad_out, p.outputs);
 }
 
 #endif
@@ -158,7 +169,7 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_backward_
       prepare_barrier(full + place, 1);
       prepare_barrier(empty + place, Shape::kWarps);
     }
-    publish_barriers();
+    publish_writes();
   }
   __syncthreads();
   const int64_t tiles = (p.rows + Shape::kRows - 1) / Shape::kRows;
@@ -175,7 +186,7 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_backward_
   BFloat16* kept = pieces + places * weights.kPiece;
   BFloat16* inputs = kept + Shape::kSize;
   BFloat16* grad_out = inputs + Shape::kRows * pitch;
-  float* biases = reinterpret_cast<float*>(grad_out + Shape::kRows * kOutPitch);  // [warps,layers,kWidth]
+  float2* of_last_bias = reinterpret_cast<float2*>(grad_out + Shape::kRows * kOutPitch);  // [kThreads]
   float* slot = p.slots + int64_t(blockIdx.x) * p.slot_size();
   BFloat16* values = kept + (own + lane / 4) * kPitch + lane % 4 * 8;  // from the thread's row and column on
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -183,12 +194,17 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_backward_
     const bool fresh = tile == blockIdx.x;
     int layer = p.layers - 1;
     ask_for_kept<kWidth>(kept + own * kPitch, p, layer, first);
-    load_grad_out(grad_out + own * kOutPitch, p, first);
-    load_inputs(inputs + own * pitch, p, first);
-    last_bias<kWidth, kGroups>(p, slot, first - own, fresh);
+    GradOut of_results;
+    InputColumns columns;
+    of_results.ask(p, first);
+    columns.ask(p, first, 0);
+    prefetch_rows<kWidth>(p, first + int64_t(gridDim.x) * Shape::kRows);
+    of_results.store(grad_out + own * kOutPitch, of_last_bias + threadIdx.x, fresh);
     wait_for_copies<0>();
     meet_first<kThreads>();  // values and gradients are there
     last_weights<kWidth, kGroups>(p, slot, kept, grad_out, kOutPitch, fresh);
+    columns.store(inputs + own * pitch, p, 0);
+    load_inputs(inputs + own * pitch, p, first, 64);
     float sums[kWidth / 8][4];
     uint32_t x[kWidth / 16][4];
     uint32_t a[4];
@@ -202,7 +218,6 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_backward_
     meet_first<kThreads>();  // the last layer's values were read
     while (true) {
       deactivate<kWidth>(x, sums, values);
-      add_columns<kWidth>(sums, biases + (warp * p.layers + layer) * kWidth, fresh);
       __syncwarp();  // the warp's values are free
       if (layer == 0) break;
       --layer;
@@ -216,22 +231,23 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_backward_
       wait_for_copies<0>();
       __syncwarp();
     }
+    grad_inputs<kWidth>(p, x, weights, first, reinterpret_cast<float*>(kept + own * kPitch));
 #pragma unroll
     for (int i = 0; i < kWidth / kStep; ++i) {
       const uint32_t(&c)[4] = x[2 * i], (&d)[4] = x[2 * i + 1];
       *reinterpret_cast<uint4*>(values + i * kStep) = uint4{c[0], c[2], d[0], d[2]};
       *reinterpret_cast<uint4*>(values + 8 * kPitch + i * kStep) = uint4{c[1], c[3], d[1], d[3]};
     }
-    wait_for_earlier();
-    grad_inputs<kWidth>(p, x, first);
     meet_first<kThreads>();  // all gradients are there
-    first_weights<kWidth, kGroups>(p, slot, kept, inputs, pitch, fresh);
+    first_weights<kWidth, kGroups, true>(p, slot, kept, inputs, pitch, fresh);
     meet_first<kThreads>();  // and were read
   }
-  for (int i = int(threadIdx.x); i < p.layers * kWidth; i += kThreads) {
+  // Of the other hidden biases the next kernel writes what its splits have.
+  for (int i = int(threadIdx.x); i < (p.layers - 1) * kWidth; i += kThreads) slot[p.slot_bias(1) + i] = 0.0f;
+  if (int(threadIdx.x) < kMaxOutputs) {  // of which every eighth lane has two numbers
     float sum = 0.0f;
-    for (int w = 0; w < Shape::kWarps; ++w) sum += biases[w * p.layers * kWidth + i];
-    slot[p.slot_bias(0) + i] = sum;
+    for (int t = int(threadIdx.x) / 2; t < kThreads; t += 8) sum += threadIdx.x % 2 ? of_last_bias[t].y : of_last_bias[t].x;
+    slot[p.slot_last_bias() + threadIdx.x] = sum;
   }
 #endif
 }

@@ -10,6 +10,7 @@ namespace nerf::cuda {
 constexpr int kColumnWarps = 4;   // warps beside each other
 constexpr int kWarpRows = 64;     // rows of a warp's tile
 constexpr int kStep = 32;         // depth of a piece of weights: two products
+constexpr int kChunk = 64;        // columns of the inputs that a warpgroup makes at once
 constexpr int kMaxOutputs = 8;    // columns of one product
 constexpr int kGap = 8;           // numbers behind a row in shared memory: rows in different banks
 
@@ -45,21 +46,41 @@ struct MlpPlan {
   HOST_DEVICE int64_t first_depth() const { return round_up(inputs_count, kStep); }
   HOST_DEVICE int64_t input_columns() const { return round_up(inputs_count, 16); }
   // Packed weights, forward: pieces of layers 0 ... L-1, then the last layer's [W,8]. Backward: pieces of layers L ... 1, then the
-  // first layer's [W,input_columns()].
+  // first layer's: [W,input_columns()], for warpgroups pieces too, two for 64 columns of the inputs.
   HOST_DEVICE int64_t forward_pieces() const { return (first_depth() + int64_t(layers - 1) * width) / kStep; }
   HOST_DEVICE int64_t backward_pieces() const { return 1 + int64_t(layers - 1) * width / kStep; }
   HOST_DEVICE int64_t forward_size() const { return forward_pieces() * kStep * width + width * kMaxOutputs; }
-  HOST_DEVICE int64_t backward_size() const { return backward_pieces() * kStep * width + width * input_columns(); }
-  // A slot: W_0 [W,I], biases of hidden layers [L,W], W_L [O,W], b_L [O].
-  HOST_DEVICE int64_t slot_bias(int l) const { return int64_t(width) * inputs_count + int64_t(l) * width; }
+  HOST_DEVICE int64_t input_pieces() const { return (inputs_count + kChunk - 1) / kChunk * 2; }
+  HOST_DEVICE int64_t backward_size() const {
+    return by_warpgroups ? (backward_pieces() + input_pieces()) * kStep * width
+                         : backward_pieces() * kStep * width + width * input_columns();
+  }
+  // A slot: W_0, biases of hidden layers [L,W], W_L, b_L [8]. Weights are as lanes hold them, so that a warp adds whole
+  // runs of memory: of W_0 32 rows after the other, of these 16 columns after the other, four tiles [16,8]; of W_L, whose
+  // columns are the rows of these tiles, one after the other. Some of their places stand for no weight.
+  HOST_DEVICE int64_t slot_bias(int l) const { return width * input_columns() + int64_t(l) * width; }
   HOST_DEVICE int64_t slot_last() const { return slot_bias(layers); }
-  HOST_DEVICE int64_t slot_size() const { return slot_last() + int64_t(outputs) * (width + 1); }
-  // Where a number of a slot belongs in params.
+  HOST_DEVICE int64_t slot_last_bias() const { return slot_last() + int64_t(width) * kMaxOutputs; }
+  HOST_DEVICE int64_t slot_size() const { return slot_last_bias() + kMaxOutputs; }
+  // Where a number of a slot belongs in params, -1: nowhere.
   HOST_DEVICE int64_t place_of_slot(int64_t i) const {
-    if (i >= slot_last()) return weight_at(layers) + (i - slot_last());
-    if (i < slot_bias(0)) return i;
-    const int64_t b = i - slot_bias(0);
-    return bias_at(int(b / width)) + b % width;
+    const Element e = element_of_c(int(i / 4 % 32), int(i % 4));
+    if (i < slot_bias(0)) {
+      const int64_t tile = i / 128, pairs = input_columns() / 16;
+      const int64_t row = tile / 4 / pairs * 32 + tile / 2 % 2 * 16 + e.row;
+      const int64_t column = tile / 4 % pairs * 16 + tile % 2 * 8 + e.column;
+      return column < inputs_count ? row * inputs_count + column : -1;
+    }
+    if (i < slot_last()) {
+      const int64_t b = i - slot_bias(0);
+      return bias_at(int(b / width)) + b % width;
+    }
+    if (i < slot_last_bias()) {
+      const Element of = element_of_c(int((i - slot_last()) / 4 % 32), int((i - slot_last()) % 4));
+      const int64_t row = (i - slot_last()) / 128 * 16 + of.row;
+      return of.column < outputs ? weight_at(layers) + of.column * width + row : -1;
+    }
+    return i < slot_last_bias() + outputs ? bias_at(layers) + i - slot_last_bias() : -1;
   }
 };
 
@@ -84,9 +105,15 @@ __device__ inline float packed_backward(const MlpPlan& p, uint32_t place) {
   const uint32_t first = uint32_t(kStep) * p.width, hidden = uint32_t(p.width) * p.width;
   const uint32_t inputs = uint32_t(p.backward_pieces()) * kStep * p.width;
   if (place >= inputs) {
-    const Element e = element_of_packed(place - inputs, int(p.input_columns()));
-    const int64_t row = p.by_warpgroups ? in_layer(e.row) : e.row;
-    return e.column < p.inputs_count ? p.params[row * p.inputs_count + e.column] : 0.0f;
+    const uint32_t within = place - inputs, chunk = uint32_t(kChunk) * p.width;
+    Element e;
+    if (p.by_warpgroups) {
+      const Element of = element_of_cores(within % chunk, kChunk);
+      e = {in_layer(of.row), int(within / chunk) * kChunk + of.column};
+    } else {
+      e = element_of_packed(within, int(p.input_columns()));
+    }
+    return e.column < p.inputs_count ? p.params[int64_t(e.row) * p.inputs_count + e.column] : 0.0f;
   }
   const uint32_t within = place < first ? place : (place - first) % hidden;
   Element e = p.by_warpgroups ? element_of_cores(within, p.width) : element_of_packed(within, p.width);

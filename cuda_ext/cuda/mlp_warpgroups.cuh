@@ -105,18 +105,35 @@ struct PieceQueue {
 template <int kWidth>
 constexpr uint64_t kHalfPiece = 16 * kWidth * sizeof(BFloat16) / 16;
 
-// A warp's 16 rows of the inputs, rounded, zeros beyond them.
-__device__ __forceinline__ void load_inputs(BFloat16* x, const MlpPlan& p, int64_t first) {
-  const int pitch = inputs_pitch(p), count = p.inputs_count;
-  for (int column = int(threadIdx.x % 32) * 2; column < p.first_depth(); column += 64) {
+// A warp's 16 rows of the inputs, rounded, zeros beyond them; 64 columns of them, two a lane, on their way from memory.
+struct InputColumns {
+  float numbers[16][2];
+
+  __device__ __forceinline__ void ask(const MlpPlan& p, int64_t first, int start) {
+    const int count = p.inputs_count, column = start + int(threadIdx.x % 32) * 2;
 #pragma unroll
     for (int row = 0; row < 16; ++row) {
       const float* number = p.inputs + (first + row) * count + column;
       const bool there = first + row < p.rows;
-      const float low = there && column < count ? number[0] : 0.0f;
-      const float high = there && column + 1 < count ? number[1] : 0.0f;
-      *reinterpret_cast<uint32_t*>(x + row * pitch + column) = round_pair(low, high);
+      numbers[row][0] = there && column < count ? number[0] : 0.0f;
+      numbers[row][1] = there && column + 1 < count ? number[1] : 0.0f;
     }
+  }
+  __device__ __forceinline__ void store(BFloat16* x, const MlpPlan& p, int start) const {
+    const int column = start + int(threadIdx.x % 32) * 2, pitch = inputs_pitch(p);
+    if (column >= p.first_depth()) return;
+#pragma unroll
+    for (int row = 0; row < 16; ++row)
+      *reinterpret_cast<uint32_t*>(x + row * pitch + column) = round_pair(numbers[row][0], numbers[row][1]);
+  }
+};
+
+// Those from column `start` on.
+__device__ __forceinline__ void load_inputs(BFloat16* x, const MlpPlan& p, int64_t first, int start = 0) {
+  for (; start < p.first_depth(); start += 64) {
+    InputColumns columns;
+    columns.ask(p, first, start);
+    columns.store(x, p, start);
   }
 }
 
@@ -199,7 +216,7 @@ __global__ void __launch_bounds__(Groups<kWidth>::kThreadCount, 1) mlp_warpgroup
       prepare_barrier(full + place, 1);
       prepare_barrier(empty + place, Groups<kWidth>::kCount * kGroupWarps);
     }
-    publish_barriers();
+    publish_writes();
   }
   __syncthreads();
   wait_for_earlier();  // which packed the weights and counted the tiles

@@ -109,26 +109,38 @@ __global__ void __launch_bounds__(256, 1) mlp_weights_kernel(MlpPlan p) {
       }
 }
 
-// Adds up what the blocks have, in one order: 32 numbers a block, eight threads each.
+constexpr int kAddedAtOnce = 128;  // numbers of a block of add_parts
+constexpr int kAsked = 6;          // parts that a warp of it asks for at once
+
+// Adds up what the blocks have, in one order: four neighbouring numbers a lane, of which eight warps share the parts.
 __global__ void __launch_bounds__(256) add_parts(MlpPlan p, int blocks_of_slots) {
-  __shared__ float sums[8][32];
+  __shared__ float4 sums[8][32];
   const int lane = int(threadIdx.x % 32), group = int(threadIdx.x / 32);
   const bool slots = int(blockIdx.x) < blocks_of_slots;
-  const int64_t i = (int64_t(blockIdx.x) - (slots ? 0 : blocks_of_slots)) * 32 + lane;
-  const int64_t square = int64_t(p.width) * p.width;
-  const int64_t size = slots ? p.slot_size() : (p.layers - 1) * square;
+  const int64_t i = (int64_t(blockIdx.x) - (slots ? 0 : blocks_of_slots)) * kAddedAtOnce + lane * 4;
+  const int64_t square = int64_t(p.width) * p.width, size = slots ? p.slot_size() : (p.layers - 1) * square;
   const int count = slots ? p.blocks : p.splits;
   const float* from = (slots ? p.slots : p.parts) + i;
-  float sum = 0.0f;
-  if (i < size) {
-#pragma unroll 4
-    for (int part = group; part < count; part += 8) sum += from[part * size];
+  const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 sum = none;
+  const auto add = [&](const float4& x) { sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w); };
+  for (int part = group; i < size && part < count; part += 8 * kAsked) {
+    float4 found[kAsked];
+#pragma unroll
+    for (int k = 0; k < kAsked; ++k)
+      found[k] = part + 8 * k < count ? *reinterpret_cast<const float4*>(from + (part + 8 * k) * size) : none;
+#pragma unroll
+    for (int k = 0; k < kAsked; ++k) add(found[k]);
   }
   sums[group][lane] = sum;
   __syncthreads();
   if (group > 0 || i >= size) return;
-  for (int g = 1; g < 8; ++g) sum += sums[g][lane];
-  p.grad_params[slots ? p.place_of_slot(i) : p.weight_at(1 + int(i / square)) + i % square] = sum;
+  for (int g = 1; g < 8; ++g) add(sums[g][lane]);
+  const float numbers[4] = {sum.x, sum.y, sum.z, sum.w};
+  for (int k = 0; k < 4; ++k) {
+    const int64_t place = slots ? p.place_of_slot(i + k) : p.weight_at(1 + int(i / square)) + i % square + k;
+    if (place >= 0) p.grad_params[place] = numbers[k];
+  }
 }
 
 }  // namespace nerf::cuda

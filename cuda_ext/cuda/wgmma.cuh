@@ -20,8 +20,9 @@ __device__ __forceinline__ void prepare_barrier(Barrier* barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 }
 
-// Makes prepared barriers known to copies. Other threads need a barrier of the block too.
-__device__ __forceinline__ void publish_barriers() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Makes known to products and bulk copies what this thread has written to shared memory: barriers, numbers, and its
+// copies that have ended. Other threads need a barrier of the block too.
+__device__ __forceinline__ void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
@@ -52,6 +53,11 @@ __device__ __forceinline__ void copy_run(void* shared, const void* global, int b
                    shared_address(shared)),
                "l"(global), "r"(bytes), "r"(at)
                : "memory");
+}
+
+// Asks for a run of global memory, so that it is in the L2 cache soon. Place and size are multiples of 16 bytes.
+__device__ __forceinline__ void prefetch_run(const void* global, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
 // Waits until the kernels before have ended, and what they wrote is there, for one that was launched to start early.
@@ -106,6 +112,18 @@ __device__ __forceinline__ void wait_for_products() {
 
 // d = a b, plus d where `add`; a: this warp's 16 rows of 64; b: a descriptor. Nobody touches a and d before it has
 // ended.
+__device__ __forceinline__ void multiply_group(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NERF_NAMES_0
+      "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n"
+      "}"
+      : NERF_SUMS_8(0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
+
 __device__ __forceinline__ void multiply_group(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   asm volatile(
       "{\n"
@@ -129,6 +147,27 @@ __device__ __forceinline__ void multiply_group(float (&d)[32][4], const uint32_t
       "}"
       : NERF_SUMS_8(0), NERF_SUMS_8(8), NERF_SUMS_8(16), NERF_SUMS_8(24)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
+
+// d += a^T b; a and b: descriptors of blocks (describe_blocks), or b of core matrices, where d has eight columns.
+__device__ __forceinline__ void multiply_stored(float (&d)[1][4], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 1, 0;\n"
+               : NERF_SUMS(0)
+               : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ void multiply_stored(float (&d)[16][4], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NERF_NAMES_0 "," NERF_NAMES_8
+               "}, %64, %65, 1, 1, 1, 1, 1;\n"
+               : NERF_SUMS_8(0), NERF_SUMS_8(8)
+               : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ void multiply_stored(float (&d)[32][4], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NERF_NAMES_0 "," NERF_NAMES_8 "," NERF_NAMES_16
+               "," NERF_NAMES_24 "}, %128, %129, 1, 1, 1, 1, 1;\n"
+               : NERF_SUMS_8(0), NERF_SUMS_8(8), NERF_SUMS_8(16), NERF_SUMS_8(24)
+               : "l"(a), "l"(b));
 }
 
 #undef NERF_SUMS

@@ -33,6 +33,10 @@ HOST_DEVICE float widen(BFloat16 x) {
   return wide;
 }
 
+// Of two in a register, the first in the lower bits.
+HOST_DEVICE float widen_low(uint32_t pair) { return widen(BFloat16{uint16_t(pair)}); }
+HOST_DEVICE float widen_high(uint32_t pair) { return widen(BFloat16{uint16_t(pair >> 16)}); }
+
 // Rounds to the nearest, ties to even.
 template <class T>
 HOST_DEVICE T narrow(Wide<T> x) {

@@ -49,6 +49,20 @@ HOST_DEVICE uint64_t describe_cores(uint32_t address) {
   return address / 16 | uint64_t(kCoreAlongK / 16) << 16 | uint64_t(kCoreAlongColumns / 16) << 32;
 }
 
+// A factor whose rows follow each other along k, as they do in global memory: blocks of 64 columns, of each a row of 128
+// bytes after the other, whose eight packs of 16 bytes stand in an order of their own ("128-byte swizzle"), so that
+// eight rows' packs of the same columns are in different banks. A block begins at a multiple of 1024 bytes.
+constexpr int kRowOfBlock = 64;                          // numbers
+constexpr uint64_t kBlockStep = 16 * 2 * kRowOfBlock / 16;  // from 16 rows to the next, as a descriptor counts
+HOST_DEVICE int place_in_block(int row, int pack) { return row * kRowOfBlock + (pack ^ row % 8) * 8; }
+
+// What tells a product where such a factor is: here the first distance is that from block to block, the second that
+// from eight rows to the next. rows: of a block.
+HOST_DEVICE uint64_t describe_blocks(uint32_t address, int rows) {
+  const uint64_t block = rows * 2 * kRowOfBlock, eight_rows = 8 * 2 * kRowOfBlock;
+  return address / 16 | block / 16 << 16 | eight_rows / 16 << 32 | uint64_t(1) << 62;
+}
+
 // Which of a layer's columns is a column of a warpgroup's product: of each 32, the product's 8 t + 2 j + half is the
 // layer's 8 j + 2 t + half. A thread, which has columns 2 j and 2 j + 1 of every tile t, so has eight neighbours: 16
 // bytes that it stores at once.

@@ -5,8 +5,8 @@
 // params holds W_0 [W,I], b_0 [W], W_1 [W,W], b_1 [W], ..., W_L [O,W], b_L [O], one behind the other.
 //
 // rounded: every product is one of two bfloat16 numbers, as tensor cores make them. What is rounded, to the nearest: weights and
-// inputs, hidden values x_l, and on the way back the gradients of out and of W_l x_l + b_l where they enter a product. Sums, biases,
-// gradients of biases and all results are not.
+// inputs, hidden values x_l, and on the way back the gradients of W_l x_l + b_l, that of out but for b_L's own. Sums, biases
+// and all results are not.
 //
 // needed: out is 0 in rows where it is. These are not computed, unless hidden values are to be kept.
 #pragma once
@@ -112,7 +112,8 @@ HOST_DEVICE T mlp_param_gradient(const MlpArgs<T>& a, int64_t i) {
   const int64_t o = is_bias ? i - a.bias_at(layer) : place / count, k = is_bias ? 0 : place % count;
   T sum = T(0);
   for (int64_t n = 0; n < a.rows; ++n)
-    sum += is_bias ? a.gradient(layer, n, o) : a.factor(a.gradient(layer, n, o)) * a.entering(layer, n, k);
+    if (is_bias) sum += layer == a.layers ? a.gradient(layer, n, o) : a.factor(a.gradient(layer, n, o));
+    else sum += a.factor(a.gradient(layer, n, o)) * a.entering(layer, n, k);
   return sum;
 }
 

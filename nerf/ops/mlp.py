@@ -29,8 +29,8 @@ def mlp(
     params: weight [O,I] and bias [O] of each layer, flattened, one behind the other. Differentiable in both.
 
     rounded: products are those of bfloat16 numbers, as tensor cores make them. Rounded are weights, inputs and hidden
-    values, and on the way back the gradients of each layer's result before its ReLU, where they enter a product. Sums,
-    biases, their gradients and all results are not. The fully fused network of Mueller et al. 2021 ("Real-time Neural
+    values, and on the way back the gradients of each layer's result before its ReLU, but not that of the last bias.
+    Sums, biases and all results are not. The fully fused network of Mueller et al. 2021 ("Real-time Neural
     Radiance Caching for Path Tracing", section 3.4) rounds so in float16.
 
     keep: whether hidden values are kept for the backward pass, which makes them again otherwise; PyTorch keeps them.
@@ -43,8 +43,13 @@ def mlp(
         fan_out = outputs if layer == layers else width
         weight, bias, rest = rest.split([fan_out * x.shape[1], fan_out, len(rest) - fan_out * (x.shape[1] + 1)])
         weight = weight.view(fan_out, x.shape[1])
-        product = _RoundedGradient.apply(_Rounded.apply(x) @ _Rounded.apply(weight).t()) if rounded else x @ weight.t()
-        x = product + bias if layer == layers else functional.relu(product + bias)
+        if not rounded:
+            x = x @ weight.t() + bias
+        else:
+            product = _Rounded.apply(x) @ _Rounded.apply(weight).t()
+            last = layer == layers
+            x = _RoundedGradient.apply(product) + bias if last else _RoundedGradient.apply(product + bias)
+        x = x if layer == layers else functional.relu(x)
     return x if needed is None else x.masked_fill((needed == 0)[:, None], 0.0)
 
 

@@ -26,6 +26,7 @@ struct uint2 { uint32_t x, y; };
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 struct Index { int x = 0, y = 0; };
 

@@ -39,6 +39,32 @@ inline void multiply(float (*d)[4], int tiles, const uint32_t (&a)[4], uint64_t 
   meet_warp();
 }
 
+// d [16,8 tiles] += a^T b of a warp: both factors in blocks of 64 columns, as their descriptors say, or b of one tile in
+// core matrices.
+inline void multiply_stored(float (*d)[4], int tiles, uint64_t a, uint64_t b) {
+  using namespace nerf;
+  const auto number = [](uint64_t of, int k, int column) {
+    const auto field = [&](int bit) { return size_t(of >> bit & 0x3fff) * 16; };
+    BFloat16 x;
+    if (of >> 49 == 0) {
+      memcpy(&x, shared.data() + field(0) + k / 8 * field(16) + column / 8 * field(32) + column % 8 * 16 + k % 8 * 2,
+             sizeof x);
+      return widen(x);
+    }
+    if (of >> 62 != 1) { std::puts("descriptor: swizzled in another way"); std::exit(1); }
+    size_t at = field(0) + column / 64 * field(16) + k / 8 * field(32) + k % 8 * 128 + column % 64 / 8 * 16;
+    at ^= (at >> 7 & 7) << 4;  // by its address, wherever a block begins
+    memcpy(&x, shared.data() + at + column % 8 * 2, sizeof x);
+    return widen(x);
+  };
+  for (int t = 0; t < tiles; ++t)
+    for (int c = 0; c < 4; ++c) {
+      const Element p = element_of_c(lane(), c);
+      for (int k = 0; k < 16; ++k)
+        d[t][c] += number(a, k, warp() % 4 * 16 + p.row) * number(b, k, t * 8 + p.column);
+    }
+}
+
 using Products = std::vector<std::function<void()>>;
 struct Queue { Products open; std::deque<Products> groups; };
 inline std::vector<Queue> queues;  // of each thread
@@ -57,7 +83,9 @@ inline uint32_t shared_address(const void* p) {
   return uint32_t(static_cast<const char*>(p) - emulated::shared.data());
 }
 inline void prepare_barrier(Barrier* b, int count) { *b = {count, 0, 0, {}}; }
-inline void publish_barriers() { emulated::queues.assign(emulated::threads.size(), {}); }
+inline void publish_writes() {
+  if (emulated::queues.size() != emulated::threads.size()) emulated::queues.assign(emulated::threads.size(), {});
+}
 
 inline void end_phase(Barrier* b) {
   if (b->arrived < b->count) return;
@@ -86,6 +114,7 @@ inline void copy_run(void* to, const void* from, int bytes, Barrier* b) {
 }
 
 inline void wait_for_earlier() {}
+inline void prefetch_run(const void*, int) {}
 
 template <int kThreads>
 void meet_first() {
@@ -113,6 +142,12 @@ void wait_for_products() {
 template <int kTiles>
 void multiply_group(float (&d)[kTiles][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   const auto product = [&d, &a, b, add] { emulated::multiply(d, kTiles, a, b, add); };
+  if (emulated::late) emulated::queues[threadIdx.x].open.push_back(product);
+  else product();
+}
+template <int kTiles>
+void multiply_stored(float (&d)[kTiles][4], uint64_t a, uint64_t b) {
+  const auto product = [&d, a, b] { emulated::multiply_stored(d, kTiles, a, b); };
   if (emulated::late) emulated::queues[threadIdx.x].open.push_back(product);
   else product();
 }

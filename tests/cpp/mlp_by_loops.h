@@ -73,7 +73,7 @@ inline Gradients by_loops(const cuda::MlpPlan& p) {
       std::vector<double> before(p.fan_in(l));
       for (int64_t o = 0; o < p.fan_out(l); ++o) {
         const double grad = factor(float(unrounded[o]));
-        g.params[p.bias_at(l) + o] += unrounded[o];
+        g.params[p.bias_at(l) + o] += l == p.layers ? unrounded[o] : grad;
         for (int64_t k = 0; k < p.fan_in(l); ++k) {
           g.params[p.weight_at(l) + o * p.fan_in(l) + k] += grad * x[l][k];
           before[k] += grad * factor(p.params[p.weight_at(l) + o * p.fan_in(l) + k]);

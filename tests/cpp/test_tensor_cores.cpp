@@ -46,7 +46,8 @@ void network(const Network& of, bool late) {
   if (of.layers > 1)
     emulated::launch({of.splits, (of.layers - 1) * (kWidth / WeightTile<kWidth>::kSide)}, 256,
                      mlp_weights_bytes<kWidth, 3>(), [&] { mlp_weights_kernel<kWidth, 3>(p); });
-  const int slot_blocks = int(p.slot_size() + 31) / 32, part_blocks = (of.layers - 1) * kWidth * kWidth / 32;
+  const int slot_blocks = int(p.slot_size() + kAddedAtOnce - 1) / kAddedAtOnce;
+  const int part_blocks = (of.layers - 1) * kWidth * kWidth / kAddedAtOnce;
   emulated::launch({slot_blocks + part_blocks, 1}, 256, 0, [&] { add_parts(p, slot_blocks); });
 
   const Gradients wanted = by_loops(p);

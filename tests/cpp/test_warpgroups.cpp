@@ -1,11 +1,11 @@
-// The kernels of cuda_ext/cuda/mlp_warpgroups.cuh and mlp_backward_warpgroups.cuh on a stand-in for Hopper's
-// warpgroups, against loops in double: where a descriptor finds the weights, which of a layer's columns a thread has,
-// pieces that stay and pieces that pass through, groups without a tile.
+// The kernels of cuda_ext/cuda/mlp_warpgroups.cuh, mlp_backward_warpgroups.cuh and mlp_weights_warpgroups.cuh on a
+// stand-in for Hopper's warpgroups, against loops in double: where a descriptor finds a factor, which of a layer's
+// columns a thread has, pieces that stay and pieces that pass through, groups without a tile.
 #include "emulated_warpgroup.h"
 // Behind the stand-in.
 #include "cuda/mlp_backward_warpgroups.cuh"
 #include "cuda/mlp_warpgroups.cuh"
-#include "cuda/mlp_weights.cuh"
+#include "cuda/mlp_weights_warpgroups.cuh"
 #include "mlp_by_loops.h"
 
 namespace {
@@ -15,7 +15,7 @@ using namespace nerf::cuda;
 
 constexpr int kHopper = 227 * 1024;  // bytes of shared memory
 
-// All gradients: the kernel of warpgroups, and behind it the other two of the backward pass, as on other GPUs.
+// All gradients: the two kernels of warpgroups, and the last one, as on other GPUs.
 template <int kWidth>
 void backward(MlpPlan p, int shared, const Gradients& wanted) {
   const int64_t between = int64_t(p.layers - 1) * kWidth * kWidth;
@@ -34,10 +34,10 @@ void backward(MlpPlan p, int shared, const Gradients& wanted) {
   emulated::launch({p.blocks, 1}, Groups<kWidth>::kThreadCount, mlp_backward_warpgroups_bytes<kWidth>(p),
                    [&] { mlp_backward_warpgroups_kernel<kWidth>(p); });
   if (p.layers > 1)
-    emulated::launch({p.splits, (p.layers - 1) * (kWidth / WeightTile<kWidth>::kSide)}, 256,
-                     mlp_weights_bytes<kWidth, 3>(), [&] { mlp_weights_kernel<kWidth, 3>(p); });
-  const int slot_blocks = int(p.slot_size() + 31) / 32;
-  emulated::launch({slot_blocks + int(between / 32), 1}, 256, 0, [&] { add_parts(p, slot_blocks); });
+    emulated::launch({p.splits, (p.layers - 1) * (kWidth / WeightGroups<kWidth>::kLeft)}, 256,
+                     mlp_weights_warpgroups_bytes<kWidth>(), [&] { mlp_weights_warpgroups_kernel<kWidth>(p); });
+  const int slot_blocks = int(p.slot_size() + kAddedAtOnce - 1) / kAddedAtOnce;
+  emulated::launch({slot_blocks + int(between / kAddedAtOnce), 1}, 256, 0, [&] { add_parts(p, slot_blocks); });
   expect_all_near(grad_inputs, wanted.inputs, "gradients of the inputs");
   expect_all_near(grad_params, wanted.params, "gradients of the parameters");
 }
@@ -98,7 +98,7 @@ int main() {
   network<256>({150, 43, 256, 2, 3, 1, 1}, kHopper, 0, false);
   network<256>({150, 43, 256, 2, 3, 1, 1}, kHopper, 2, true);
   network<256>({63, 48, 256, 3, 8, 1, 1}, kHopper, 0, true);
-  network<256>({330, 40, 256, 2, 1, 1, 1}, 130 * 1024, 0, false);  // fewer places than pieces
+  network<256>({330, 40, 256, 2, 1, 2, 2}, 130 * 1024, 0, false);  // fewer places than pieces
   network<256>({290, 40, 256, 2, 1, 1, 1}, 130 * 1024, 2, true);
   network<256>({65, 256, 256, 1, 3, 1, 1}, kHopper, 0, true);
   network<128>({450, 39, 128, 2, 3, 2, 1}, kHopper, 3, true);
