@@ -17,7 +17,16 @@ from nerf.config.commands import program
 from nerf.config.schema import Config, build
 from nerf.datasets.load import found_again, load_split
 from nerf.errors import UserError
-from nerf.evaluation.compare import METRICS, Comparison, RunResult, compare, read_metrics, table, text
+from nerf.evaluation.compare import (
+    METRICS,
+    Comparison,
+    RunResult,
+    compare,
+    read_metrics,
+    setting_rows,
+    table,
+    text,
+)
 from nerf.evaluation.compare_page import page
 from nerf.files import write_text
 from nerf.rendering.background import Background
@@ -46,7 +55,7 @@ def compare_sweep(folder: Path, runs: Sequence[SweptRun]) -> None:
     """The comparison of a sweep's runs, each named by the settings that not all have, in the folder of the sweep.
 
     Runs that have no picture in common, of several scenes say, become a table of their own scores. Nothing is written
-    where fewer than two runs have scores.
+    where fewer than two runs have scores. Of runs that differ in their seed alone it says how their mean is scored.
     """
     results = [read_result(run.folder) for run in runs]
     failed = [str(run.problem) if run.problem else result.problem for run, result in zip(runs, results, strict=True)]
@@ -61,6 +70,27 @@ def compare_sweep(folder: Path, runs: Sequence[SweptRun]) -> None:
         words = table(names, results) + f"\n\nnot view by view: {error}\n"
         write_text(folder / TEXT, words)
         print(words)
+        return
+    command = _scoring_of_mean([result for result in results if result.problem is None])
+    if command is not None:
+        print(f"the mean of the pictures of runs that differ in their seed alone is scored by: {command}")
+
+
+def _scoring_of_mean(runs: list[RunResult]) -> str | None:
+    """The command that scores the mean of the pictures of runs with scores, over the views that these scored.
+
+    None unless the runs are known to differ in their seed alone.
+    """
+    different = setting_rows(Comparison(runs, [], [], []))
+    if [name for name, *_ in different] != ["seed"] or not all(run.settings and run.model_bytes for run in runs):
+        return None
+    first, *others = (str(run.folder) for run in runs)
+    if any("," in folder for folder in others):  # ensemble= separates folders by commas
+        return None
+    usual = {"split": "test", "every": 1}  # of evaluate; the runs may have scored other views
+    chosen = {name: runs[0].settings.get(f"evaluation.{name}", value) for name, value in usual.items()}
+    views = [f"{name}={value}" for name, value in chosen.items() if value != usual[name]]
+    return program("scripts/evaluate.py", f"run={first}", f"ensemble={','.join(others)}", *views)
 
 
 def _show(compared: Comparison, root: str | None, folder: Path) -> None:

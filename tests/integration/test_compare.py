@@ -11,7 +11,8 @@ import yaml
 from script_runs import script_caller
 from tiny_runs import write_tiny_scene
 
-from nerf.cli.compare_runs import compare_runs, read_result
+from nerf.cli.compare_runs import compare_runs, compare_sweep, read_result
+from nerf.cli.sweeps import SweptRun
 from nerf.errors import UserError
 from nerf.images.write import save_png
 
@@ -149,3 +150,50 @@ def test_too_few_runs_missing_ones_and_settings_of_a_scoring_are_refused() -> No
     ):
         with pytest.raises(UserError, match=fact):
             compared(runs, *overrides)
+
+
+def swept(*folders: Path) -> list[SweptRun]:
+    return [SweptRun(folder, [f"seed={number}"], None) for number, folder in enumerate(folders)]
+
+
+def command_for_mean(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The words of the command that a sweep's end prints for the mean of its pictures; empty without one."""
+    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("the mean of the pictures")]
+    return shlex.split(found[0].partition(" is scored by: ")[2]) if found else []
+
+
+def change(folder: Path, **settings: object) -> None:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | settings))
+
+
+def test_a_sweep_of_seeds_says_how_the_mean_of_its_pictures_is_scored(capsys: pytest.CaptureFixture[str]) -> None:
+    write_tiny_scene(Path("scene"))
+    folders = [write_run(name, psnr) for name, psnr in (("my run", 20.0), ("b", 21.0), ("it's c", 22.0))]
+    failed = SweptRun(Path("gone"), ["seed=3"], "no loss is finite")
+    compare_sweep(Path(), [failed, *swept(*folders)])
+    python, script, *arguments = command_for_mean(capsys)
+    assert (python, Path(script).name) == ("python", "evaluate.py")
+    assert arguments == ["run=my run", "ensemble=b,it's c"]
+    for folder in folders:  # the members are scored beside it, so the views are the same
+        change(folder, evaluation={"split": "val", "every": 5})
+    compare_sweep(Path(), swept(*folders))
+    assert command_for_mean(capsys)[2:] == ["run=my run", "ensemble=b,it's c", "split=val", "every=5"]
+
+
+def test_runs_that_are_not_known_to_differ_in_their_seed_alone_have_no_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    write_tiny_scene(Path("scene"))
+    first, second, comma = (write_run(name, psnr) for name, psnr in (("a", 20.0), ("b", 21.0), ("seed=1,x=2", 22.0)))
+    compare_sweep(Path(), swept(first, second))
+    assert command_for_mean(capsys)
+    compare_sweep(Path(), swept(first, comma))  # a comma ends a folder's name in ensemble=
+    assert not command_for_mean(capsys)
+    change(second, train={"steps": 7})
+    compare_sweep(Path(), swept(first, second))
+    assert not command_for_mean(capsys)
+    change(second, seed=20)
+    compare_sweep(Path(), swept(first, second))
+    assert not command_for_mean(capsys)
+    (second / "config.yaml").unlink()
+    compare_sweep(Path(), swept(first, second))
+    assert not command_for_mean(capsys)
