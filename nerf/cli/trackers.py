@@ -1,10 +1,12 @@
 """`log=`: curves and pictures of a run in TensorBoard, Weights & Biases or MLflow.
 
-A tracker that fails while a run trains is left out from then on, and said once: it never ends the run.
+A tracker that fails while a run trains is left out from then on, and said once: it never ends the run. A resumed run
+goes on in the tracker's own run, whose name the run's folder keeps (TRACKED_FILE).
 """
 
 import contextlib
 import importlib.util
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,10 +21,12 @@ from torch import Tensor
 from nerf.config.recipes import flat
 from nerf.config.schema import Config
 from nerf.errors import UserError
+from nerf.files import write_text
 from nerf.images import visualize
 from nerf.rendering.background import Background
 from nerf.rendering.render import render_image
 from nerf.rendering.sampler import depth_range
+from nerf.runs.run_folder import TRACKED_FILE
 from nerf.training.loop import Callback, TrainMetrics
 from nerf.training.state import TrainState, make_sampler
 
@@ -37,6 +41,8 @@ PARAMETER_LENGTH = 500  # characters, MLflow's limit
 class Tracker(Protocol):
     """Where figures and pictures go."""
 
+    run_id: str | None  # by which the tracker knows the run again; None: by its folder
+
     def scalars(self, values: dict[str, float], step: int) -> None: ...
 
     def picture(self, name: str, image: np.ndarray, step: int) -> None:
@@ -46,7 +52,9 @@ class Tracker(Protocol):
 
 
 class TensorBoardTracker:
-    def __init__(self, folder: Path, config: Config, trained: int) -> None:
+    run_id = None
+
+    def __init__(self, folder: Path, config: Config, trained: int, _before: str | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         # What a run logged between its last save and its kill comes again; TensorBoard drops the first.
@@ -65,29 +73,38 @@ class TensorBoardTracker:
 
 
 class WandbTracker:
-    def __init__(self, folder: Path, config: Config, _trained: int) -> None:
+    def __init__(self, folder: Path, config: Config, _trained: int, before: str | None) -> None:
         import wandb
 
         self._wandb = wandb
-        self._run = wandb.init(project=PROJECT, name=folder.name, dir=str(folder), config=flat(asdict(config)))
+        again = {} if before is None else {"id": before, "resume": "allow"}
+        self._run = wandb.init(project=PROJECT, name=folder.name, dir=str(folder), config=flat(asdict(config)), **again)
+        self.run_id = self._run.id
+        # It refuses steps below the last that it has, which a killed run comes by again, so these go to the next one:
+        # scores of the last step, which were not yet there, would be lost.
+        self._next = 0 if before is None else self._run.step
 
     def scalars(self, values: dict[str, float], step: int) -> None:
-        self._run.log(values, step=step)
+        self._run.log(values, step=max(step, self._next))
 
     def picture(self, name: str, image: np.ndarray, step: int) -> None:
-        self._run.log({name: self._wandb.Image(image)}, step=step)
+        self._run.log({name: self._wandb.Image(image)}, step=max(step, self._next))
 
     def close(self) -> None:
         self._run.finish()
 
 
 class MlflowTracker:
-    def __init__(self, folder: Path, config: Config, _trained: int) -> None:
+    def __init__(self, folder: Path, config: Config, _trained: int, before: str | None) -> None:
         import mlflow
 
         self._mlflow = mlflow
         mlflow.set_experiment(PROJECT)
-        mlflow.start_run(run_name=folder.name)
+        if before is not None:
+            mlflow.start_run(run_id=before)
+            self.run_id = before
+            return  # it has the settings, and refuses others, as those of a longer run
+        self.run_id = mlflow.start_run(run_name=folder.name).info.run_id
         try:
             mlflow.log_params({name: str(value)[:PARAMETER_LENGTH] for name, value in flat(asdict(config)).items()})
         except Exception:
@@ -117,7 +134,10 @@ def chosen_tracker(name: str) -> str:
 
 
 class Tracking(Callback):
-    """Sends the figures of each log entry to a tracker, and a picture now and then, with the training clock stopped."""
+    """Sends the figures of each log entry to a tracker, and a picture now and then, with the training clock stopped.
+
+    A folder that names the tracker's run goes on with it: nerf/runs/run_folder.py removes the name with an old run.
+    """
 
     def __init__(
         self,
@@ -139,12 +159,33 @@ class Tracking(Callback):
         self._shown = 0  # of PICTURES_AT
         if name != "none":
             try:
-                self._tracker = TRACKERS[name](folder, config, trained)
+                self._tracker = self._begun(folder, trained)
             except Exception as error:
                 problem = f"cannot begin: {_words(error)}; mend that, or give log=none."
                 if required:
                     raise UserError(f"log={name} {problem}") from error
                 note(f"no curves are logged, {name} {problem}")
+        self._runs = _runs_in(folder)
+        if self._tracker is not None and self._tracker.run_id is not None:
+            self._runs[name] = self._tracker.run_id
+            try:
+                self.describe(folder)
+            except (UserError, OSError) as error:
+                note(f"{_words(error)}; after resume= {name} would begin a new run.")
+
+    def _begun(self, folder: Path, trained: int) -> Tracker:
+        before = _runs_in(folder).get(self._name)
+        if before is not None:
+            try:
+                return TRACKERS[self._name](folder, self._config, trained, before)
+            except Exception as error:  # noqa: BLE001 - it was deleted, or is of another server
+                self._note(f"{self._name} cannot go on with its run {before}: {_words(error)}; it begins a new one.")
+        return TRACKERS[self._name](folder, self._config, trained, None)
+
+    def describe(self, folder: Path) -> None:
+        """Writes into the folder of a run which runs of trackers are its own. Raises UserError or OSError."""
+        if self._runs:
+            write_text(folder / TRACKED_FILE, json.dumps(self._runs, indent=2) + "\n")
 
     def on_grid_change(self, state: TrainState) -> None:
         self._occupied = None
@@ -220,6 +261,16 @@ class Tracking(Callback):
         except Exception as error:  # noqa: BLE001 - a full disk, a network that is gone, ...
             self._tracker, self._given_up = None, self._tracker
             self._note(f"nothing more is logged to {self._name}: {_words(error)}; training goes on.")
+
+
+def _runs_in(folder: Path) -> dict[str, str]:
+    """The runs of trackers that a run's folder names, by tracker; empty where it names none that can be read."""
+    try:
+        found = json.loads((folder / TRACKED_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    known = found.items() if isinstance(found, dict) else ()
+    return {name: run for name, run in known if name in TRACKERS and isinstance(run, str) and run}
 
 
 def _words(error: Exception) -> str:

@@ -134,7 +134,12 @@ def _train(
     report = RunReport(folder, config, state.field.backend)
     name, trained = chosen_tracker(given.log), state.clock.step
     tracking = Tracking(name, folder, config, report.note, trained, required=given.log != "auto")
-    saver = AutoSave(config, cameras, folder, lock, lambda where: save_config(where, config, sources), report.note)
+
+    def describe(where: Path) -> None:
+        save_config(where, config, sources)
+        tracking.describe(where)
+
+    saver = AutoSave(config, cameras, folder, lock, describe, report.note)
     with contextlib.closing(tracking), watching(given, config, state, photos, folder, interrupt) as live:
         hooks = [interrupt, saver, tracking, MoreVoxels(config, report.note), *([live] if live else [])]
         with interrupt, progress_bar(state.clock) as bar:

@@ -16,6 +16,7 @@ from nerf.system import lock_file
 
 CHECKPOINTS = (MODEL_FILE, RESUME_FILE, PREVIOUS_FILE, SINGLE_FILE)
 LOCK_FILE = ".lock"
+TRACKED_FILE = "tracker.json"  # the runs of trackers that this one goes on in: nerf/cli/trackers.py
 # Errors of file systems without locks, as some network file systems.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
@@ -52,7 +53,7 @@ def refuse_to_write_over(folder: Path) -> None:
 
 def forget_run(folder: Path) -> None:
     """Removes the files of the folder's old run, which could be mistaken for those of the new one."""
-    for name in (*CHECKPOINTS, "metrics.json"):
+    for name in (*CHECKPOINTS, "metrics.json", TRACKED_FILE):
         (folder / name).unlink(missing_ok=True)
 
 
