@@ -1,8 +1,9 @@
-"""What operating systems do each in their own way: locks of files, cores, memory.
+"""What operating systems do each in their own way: locks of files, cores, memory. And which packages are installed.
 
 The tests run on Linux, and try the other ways with stand-ins.
 """
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -75,6 +76,14 @@ def host_memory() -> tuple[int | None, int | None]:
     if hasattr(os, "sysconf"):
         return None, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return None, None
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module, package.module too, can be imported, so far as that is known without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even its package is there
+        return False
 
 
 def peak_memory() -> int:

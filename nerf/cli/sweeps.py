@@ -5,7 +5,6 @@ they share with the command that started them is the sweep's folder alone.
 """
 
 import dataclasses
-import importlib.util
 import json
 import os
 import secrets
@@ -22,6 +21,7 @@ from nerf.errors import UserError
 from nerf.files import write_text
 from nerf.runs.archive import PREVIOUS_FILE, RESUME_FILE
 from nerf.runs.run_folder import holds_run
+from nerf.system import is_installed
 
 OUTCOME = "outcome.json"
 STOP = ".stopped"  # in the folder of a sweep, while its runs end: the start's name and the signal
@@ -136,7 +136,7 @@ def chosen_launcher(arguments: Sequence[str], sweep: bool) -> str:
     if names and not sweep:
         raise UserError(f"hydra/launcher={launcher} starts the runs of a sweep; give -m too.")
     plugin = PLUGINS.get(launcher)
-    if plugin is not None and importlib.util.find_spec(f"hydra_plugins.{plugin}") is None:
+    if plugin is not None and not is_installed(f"hydra_plugins.{plugin}"):
         raise UserError(
             f"hydra/launcher={launcher} needs the package {plugin.replace('_', '-')}, which is not installed; get it "
             "with: pip install 'nerf-voxel[sweep]'."

@@ -15,7 +15,7 @@ import torch
 
 from nerf.diagnostics import self_check
 from nerf.ops import backend, library
-from nerf.system import host_memory
+from nerf.system import host_memory, is_installed
 
 NEEDED = {
     "numpy": "arrays: pip install numpy",
@@ -27,10 +27,15 @@ NEEDED = {
 }
 OPTIONAL = {
     "tensorboard": "training curves beside the metrics: pip install tensorboard",
+    "wandb": "training curves by log=wandb: pip install wandb",
+    "mlflow": "training curves by log=mlflow: pip install mlflow",
+    "hydra_plugins.hydra_joblib_launcher": "runs of a sweep side by side: pip install 'nerf-voxel[sweep]'",
+    "hydra_plugins.hydra_submitit_launcher": "runs of a sweep as jobs, of Slurm too: pip install 'nerf-voxel[sweep]'",
     "matplotlib": "the ablation as a picture: pip install matplotlib",
     "lpips": "the LPIPS score: pip install lpips",
     "viser": "the viewer: pip install 'nerf-voxel[view]'",
     "pycolmap": "poses for photos: pip install 'nerf-voxel[capture]'",
+    "pillow_heif": "photos as HEIC: pip install 'nerf-voxel[capture]'",
     "xatlas": "textures of meshes: pip install 'nerf-voxel[export]'",
     "fast_simplification": "fewer triangles: pip install 'nerf-voxel[export]'",
     "gsply": "splats as SPZ: pip install 'nerf-voxel[export]'",
@@ -115,8 +120,9 @@ def _tools() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name, purpose in (NEEDED | OPTIONAL).items():
-        if importlib.util.find_spec(name) is not None:
+    for module, purpose in (NEEDED | OPTIONAL).items():
+        name = module.rpartition(".")[2]
+        if is_installed(module):
             yield Finding(name, f"present ({purpose.partition(':')[0]})")
         elif name in NEEDED:
             use, _, remedy = purpose.partition(": ")

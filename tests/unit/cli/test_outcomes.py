@@ -96,9 +96,14 @@ def test_a_launcher_needs_its_package_and_a_sweep(monkeypatch: pytest.MonkeyPatc
     assert sweeps.chosen_launcher(["seed=1,2"], True) == "basic"
     with pytest.raises(UserError, match="give -m too"):
         sweeps.chosen_launcher(["hydra/launcher=joblib"], False)
-    monkeypatch.setattr(sweeps.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"hydra-submitit-launcher.*pip install 'nerf-voxel\[sweep\]'"):
-        sweeps.chosen_launcher(["hydra/launcher=submitit_slurm"], True)
+
+    def no_plugins(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'hydra_plugins'")
+
+    for missing in (lambda name: None, no_plugins):
+        monkeypatch.setattr("importlib.util.find_spec", missing)
+        with pytest.raises(UserError, match=r"hydra-submitit-launcher.*pip install 'nerf-voxel\[sweep\]'"):
+            sweeps.chosen_launcher(["hydra/launcher=submitit_slurm"], True)
     assert sweeps.chosen_launcher(["hydra/launcher=ray"], True) == "ray"
 
 

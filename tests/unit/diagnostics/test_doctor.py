@@ -1,6 +1,7 @@
 """python -m nerf, its doctor and the operations' self-checks: what they say, and that they notice what is broken."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from script_runs import TIMEOUT
 from torch import Tensor
 
 from nerf.cli.main import COMMANDS
-from nerf.diagnostics import self_check
+from nerf.cli.trackers import MODULES
+from nerf.diagnostics import doctor, self_check
 from nerf.ops import library, native
 from nerf.ops.registry import DERIVATIVES, EXAMPLES
 
@@ -131,6 +133,26 @@ def test_the_doctor_says_what_is_here_and_checks_every_operation() -> None:
     for name in self_check.registered():
         assert f"\n{name}, cpu " in found.stdout
     assert "not checked" not in found.stdout and "Nothing is broken." in found.stdout
+
+
+def test_the_doctor_names_the_packages_of_all_extras_and_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
+    extras = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    of_work = ("test", "dev", "docs", "cuda")  # on the code; nvcc has a line of its own
+    packages = {re.match("[a-z-]+", need)[0] for extra in extras.keys() - of_work for need in extras[extra]}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found = {finding.topic: finding for finding in doctor._packages()}
+    for package in {*packages, *MODULES.values()}:
+        finding = found[package.replace("-", "_")]
+        assert finding.text.startswith("absent, optional (") and "pip install" in finding.text and not finding.problem
+
+
+def test_a_package_inside_of_one_that_is_missing_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(doctor.OPTIONAL, "no_such_package.module", "nothing: pip install it")
+    assert [finding.text for finding in doctor._packages() if finding.topic == "module"] == [
+        "absent, optional (nothing: pip install it)"
+    ]
 
 
 @pytest.fixture
