@@ -111,7 +111,7 @@ def _begin(given: TrainScriptConfig, folder: Path, overrides: list[str], world: 
         refuse_to_write_over(folder)
     check_split(given.dataset, given.evaluation.split)
     training = start(_run_config(given), load=load)
-    forget_run(folder)
+    forget_run(folder, lose_it=given.overwrite)
     return training if world is None else divided(training, world)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import itertools
+import json
 import os
 import socket
 import sys
@@ -17,6 +18,11 @@ from nerf.system import lock_file
 CHECKPOINTS = (MODEL_FILE, RESUME_FILE, PREVIOUS_FILE, SINGLE_FILE)
 LOCK_FILE = ".lock"
 TRACKED_FILE = "tracker.json"  # the runs of trackers that this one goes on in: nerf/cli/trackers.py
+METRICS = "metrics.json"  # with the names of the pictures in the folder of the split
+PICTURES = ("contact_sheet.png", "orbit.mp4")
+SPLITS = ("train", "val", "test")
+CURVES = "events.out.tfevents.*"  # of TensorBoard, which shows all that a folder holds as one run
+OWN_SECTIONS = {"dataset:", "field:", "train:"}  # lines of a config.yaml that is ours
 # Errors of file systems without locks, as some network file systems.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
@@ -51,10 +57,41 @@ def refuse_to_write_over(folder: Path) -> None:
         )
 
 
-def forget_run(folder: Path) -> None:
-    """Removes the files of the folder's old run, which could be mistaken for those of the new one."""
-    for name in (*CHECKPOINTS, "metrics.json", TRACKED_FILE):
+def forget_run(folder: Path, lose_it: bool = False) -> None:
+    """Removes the files of the folder's old run, which could be mistaken for those of the new one.
+
+    lose_it: its pictures and curves too, where the folder is known as a run's: those that it names or that any run
+    writes. Other files are somebody's.
+    """
+    if lose_it and (holds_run(folder) or _has_own_settings(folder)):
+        scored = _scored_pictures(folder)
+        for path in (*scored, *(folder / name for name in PICTURES), *folder.glob(CURVES)):
+            if path.is_file():
+                path.unlink()
+        for split in {path.parent for path in scored}:
+            with contextlib.suppress(OSError):  # goes only if it is empty
+                split.rmdir()
+    for name in (*CHECKPOINTS, METRICS, TRACKED_FILE):
         (folder / name).unlink(missing_ok=True)
+
+
+def _has_own_settings(folder: Path) -> bool:
+    """Whether a run began here, though it may have been killed before it was saved."""
+    try:
+        return set((folder / "config.yaml").read_text(encoding="utf-8").splitlines()) >= OWN_SECTIONS
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _scored_pictures(folder: Path) -> list[Path]:
+    """The pictures of the views that the folder's metrics.json names; none where it names nothing that can be read."""
+    try:
+        found = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+        split, views = found["split"], [f"{view}.png" for view in found["views"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+    own = split in SPLITS and not (folder / split).is_symlink()
+    return [folder / split / name for name in views if Path(name).name == name] if own else []
 
 
 class RunLock:

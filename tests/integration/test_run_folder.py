@@ -1,5 +1,6 @@
 """Run folders: no two runs share one, one process writes to it at a time, and a run is not written over unasked."""
 
+import json
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from tiny_runs import run_to, tiny_config, tiny_images, tiny_state, write_tiny_s
 from nerf.errors import UserError
 from nerf.files import partial_file
 from nerf.runs import checkpoint
-from nerf.runs.run_folder import RunLock, new_folder
+from nerf.runs.run_folder import RunLock, forget_run, new_folder
 
 THEN = "2026-01-02_03-04-05"
 SHORT = ("experiment=smoke", "dataset.downscale=1", "dataset.root=scene", "device=cpu", "train.steps=2")
@@ -178,6 +179,68 @@ def test_a_run_is_not_written_over_unasked(call: Callable[..., int], capsys: pyt
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before, "it did not begin"
     assert call("train", *SHORT, "hydra.run.dir=run", "overwrite=true", "seed=5") == 0
     assert checkpoint.restore_config(checkpoint.load(Path("run"))).seed == 5
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_of_a_run_that_is_written_over_nothing_is_left_but_what_others_wrote(
+    call: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nerf.cli.report.write_orbit", lambda *given: given[-1].write_bytes(b"a video"))
+    curves = "events.out.tfevents.1.host.2.0"
+    more = ("evaluation.every=1", "evaluation.split=train", "log=none", "hydra.run.dir=run")
+    assert call("train", *SHORT, *more) == 0
+    written = files(Path("run"))
+    Path("run", curves).write_bytes(b"curves")
+    mine = {"notes.txt", "train/mine.png", "renders/orbit.mp4"}
+    for name in mine:
+        Path("run", name).parent.mkdir(exist_ok=True)
+        Path("run", name).write_text("mine")
+
+    def no_video(*given: object) -> None:
+        raise OSError("no encoder")
+
+    monkeypatch.setattr("nerf.cli.report.write_orbit", no_video)
+    less = ("evaluation.every=3", "evaluation.split=test", "log=none")
+    assert call("train", *SHORT, *less, "hydra.run.dir=fresh") == 0
+    assert not written <= files(Path("fresh"))
+    assert call("train", *SHORT, *less, "hydra.run.dir=run", "overwrite=true") == 0
+    assert files(Path("run")) == files(Path("fresh")) | mine
+
+
+def test_curves_of_a_run_killed_before_its_first_save_go_with_it(tmp_path: Path) -> None:
+    curves = tmp_path / "events.out.tfevents.1.host.2.0"
+    for settings, left in (
+        ("seed: 0\n", True),
+        ("dataset:\n  scene: x\nfield:\n  name: y\ntrain:\n  steps: 1\n", False),
+    ):
+        (tmp_path / "config.yaml").write_text(settings)
+        curves.touch()
+        forget_run(tmp_path)
+        assert curves.exists()
+        forget_run(tmp_path, lose_it=True)
+        assert curves.exists() == left, "only what is known as a run's is removed"
+
+
+def test_no_file_outside_of_a_run_is_removed_with_it(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    (run / "test").mkdir(parents=True), other.mkdir()
+    (run / "val").symlink_to(other)
+    for path in (run / "model.pt", run / "mine.png", other / "mine.png", run / "test" / "a.png"):
+        path.touch()
+    for content in (
+        {"split": "..", "views": ["mine", "other/mine"]},
+        {"split": "val", "views": ["mine"]},
+        {"split": "test", "views": ["../mine", str(other / "mine"), 3]},
+        {"split": ["test"], "views": None},
+        ["test"],
+    ):
+        (run / "model.pt").touch()
+        (run / "metrics.json").write_text(json.dumps(content))
+        forget_run(run, lose_it=True)
+        assert files(run) == {"mine.png", "test/a.png"} and files(other) == {"mine.png"}
 
 
 def test_a_folder_without_a_run_is_used(call: Callable[..., int]) -> None:
