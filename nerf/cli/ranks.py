@@ -49,7 +49,8 @@ class Listener:
 @contextlib.contextmanager
 def joined() -> Iterator[World]:
     """Meets the other ranks, and tells them how this one ends. Raises UserError where they cannot be met."""
-    world = join()
+    with signals.deadly():
+        world = join()
     listener = Listener(sys.stderr, world.leads)
     with contextlib.ExitStack() as streams:
         streams.enter_context(contextlib.redirect_stderr(listener))

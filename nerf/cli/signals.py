@@ -51,6 +51,14 @@ def raised() -> AbstractContextManager[None]:
     return _handled_by(_raise)
 
 
+def deadly() -> AbstractContextManager[None]:
+    """A context in which a signal ends the process at once without a word.
+
+    It is for waiting in a library, which returns to no handler of Python's before it has waited.
+    """
+    return _handled_by(signal.SIG_DFL)
+
+
 @contextmanager
 def forwarded(stop: Callable[[int], Sequence[int]], asked: list[Stopped]) -> Iterator[None]:
     """A context in which a signal goes on to the processes of a sweep, which save their runs and end.
@@ -77,7 +85,7 @@ def forwarded(stop: Callable[[int], Sequence[int]], asked: list[Stopped]) -> Ite
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
     before = _listen(handler)
     try:
         yield
@@ -86,7 +94,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
             signal.signal(number, handler_before)
 
 
-def _listen(handler: Callable[[int, FrameType | None], None]) -> dict[int, object]:
+def _listen(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> dict[int, object]:
     """Installs the handler, except for signals that were ignored at the start (nohup); returns the previous ones."""
     before = {number: signal.getsignal(number) for number in STOPPING}
     before = {number: previous for number, previous in before.items() if previous is not signal.SIG_IGN}

@@ -9,6 +9,8 @@ import contextlib
 import datetime
 import os
 import socket
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ T = TypeVar("T")
 PATIENCE = datetime.timedelta(days=7)  # a paused run waits in a collective; whether others live is Watch's to say
 AT_A_TIME = 1 << 24  # numbers of each rank that sum_in_order_ holds, to bound memory
 JOINING = datetime.timedelta(minutes=5)
+NOTICE = 3.0  # seconds of waiting for the others, after which a rank says so
+PORTS = range(1, 1 << 16)
 
 
 class RankLost(UserError):
@@ -199,13 +203,44 @@ def join() -> World:
         raise UserError(_not_as_torchrun(f"{given} is not made of whole numbers")) from error
     if not 0 <= rank < size:  # the others would wait minutes for the one that is missing
         raise UserError(_not_as_torchrun(f"RANK={rank} is not between 0 and {size - 1},"))
-    try:
-        dist.init_process_group("gloo", timeout=JOINING)
-    except (RuntimeError, ValueError) as error:  # DistNetworkError and DistStoreError are of the first kind
-        raise UserError(_joining(error, rank, host, port)) from error
-    world = World(rank, size, local, dist.new_group(timeout=PATIENCE, backend="gloo"))
-    world.watch = Watch(rank, size, host, port, world.all_told(socket.gethostname()))
+    if port not in PORTS:
+        raise UserError(_not_as_torchrun(f"MASTER_PORT={port} is not between {PORTS[0]} and {PORTS[-1]},"))
+    with _said_if_long(
+        f"rank {rank} of {size} waits for the others: all {size} are to meet at {host}, port {port}, where rank 0 "
+        f"listens (MASTER_ADDR, MASTER_PORT). It gives up after {JOINING.seconds // 60} minutes or more."
+    ):
+        _refuse_unknown(host)
+        try:
+            dist.init_process_group("gloo", timeout=JOINING)
+        except (RuntimeError, ValueError) as error:  # DistNetworkError and DistStoreError are of the first kind
+            raise UserError(_joining(error, rank, host, port)) from error
+        world = World(rank, size, local, dist.new_group(timeout=PATIENCE, backend="gloo"))
+        world.watch = Watch(rank, size, host, port, world.all_told(socket.gethostname()))
     return world
+
+
+@contextlib.contextmanager
+def _said_if_long(words: str) -> Iterator[None]:
+    """Prints a note on stderr if what is done here takes longer than NOTICE: nothing else speaks meanwhile."""
+    timer = threading.Timer(NOTICE, lambda: print(f"note: {words}", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _refuse_unknown(host: str) -> None:
+    """Raises UserError for a name that no machine has; PyTorch would ask for it again for minutes."""
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # the latter of names that no machine can have
+        why = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"MASTER_ADDR={host} is not known here ({why}); expected the name or address of the machine of rank 0, "
+            "where the ranks meet. Give it to torchrun as --master-addr=ADDRESS, or give --standalone on one machine."
+        ) from error
 
 
 def _not_as_torchrun(found: str) -> str:

@@ -1,12 +1,13 @@
 """What ranks tell each other, and what is said where they do not fit together."""
 
+import signal
 import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from ranks import free_port, on_ranks
 from tiny_runs import tiny_config, tiny_images, tiny_state
 
 from nerf.cli import ranks
+from nerf.cli.signals import STOPPING
 from nerf.distributed import world as worlds
 from nerf.distributed.agreement import check_agreed
 from nerf.distributed.parts import divide
@@ -152,6 +154,8 @@ def test_half_a_meeting_place_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         ("RANK", "x", "RANK=x .*is not made of whole numbers"),
         ("MASTER_PORT", "abc", "MASTER_PORT=abc is not made of whole numbers"),
         ("RANK", "5", "RANK=5 is not between 0 and 1"),
+        ("MASTER_PORT", "0", "MASTER_PORT=0 is not between 1 and 65535"),
+        ("MASTER_PORT", "70000", "MASTER_PORT=70000 is not between 1 and 65535"),
     ],
 )
 def test_a_meeting_place_that_is_none_is_told_at_once(
@@ -163,6 +167,79 @@ def test_a_meeting_place_that_is_none_is_told_at_once(
     assert asked_for()
     with pytest.raises(UserError, match=f"{found}.*torchrun --nproc-per-node"):
         join()
+
+
+class AtOnce:
+    """A timer whose time is over as it begins."""
+
+    made: ClassVar[list["AtOnce"]] = []
+
+    def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+        self.seconds, self.start, self.cancelled, self.daemon = seconds, function, False, False
+        self.made.append(self)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@pytest.fixture
+def rank_1(monkeypatch: pytest.MonkeyPatch) -> list[AtOnce]:
+    """The environment of rank 1 of 3, whose timers end at once; returns these."""
+    for name, value in {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(AtOnce, "made", [])
+    monkeypatch.setattr(worlds.threading, "Timer", AtOnce)
+    return AtOnce.made
+
+
+def test_a_rank_that_waits_says_for_what(
+    monkeypatch: pytest.MonkeyPatch, rank_1: list[AtOnce], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nobody(*arguments: object, **settings: object) -> None:
+        assert not rank_1[0].cancelled
+        raise RuntimeError("timed out")
+
+    monkeypatch.setattr(dist, "init_process_group", nobody)
+    with pytest.raises(UserError, match=r"rank 1 did not meet the others at 10\.0\.0\.1:29500 \(timed out\)"):
+        join()
+    out, said = capsys.readouterr()
+    assert said.startswith("note: rank 1 of 3 waits for the others: all 3 are to meet at 10.0.0.1, port 29500, where")
+    assert said.count("\n") == 1 and out == ""
+    (timer,) = rank_1
+    assert timer.cancelled and timer.daemon and timer.seconds <= 5
+
+
+def test_a_rank_that_waits_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch waits in C++, from where no handler of Python's is called."""
+    found: list[object] = []
+
+    def waits() -> World:
+        found.extend(signal.getsignal(number) for number in STOPPING)
+        raise UserError("nobody came")
+
+    monkeypatch.setattr(ranks, "join", waits)
+    before = [signal.getsignal(number) for number in STOPPING]
+    with pytest.raises(UserError, match="nobody came"), ranks.joined():
+        pass
+    ignored = [number == signal.SIG_IGN for number in before]
+    assert found == [signal.SIG_IGN if is_ignored else signal.SIG_DFL for is_ignored in ignored]
+    assert [signal.getsignal(number) for number in STOPPING] == before
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "", "x" * 80, "[::1]"])
+def test_an_unknown_host_is_told_at_once(monkeypatch: pytest.MonkeyPatch, rank_1: list[AtOnce], host: str) -> None:
+    def resolve(name: str, *arguments: object, **settings: object) -> None:
+        assert name == host
+        name.encode("idna")  # as the true one does
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setenv("MASTER_ADDR", host)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(dist, "init_process_group", lambda *arguments, **settings: pytest.fail("it waits"))
+    with pytest.raises(UserError) as found:
+        join()
+    assert str(found.value).startswith(f"MASTER_ADDR={host} is not known here (")
+    assert "--master-addr=ADDRESS" in str(found.value) and rank_1[0].cancelled
 
 
 def test_one_process_is_none_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
