@@ -153,9 +153,10 @@ def _ran(run: dict) -> dict:
 
 
 def _budget(command: str) -> str:
-    """How long a training command trains."""
+    """How long a training command trains, and whether it learns the poses too."""
     name, count = re.search(r"train\.(steps|max_seconds)=(\d+)", command).groups()
-    return f"{count} {'steps' if name == 'steps' else 's'}"
+    refined = ", refined" if "poses=refine" in command.split() else ""
+    return f"{count} {'steps' if name == 'steps' else 's'}{refined}"
 
 
 def frames_table(runs: list[dict]) -> str:
