@@ -8,7 +8,7 @@
 
 namespace nerf::cuda {
 
-constexpr int kOutPitch = 24;      // numbers from row to row of the gradients of results, of which 16 are used
+constexpr int kOutPitch = 24;  // numbers from row to row of the gradients of results, of which 16 are used
 
 template <int kWidth>
 struct BackTile : Tile<kWidth, Groups<kWidth>::kCount> {
