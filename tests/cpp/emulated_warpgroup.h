@@ -12,31 +12,28 @@ namespace emulated {
 // d [16,8 tiles] = a [16,16] b, plus d where `add`: what a warp has of a warpgroup's product.
 inline void multiply(float (*d)[4], int tiles, const uint32_t (&a)[4], uint64_t b, bool add) {
   using namespace nerf;
-  auto& e = exchanges[warp()];
-  memcpy(e.in[lane()], a, sizeof a);
+  auto& e = next_exchange();
+  for (int r = 0; r < 4; ++r)
+    for (int half = 0; half < 2; ++half) {
+      const Element p = element_of_a(lane(), r, half);
+      e.left[p.row][p.column] = widen(BFloat16{uint16_t(a[r] >> 16 * half)});
+    }
   meet_warp();
-  float left[16][16];
-  for (int from = 0; from < 32; ++from)
-    for (int r = 0; r < 4; ++r)
-      for (int half = 0; half < 2; ++half) {
-        const Element p = element_of_a(from, r, half);
-        left[p.row][p.column] = widen(BFloat16{uint16_t(e.in[from][r] >> 16 * half)});
-      }
   const auto field = [&](int bit) { return size_t(b >> bit & 0x3fff) * 16; };
-  if (b >> 49) { std::puts("descriptor: swizzled"); std::exit(1); }
+  if (b >> 49) emulated::fail("descriptor: swizzled");
   const char* right = shared.data() + field(0);
   for (int t = 0; t < tiles; ++t)
     for (int c = 0; c < 4; ++c) {
       const Element p = element_of_c(lane(), c);
       float sum = add ? d[t][c] : 0.0f;
-      for (int k = 0; k < 16; ++k) {
-        BFloat16 x;
-        memcpy(&x, right + k / 8 * field(16) + t * field(32) + p.column * 16 + k % 8 * 2, sizeof x);
-        sum += left[p.row][k] * widen(x);
+      for (int half = 0; half < 2; ++half) {
+        BFloat16 x[8];
+        memcpy(x, right + half * field(16) + t * field(32) + p.column * 16, sizeof x);
+        for (int k = 0; k < 8; ++k) sum += e.left[p.row][8 * half + k] * widen(x[k]);
       }
       d[t][c] = sum;
     }
-  meet_warp();
+  meet_warp();  // no lane gives the right factor's place back before all have read
 }
 
 // d [16,8 tiles] += a^T b of a warp: both factors in blocks of 64 columns, as their descriptors say, or b of one tile in
@@ -97,14 +94,14 @@ inline void arrive(Barrier* b) {
   if (b->copies.empty()) end_phase(b);
 }
 inline void wait_for(Barrier* b, int parity) {
-  while (b->phase % 2 == parity) {
-    end_phase(b);
-    if (b->phase % 2 == parity) emulated::rest();
-  }
+  emulated::rest_until([b, parity] {
+    if (b->phase % 2 == parity) end_phase(b);
+    return b->phase % 2 != parity;
+  });
 }
 inline void copy_run(void* to, const void* from, int bytes, Barrier* b) {
   const auto misplaced = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 != 0; };
-  if (misplaced(to) || misplaced(from) || bytes % 16) { std::puts("bulk copy: no multiple of 16 bytes"); std::exit(1); }
+  if (misplaced(to) || misplaced(from) || bytes % 16) emulated::fail("bulk copy: no multiple of 16 bytes");
   for (int i = 0; i < bytes; i += 16) {
     const emulated::Copy c = {static_cast<char*>(to) + i, static_cast<const char*>(from) + i, true};
     if (emulated::late) b->copies.push_back(c);

@@ -52,6 +52,8 @@ struct Gradients {
 inline Gradients by_loops(const cuda::MlpPlan& p) {
   Gradients g = {std::vector<double>(p.rows * p.outputs), std::vector<double>(p.rows * p.inputs_count),
                  std::vector<double>(p.size())};
+  std::vector<double> weights;
+  for (int64_t i = 0; i < p.size(); ++i) weights.push_back(factor(p.params[i]));
   for (int64_t n = 0; n < p.rows; ++n) {
     std::vector<std::vector<double>> x(p.layers + 1);
     for (int k = 0; k < p.inputs_count; ++k) x[0].push_back(factor(p.inputs[n * p.inputs_count + k]));
@@ -59,7 +61,7 @@ inline Gradients by_loops(const cuda::MlpPlan& p) {
       for (int64_t o = 0; o < p.fan_out(l); ++o) {
         double sum = p.params[p.bias_at(l) + o];
         for (int64_t k = 0; k < p.fan_in(l); ++k)
-          sum += x[l][k] * factor(p.params[p.weight_at(l) + o * p.fan_in(l) + k]);
+          sum += x[l][k] * weights[p.weight_at(l) + o * p.fan_in(l) + k];
         if (l == p.layers) {
           g.out[n * p.outputs + o] = sum;
           continue;
@@ -76,7 +78,7 @@ inline Gradients by_loops(const cuda::MlpPlan& p) {
         g.params[p.bias_at(l) + o] += l == p.layers ? unrounded[o] : grad;
         for (int64_t k = 0; k < p.fan_in(l); ++k) {
           g.params[p.weight_at(l) + o * p.fan_in(l) + k] += grad * x[l][k];
-          before[k] += grad * factor(p.params[p.weight_at(l) + o * p.fan_in(l) + k]);
+          before[k] += grad * weights[p.weight_at(l) + o * p.fan_in(l) + k];
         }
       }
       for (int64_t k = 0; k < p.fan_in(l); ++k) {

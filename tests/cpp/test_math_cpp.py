@@ -20,14 +20,14 @@ SOURCES = Path(__file__).resolve().parents[2] / "cuda_ext"
 FLAGS = ["-std=c++17", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
 # A number that does not fit the integer it is cast to is undefined too, though "undefined" alone lets it pass.
 SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
-# Optimised where that is won back: test_extremes runs for long.
+# Optimised where that is won back: these run for long. -Og compiles in half of the time of -O1.
 PROGRAMS = {
     "test_math": ["-O0", f"-I{SOURCES / 'math'}"],
-    "test_extremes": ["-O1", f"-I{SOURCES / 'math'}"],
-    "test_tensor_cores": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
-    "test_warpgroups": ["-O1", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
-    "test_adam_lanes": ["-O1", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
-    "test_trilinear_lanes": ["-O1", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+    "test_extremes": ["-Og", f"-I{SOURCES / 'math'}"],
+    "test_tensor_cores": ["-Og", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+    "test_warpgroups": ["-Og", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+    "test_adam_lanes": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+    "test_trilinear_lanes": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_cpu_loops": ["-O0", f"-I{TESTS / 'without_torch'}", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
 }
 
