@@ -3,6 +3,7 @@
 Here also stands which folders `make test` leaves out.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(folder) for folder in folders):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: every search for garbage took a quarter of a second to look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["cpu", CUDA])
