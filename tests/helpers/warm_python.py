@@ -7,7 +7,7 @@ the server (warm_server.py) has from its own start: the seed of hashes and the n
 Everything else is started as ever: another program, options of the interpreter, what only an exec can do (preexec_fn, a
 session of its own), other systems than Linux, several threads, an environment that differs in more than READ_LATE from
 the server's, and paths that hold other modules than those that are imported already. Tests of the start itself, of
-signals while modules are imported, of limits of memory and of threads stay with subprocess.
+signals while modules are imported, of limits of memory and of how OpenMP's threads wait stay with subprocess.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ READ_LATE = {
     *("PYTHONPATH", "PYTEST_CURRENT_TEST", "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "HYDRA_FULL_ERROR"),
     *("IMAGEIO_FFMPEG_EXE", "PATH", "COLUMNS", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"),
     "TORCHINDUCTOR_CACHE_DIR",  # set by PyTorch itself, when its compiler is first imported
+    "MKL_CBWR",  # set by `import nerf`, and read at the first product: the server makes none
 }
 AT_START = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 # A fork has one thread: so has the server, as `make test` asks for.

@@ -4,11 +4,11 @@ It divides tensors of more than 32768 numbers: samples, their colors, and from 1
 """
 
 import os
-import subprocess
 import sys
 
 import pytest
 import torch
+import warm_python
 from script_runs import ROOT, TIMEOUT
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="promised where MKL multiplies matrices")
@@ -42,7 +42,7 @@ def said(*arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}  # as a user has it
     environment |= {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     command, where = [sys.executable, str(helper), *arguments], {"cwd": ROOT, "env": environment}
-    ended = subprocess.run(command, **where, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    ended = warm_python.run(command, **where, capture_output=True, text=True, timeout=TIMEOUT)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
