@@ -14,6 +14,7 @@
 
 TORCH = torch==2.13.0
 PYTHON = python3
+EXTRAS = test
 ARGS =
 CASES = 10000
 FUZZERS = tests/fuzz/readers.py tests/fuzz/faults.py tests/fuzz/ops.py
@@ -53,14 +54,17 @@ wheel: .venv/.installed
 wheel-matrix: wheel
 	@$(VENV_PYTHON) cuda_ext/wheel_matrix.py build/wheel/*.whl $(ARGS)
 
+# Of the package that is installed: naming the checkout would install that again.
 .venv/.docs: .venv/.installed
-	$(PIP_INSTALL) --no-build-isolation -e ".[docs]"
+	$(PIP_INSTALL) "nerf-voxel[docs]"
 	@touch $@
 
-# Installing the package compiles the library, against the PyTorch that is there by then: so no build isolation.
+# The library is compiled against the PyTorch that is there by then: so no build isolation. Meanwhile pip brings the
+# rest, for which it needs one core.
 .venv/.installed: Makefile pyproject.toml setup.py | $(VENV_PYTHON)
 	$(PIP_INSTALL) $(TORCH) "setuptools>=77" ninja
-	$(PIP_INSTALL) --no-build-isolation -e ".[test]"
+	$(VENV_PYTHON) cuda_ext/build.py & \
+	NERF_BUILD=0 $(PIP_INSTALL) --no-build-isolation -e ".[$(EXTRAS)]"; installed=$$?; wait $$! && exit $$installed
 	@$(with_cuda_compiler)
 	@touch $@
 

@@ -5,6 +5,7 @@ pip install --no-build-isolation .        to use it elsewhere
 """
 
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -27,19 +28,26 @@ def _load_builder() -> ModuleType:
 
 
 class BuildWithLibrary(build_py):
-    """Makes nerf/ops/libnerf.so before the package's files are gathered; packs configs/ and the bundled scene too."""
+    """Makes nerf/ops/libnerf.so before the package's files are gathered; packs configs/ and the bundled scene too.
+
+    NERF_BUILD=0 leaves the library of a checkout, which is used in place, to a run of build.py beside this one.
+    """
 
     def run(self) -> None:
+        if not (self.editable_mode and os.environ.get("NERF_BUILD") == "0"):
+            self.make_library()
+        super().run()
+        if not self.editable_mode:  # in place, a checkout has them at its top: nerf/files.py
+            for folder, packed in {"configs": "configs", "data/bricks": "scenes/bricks"}.items():
+                shutil.copytree(folder, Path(self.build_lib) / "nerf" / packed, dirs_exist_ok=True)
+
+    def make_library(self) -> None:
         builder = _load_builder()
         try:
             builder.build(announce=False)
         except builder.BuildError as error:
             # Not an Exception: an editable install would turn that into a warning and go on without the library.
             raise SystemExit(f"error: {error}") from None
-        super().run()
-        if not self.editable_mode:  # in place, a checkout has them at its top: nerf/files.py
-            for folder, packed in {"configs": "configs", "data/bricks": "scenes/bricks"}.items():
-                shutil.copytree(folder, Path(self.build_lib) / "nerf" / packed, dirs_exist_ok=True)
 
 
 class PlatformWheel(bdist_wheel):
