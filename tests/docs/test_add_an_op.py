@@ -16,6 +16,14 @@ from doc_pages import ROOT, apply_steps, copied_tree, places, snippets
 PAGE = ROOT / "docs" / "extending" / "operation.md"
 README = ROOT / "cuda_ext" / "README.md"
 MOST_PLACES = 8
+# Any program that has PyTorch can load the library. This one was built without CUDA code.
+LOADED = """
+import sys, torch
+torch.ops.load_library(sys.argv[1])
+assert torch.equal(torch.ops.nerf.interpolate_trilinear(torch.ones(2, 2, 2, 3), torch.ones(4, 3)), torch.ones(4, 3))
+assert torch._C._dispatch_has_kernel_for_dispatch_key("nerf::scale_rows", "CPU")
+assert not torch._C._dispatch_has_kernel_for_dispatch_key("nerf::march_rays", "CUDA")
+"""
 
 
 def applied(folder: Path) -> Path:
@@ -43,6 +51,8 @@ def test_the_steps_add_an_operation(tmp_path: Path) -> None:
         result = subprocess.run(program, **how, check=False)
         assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
         assert "passed" in result.stdout and (tree / "nerf" / "ops" / "libnerf.so").is_file()
+    program = [sys.executable, "-c", LOADED, tree / "nerf" / "ops" / "libnerf.so"]
+    subprocess.run(program, cwd=tmp_path, env=environment, check=True)
 
 
 def test_the_page_counts_the_places_it_touches() -> None:

@@ -214,27 +214,12 @@ def test_the_library_was_made_of_these_sources():
     assert library.has_cuda_code() == bool(stamp.cuda)
 
 
-@pytest.mark.slow
-def test_a_build_without_cuda_works_and_is_made_once(copied_builder, monkeypatch):
-    monkeypatch.setenv("CXXFLAGS", "-O0")  # the compiler takes a third of the time
+def test_a_library_is_of_the_same_sources_wherever_they_are(copied_builder):
     assert copied_builder.is_stale() and copied_builder.read_stamp() is None
-    command = [sys.executable, copied_builder.__file__]
-    first, second = (subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2))
-    assert "Building the native library once: CPU only" in first.stderr
-    assert not second.stderr and second.stdout == first.stdout == f"{copied_builder.LIBRARY}\n"
-    assert copied_builder.read_stamp() == (copied_builder.source_hash(), "")
     assert copied_builder.source_hash() == library.build_module().source_hash()
-
-    program = (
-        "import sys, torch; torch.ops.load_library(sys.argv[1]); x = torch.ones(2, 2, 2, 3);"
-        "assert torch.equal(torch.ops.nerf.interpolate_trilinear(x, torch.ones(4, 3)), torch.ones(4, 3));"
-        "assert not torch._C._dispatch_has_kernel_for_dispatch_key('nerf::march_rays', 'CUDA')"
-    )
-    subprocess.run([sys.executable, "-c", program, copied_builder.LIBRARY], check=True)
-
     with (copied_builder.ROOT / "math" / "march.h").open("a") as header:
         header.write("// changed\n")
-    assert copied_builder.is_stale()
+    assert copied_builder.source_hash() != library.build_module().source_hash()
 
 
 def test_a_missing_compiler_is_named_with_the_remedy(copied_builder, monkeypatch):

@@ -54,6 +54,17 @@ def assert_whole(builder: ModuleType) -> None:
     assert left == [builder.LIBRARY.name]
 
 
+def test_a_build_is_announced_and_made_once(builder: ModuleType) -> None:
+    command = [sys.executable, builder.__file__]
+    first, second = (subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2))
+    assert "Building the native library once: CPU only" in first.stderr
+    assert not second.stderr and second.stdout == first.stdout == f"{builder.LIBRARY}\n"
+    assert_whole(builder)
+    with (builder.ROOT / "portable" / "define" / "cpu.h").open("a") as header:
+        header.write("// changed\n")
+    assert builder.is_stale()
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
