@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import importlib.util
 import io
 import random
@@ -71,6 +72,7 @@ class Place:
         finally:
             shutil.rmtree(case)
 
+    @functools.cache  # noqa: B019 - several tests ask, of one place
     def calls(self, name: str, kinds: tuple[str, ...] = EVERY_KIND) -> int:
         """How many calls a command makes that can fail."""
         with self.copy() as case:
