@@ -1,12 +1,12 @@
 """The variants of the bundled scene: their solids, what makes one glossy and the other thin, and their files."""
 
 import math
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 from _bricks import Renderer, render_bricks
 from _glossy import FLOOR, ROUGHNESS, glossy_parts, render_glossy
 from _round_solids import Rod, Sphere
@@ -140,7 +140,7 @@ def test_one_command_makes_a_scene_that_loads_like_the_bundled_one(
 ) -> None:
     command = [sys.executable, str(MAKE), str(tmp_path), "--variant", variant]
     command += ["--size", "24", "--train", "2", "--test", "1", "--supersample", "2"]
-    subprocess.run(command, check=True, capture_output=True)
+    warm_python.run(command, check=True, capture_output=True, text=True)
     images = load_split(DatasetConfig(scene="bricks", format="blender", root=str(tmp_path)), "test")
     assert len(images) == 1
     rays = images.cameras.image_rays(0)

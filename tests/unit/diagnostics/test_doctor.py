@@ -114,7 +114,7 @@ def test_an_operation_without_a_check_shows_as_not_checked() -> None:
         "fragment.define('brand_new(Tensor x) -> Tensor'); sys.exit(doctor.main())"
     )
     command = [sys.executable, "-c", program]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    found = warm_python.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
     lines = [line.split(maxsplit=2) for line in found.stdout.splitlines() if "not checked" in line]
     assert lines and all(line == ["brand_new,", line[1], "not checked"] for line in lines)
 
@@ -196,7 +196,7 @@ def test_a_missing_package_is_broken_if_it_is_needed() -> None:
         "from nerf.diagnostics import doctor; sys.exit(doctor.main())"
     )
     command = [sys.executable, "-c", program]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    found = warm_python.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
     assert found.returncode == 1 and "matplotlib" not in found.stderr
     expected = (
         "error: the package imageio_ffmpeg is missing (encodes videos); get it with: pip install imageio-ffmpeg\n"
