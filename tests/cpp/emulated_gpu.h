@@ -168,8 +168,14 @@ inline void multiply_exchanged(emulated::Exchange& e) {
   for (int lane = 0; lane < 32; ++lane)
     for (int half = 0; half < 2; ++half) {
       const auto number = [&](int i) { return widen(BFloat16{uint16_t(e.in[lane][i] >> 16 * half)}); };
-      for (int r = 0; r < 4; ++r) { const Element p = element_of_a(lane, r, half); left[p.row][p.column] = number(r); }
-      for (int r = 0; r < 2; ++r) { const Element p = element_of_b(lane, r, half); right[p.row][p.column] = number(4 + r); }
+      for (int r = 0; r < 4; ++r) {
+        const Element p = element_of_a(lane, r, half);
+        left[p.row][p.column] = number(r);
+      }
+      for (int r = 0; r < 2; ++r) {
+        const Element p = element_of_b(lane, r, half);
+        right[p.row][p.column] = number(4 + r);
+      }
     }
   for (int lane = 0; lane < 32; ++lane)
     for (int c = 0; c < 4; ++c) {
@@ -199,7 +205,8 @@ inline void exchange_matrices(uint32_t (&r)[4], const BFloat16* row, bool transp
     uint16_t halves[2];
     for (int half = 0; half < 2; ++half) {
       // Lane g * 4 + t holds row g, columns 2 t and 2 t + 1 (PTX ISA, ldmatrix); transposed, of the transposed matrix.
-      const int row_of = transposed ? lane % 4 * 2 + half : lane / 4, column = transposed ? lane / 4 : lane % 4 * 2 + half;
+      const int row_of = transposed ? lane % 4 * 2 + half : lane / 4;
+      const int column = transposed ? lane / 4 : lane % 4 * 2 + half;
       memcpy(&halves[half], static_cast<const uint16_t*>(e.address[j * 8 + row_of]) + column, 2);
     }
     r[j] = uint32_t(halves[0]) | uint32_t(halves[1]) << 16;
