@@ -148,7 +148,8 @@ __device__ __forceinline__ void prefetch_rows(const MlpPlan& p, int64_t first) {
   if (first + 16 > p.rows || threadIdx.x % 32 > 0) return;
   prefetch_run(p.kept + ((p.layers - 1) * p.rows + first) * kWidth, 16 * kWidth * int(sizeof(BFloat16)));
   const auto prefetch = [&](const float* numbers, int columns) {
-    if (reinterpret_cast<uintptr_t>(numbers) % 16 == 0) prefetch_run(numbers + first * columns, 16 * columns * int(sizeof(float)));
+    if (reinterpret_cast<uintptr_t>(numbers) % 16 == 0)
+      prefetch_run(numbers + first * columns, 16 * columns * int(sizeof(float)));
   };
   prefetch(p.inputs, p.inputs_count);
   prefetch(p.grad_out, p.outputs);

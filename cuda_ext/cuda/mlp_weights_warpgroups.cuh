@@ -1,7 +1,6 @@
-// mlp backward on Hopper, second kernel: gradients of the weights between hidden layers, and of the biases behind them, as
-// products of warpgroups. Both
-// factors lie in shared memory as in global memory, a row of 64 columns after the other, but for the order of each row's
-// pieces of 16 bytes, so that neither copies nor products wait for each other's banks.
+// mlp backward on Hopper, second kernel: gradients of the weights between hidden layers, and of the biases behind them,
+// as products of warpgroups. Both factors lie in shared memory as in global memory, a row of 64 columns after the other,
+// but for the order of each row's packs of 16 bytes, so that neither copies nor products wait for each other's banks.
 #pragma once
 
 #include "mlp_weights.cuh"

@@ -52,7 +52,7 @@ HOST_DEVICE uint64_t describe_cores(uint32_t address) {
 // A factor whose rows follow each other along k, as they do in global memory: blocks of 64 columns, of each a row of 128
 // bytes after the other, whose eight packs of 16 bytes stand in an order of their own ("128-byte swizzle"), so that
 // eight rows' packs of the same columns are in different banks. A block begins at a multiple of 1024 bytes.
-constexpr int kRowOfBlock = 64;                          // numbers
+constexpr int kRowOfBlock = 64;                             // numbers
 constexpr uint64_t kBlockStep = 16 * 2 * kRowOfBlock / 16;  // from 16 rows to the next, as a descriptor counts
 HOST_DEVICE int place_in_block(int row, int pack) { return row * kRowOfBlock + (pack ^ row % 8) * 8; }
 
