@@ -64,8 +64,9 @@ struct MlpPlan {
   HOST_DEVICE int64_t slot_size() const { return slot_last_bias() + kMaxOutputs; }
   // Where a number of a slot belongs in params, -1: nowhere.
   HOST_DEVICE int64_t place_of_slot(int64_t i) const {
-    const Element e = element_of_c(int(i / 4 % 32), int(i % 4));
+    const auto of_lanes = [](int64_t at) { return element_of_c(int(at / 4 % 32), int(at % 4)); };
     if (i < slot_bias(0)) {
+      const Element e = of_lanes(i);
       const int64_t tile = i / 128, pairs = input_columns() / 16;
       const int64_t row = tile / 4 / pairs * 32 + tile / 2 % 2 * 16 + e.row;
       const int64_t column = tile / 4 % pairs * 16 + tile % 2 * 8 + e.column;
@@ -76,9 +77,8 @@ struct MlpPlan {
       return bias_at(int(b / width)) + b % width;
     }
     if (i < slot_last_bias()) {
-      const Element of = element_of_c(int((i - slot_last()) / 4 % 32), int((i - slot_last()) % 4));
-      const int64_t row = (i - slot_last()) / 128 * 16 + of.row;
-      return of.column < outputs ? weight_at(layers) + of.column * width + row : -1;
+      const int64_t at = i - slot_last(), row = at / 128 * 16 + of_lanes(at).row, column = of_lanes(at).column;
+      return column < outputs ? weight_at(layers) + column * width + row : -1;
     }
     return i < slot_last_bias() + outputs ? bias_at(layers) + i - slot_last_bias() : -1;
   }

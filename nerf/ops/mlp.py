@@ -43,13 +43,9 @@ def mlp(
         fan_out = outputs if layer == layers else width
         weight, bias, rest = rest.split([fan_out * x.shape[1], fan_out, len(rest) - fan_out * (x.shape[1] + 1)])
         weight = weight.view(fan_out, x.shape[1])
-        if not rounded:
-            x = x @ weight.t() + bias
-        else:
-            product = _Rounded.apply(x) @ _Rounded.apply(weight).t()
-            last = layer == layers
-            x = _RoundedGradient.apply(product) + bias if last else _RoundedGradient.apply(product + bias)
-        x = x if layer == layers else functional.relu(x)
+        product = _Rounded.apply(x) @ _Rounded.apply(weight).t() if rounded else x @ weight.t()
+        round_gradient = _RoundedGradient.apply if rounded else _as_it_is
+        x = round_gradient(product) + bias if layer == layers else functional.relu(round_gradient(product + bias))
     return x if needed is None else x.masked_fill((needed == 0)[:, None], 0.0)
 
 
@@ -65,6 +61,10 @@ def has_fused_kernel(inputs: int, width: int, layers: int, outputs: int) -> bool
 def has_fused_code() -> bool:
     """Whether the native library holds code for tensor cores of bfloat16, of GPUs from Ampere on."""
     return any(generation >= 80 for generation in gpu_generations())
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
 
 
 class _Rounded(torch.autograd.Function):

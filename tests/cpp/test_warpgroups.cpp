@@ -103,5 +103,6 @@ int main() {
   network<256>({65, 256, 256, 1, 3, 1, 1}, kHopper, 0, true);
   network<128>({450, 39, 128, 2, 3, 2, 1}, kHopper, 3, true);
   network<128>({1, 128, 128, 3, 3, 1, 1}, 120 * 1024, 0, false);
+  network<128>({70, 20, 128, 6, 2, 1, 1}, kHopper, 0, true);  // any number of layers
   return failures ? 1 : 0;
 }

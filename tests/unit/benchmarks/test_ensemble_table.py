@@ -48,3 +48,11 @@ def test_ensembles_that_differ_in_their_seeds_alone_share_a_line() -> None:
 def test_of_many_seeds_the_range_is_told() -> None:
     runs = [trained(31 + seed / 8, 700, "max_seconds=30", seed) for seed in range(6)]
     assert " 31.00 to 31.62 (6 seeds) " in ensemble_table(runs).splitlines()[-1]
+
+
+def test_runs_that_learn_their_poses_say_so() -> None:
+    members = [trained(25.5, 700, "max_seconds=90 poses=refine", seed) for seed in range(2)]
+    by = WHO | {"command": "python scripts/evaluate.py run=outputs/0 ensemble=outputs/1"}
+    given = trained(25.25, 600, "max_seconds=90", 0)
+    _, _, *lines = ensemble_table([given, *members, scored(25.75, ensemble=members, scored_by=by)]).splitlines()
+    assert [line.split("|")[3].strip() for line in lines] == ["90 s", "90 s, refined", "2 x 90 s, refined"]
