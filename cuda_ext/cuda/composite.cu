@@ -183,17 +183,18 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
     // The lane above holds the sum without this sample, so that the last one sees an exact zero.
     const T weight_above = __shfl_down_sync(kAllLanes, weight_from, 1, kGroup);
     const T later_above = __shfl_down_sync(kAllLanes, later_from, 1, kGroup);
+    const T scale = a.gradient_scale(middle), scaled = weight * scale;
     if (valid) {
       const bool is_last = lane == kGroup - 1;
       const T transmittance_after = after + (is_last ? T(0) : weight_above);
       a.grad_density[i] =
-          (now.t_end - now.t_start) * (transmittance_after * g - (later + (is_last ? T(0) : later_above)));
+          (now.t_end - now.t_start) * (transmittance_after * g - (later + (is_last ? T(0) : later_above))) * scale;
     }
 #pragma unroll
     for (int turn = 0; turn < S::kLanes; ++turn) {
       const int row = first + turn * S::kRows + lane / S::kLanes;
       const T share =
-          S::kLanes == 1 ? weight : __shfl_sync(kAllLanes, weight, turn * S::kRows + lane / S::kLanes, kGroup);
+          S::kLanes == 1 ? scaled : __shfl_sync(kAllLanes, scaled, turn * S::kRows + lane / S::kLanes, kGroup);
 #pragma unroll
       for (int e = 0; e < S::kEach; ++e) {
         const int p = lane % S::kLanes + e;

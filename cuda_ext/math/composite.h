@@ -10,6 +10,9 @@
 // since raising density_i adds T_{i+1} * delta_i to weight_i and takes the share delta_i from every later weight.
 // T_{i+1} = T_end + sum_{j>i} weight_j, so the sweep from the back needs the saved weights and T_end alone: no scan, no
 // division by 1 - alpha, and behind the last weight the gradient is exactly zero.
+//
+// The gradients of a sample can be multiplied by min(1, t_mid / full_gradient_from)^2, so that what is near a camera
+// learns slowly (Philip & Deschaintre 2023).
 #pragma once
 
 #include <cstring>
@@ -26,13 +29,19 @@ struct CompositeArgs {
   const T *t_starts, *t_ends;  // [M] world units
   const int64_t* ray_offsets;  // [R+1]
   int64_t num_rays, num_samples, channels;
-  T min_transmittance;
+  T min_transmittance, full_gradient_from;
   T *out_values, *opacity, *depth;                                      // [R,C], [R], [R]
   T* weights;                                                           // [M] written forward, read backward
   const T *grad_out_values, *grad_opacity, *grad_depth, *grad_weights;  // as the outputs; the last two may be null, zeros
   T *grad_density, *grad_values;                                        // [M], [M,C]
 
   HOST_DEVICE int64_t offset(int64_t r) const { return clamp<int64_t>(ray_offsets[r], 0, num_samples); }
+  // What the gradients of a sample are multiplied by.
+  HOST_DEVICE T gradient_scale(T t_mid) const {
+    if (!(full_gradient_from > T(0))) return T(1);
+    const T share = min2(t_mid / full_gradient_from, T(1));
+    return share * share;
+  }
 };
 
 #ifndef __CUDA_ARCH__
@@ -122,9 +131,10 @@ HOST_DEVICE void composite_ray_backward(const CompositeArgs<T>& a, int64_t r) {
   for (int64_t i = ray_end - 1; i >= end; --i) clear_gradients(a, i);
   for (int64_t i = end - 1; i >= begin; --i) {
     const T weight = a.weights[i], g = weight_gradient(a, r, i);
-    a.grad_density[i] = (a.t_ends[i] - a.t_starts[i]) * (after * g - later);
+    const T scale = a.gradient_scale(T(0.5) * (a.t_starts[i] + a.t_ends[i]));
+    a.grad_density[i] = (a.t_ends[i] - a.t_starts[i]) * (after * g - later) * scale;
     T* __restrict__ grad_values = a.grad_values + i * a.channels;
-    for (int64_t c = 0; c < a.channels; ++c) grad_values[c] = weight * grad_out[c];
+    for (int64_t c = 0; c < a.channels; ++c) grad_values[c] = weight * scale * grad_out[c];
     later += weight * g;
     after += weight;
   }

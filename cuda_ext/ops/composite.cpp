@@ -3,6 +3,7 @@
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
+#include <cmath>
 #include <mutex>
 #include <set>
 
@@ -26,10 +27,15 @@ void check_samples(const Tensor& density, const Tensor& values, const Tensor& t_
   if (ray_offsets.size(0) == 0) reject("ray_offsets has shape [0], expected [R+1]");
 }
 
+void check_distance(double full_gradient_from) {
+  if (!(full_gradient_from >= 0 && std::isfinite(full_gradient_from)))
+    reject("full_gradient_from is " + std::to_string(full_gradient_from) + ", expected 0 or a distance");
+}
+
 template <class T>
 CompositeArgs<T> composite_arguments(const Tensor& density, const Tensor& values, const Tensor& t_starts,
                                      const Tensor& t_ends, const Tensor& ray_offsets, const Tensor& weights,
-                                     double min_transmittance) {
+                                     double min_transmittance, double full_gradient_from) {
   CompositeArgs<T> a = {};
   a.density = data<T>(density);
   a.values = data<T>(values);
@@ -41,6 +47,7 @@ CompositeArgs<T> composite_arguments(const Tensor& density, const Tensor& values
   a.num_samples = density.size(0);
   a.channels = values.size(1);
   a.min_transmittance = T(min_transmittance);
+  a.full_gradient_from = T(full_gradient_from);
   return a;
 }
 
@@ -67,8 +74,10 @@ void note_slow_channels(int64_t channels) {
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density, const Tensor& values,
                                                           const Tensor& t_starts, const Tensor& t_ends,
-                                                          const Tensor& ray_offsets, double min_transmittance) {
+                                                          const Tensor& ray_offsets, double min_transmittance,
+                                                          double full_gradient_from) {
   check_samples(density, values, t_starts, t_ends, ray_offsets);
+  check_distance(full_gradient_from);
   const Tensor sigma = dense(density), v = dense(values), starts = dense(t_starts), ends = dense(t_ends),
                offsets = dense(ray_offsets);
   check_offsets(offsets, sigma.size(0));
@@ -80,7 +89,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
   Tensor weights = empty(sigma, {sigma.size(0)}, dtype);
   with_scalar(sigma, [&](auto scalar) {
     using T = decltype(scalar);
-    CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, weights, min_transmittance);
+    CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, weights, min_transmittance,
+                                                 full_gradient_from);
     a.out_values = data<T>(out);
     a.opacity = data<T>(opacity);
     a.depth = data<T>(depth);
@@ -94,12 +104,13 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
                                                    const std::optional<Tensor>& grad_weights, const Tensor& density,
                                                    const Tensor& values, const Tensor& t_starts, const Tensor& t_ends,
                                                    const Tensor& ray_offsets, const Tensor& weights,
-                                                   double min_transmittance) {
+                                                   double min_transmittance, double full_gradient_from) {
   check_samples(density, values, t_starts, t_ends, ray_offsets);
   const ScalarType dtype = density.scalar_type();
   const int64_t num_rays = ray_offsets.size(0) - 1, num_samples = density.size(0);
   check_argument("grad_values", grad_values, density, dtype, {num_rays, values.size(1)});
   check_argument("grad_opacity", grad_opacity, density, dtype, {num_rays});
+  check_distance(full_gradient_from);
   if (grad_depth) check_argument("grad_depth", *grad_depth, density, dtype, {num_rays});
   if (grad_weights) check_argument("grad_weights", *grad_weights, density, dtype, {num_samples});
   check_argument("weights", weights, density, dtype, {num_samples});
@@ -111,7 +122,8 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
   Tensor grad_of_values = empty(sigma, {num_samples, v.size(1)}, dtype);
   with_scalar(sigma, [&](auto scalar) {
     using T = decltype(scalar);
-    CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, w, min_transmittance);
+    CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, w, min_transmittance,
+                                                 full_gradient_from);
     a.grad_out_values = data<T>(gv);
     a.grad_opacity = data<T>(go);
     a.grad_depth = grad_depth ? data<T>(gd) : nullptr;
@@ -125,10 +137,10 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
 
 NERF_OPERATION(composite_rays,
                "(Tensor density, Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, float "
-               "min_transmittance) -> (Tensor values, Tensor opacity, Tensor depth, Tensor weights)")
+               "min_transmittance, float full_gradient_from=0.0) -> (Tensor values, Tensor opacity, Tensor depth, Tensor weights)")
 NERF_OPERATION(composite_rays_backward,
                "(Tensor grad_values, Tensor grad_opacity, Tensor? grad_depth, Tensor? grad_weights, Tensor density, "
                "Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, Tensor weights, float "
-               "min_transmittance) -> (Tensor grad_density, Tensor grad_of_values)")
+               "min_transmittance, float full_gradient_from=0.0) -> (Tensor grad_density, Tensor grad_of_values)")
 
 }  // namespace nerf

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nerf.ops import reference
+from nerf.ops.composite import scale_gradients
 
 # Exceptions of torch.compile if a compiler, Triton or Python's headers are missing.
 COMPILE_ERRORS = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)
@@ -84,8 +85,10 @@ def composite_packed(
     t_ends: Tensor,
     ray_offsets: Tensor,
     min_transmittance: float = 0.0,
+    full_gradient_from: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """reference.composite_rays for at least one ray, without its dense matrix and its two reads from the device."""
+    density, values = scale_gradients(density, values, 0.5 * (t_starts + t_ends), full_gradient_from)
     along = _along_rays(density, t_starts, t_ends, ray_offsets)
     return _weigh(values, t_starts, t_ends, len(ray_offsets) - 1, min_transmittance, *along)
 
@@ -155,7 +158,8 @@ def compiled(variant: Variant, device: torch.device) -> Variant:
     dynamic = device.type == "cpu"  # shapes are fixed on a GPU and vary between batches on a CPU
     weigh = torch.compile(_weigh, dynamic=dynamic)
 
-    def composite_rays(density, values, t_starts, t_ends, ray_offsets, min_transmittance=0.0):
+    def composite_rays(density, values, t_starts, t_ends, ray_offsets, min_transmittance=0.0, full_gradient_from=0.0):
+        density, values = scale_gradients(density, values, 0.5 * (t_starts + t_ends), full_gradient_from)
         along = _along_rays(density, t_starts, t_ends, ray_offsets)
         return weigh(values, t_starts, t_ends, len(ray_offsets) - 1, min_transmittance, *along)
 

@@ -102,10 +102,16 @@ class Parts:
         return visible_part_samples(self.world, self.division, field, sampler, rays, jitter, min_weight)
 
     def render(
-        self, field: Field, sampler: RaySampler, samples: PartSamples, background: Tensor, with_distortion: bool
+        self,
+        field: Field,
+        sampler: RaySampler,
+        samples: PartSamples,
+        background: Tensor,
+        with_distortion: bool,
+        with_depth: bool,
     ) -> Rendering:
         """See render_parts."""
-        return render_parts(self.world, field, sampler, samples, background, with_distortion)
+        return render_parts(self.world, field, sampler, samples, background, with_distortion, with_depth)
 
     def begin_step(self, field: Field, optimizer: MaskedAdam) -> None:
         """Stores this rank's own values alone again."""

@@ -21,19 +21,25 @@ from nerf.rendering.sampler import RaySampler
 
 
 def render_parts(
-    world: World, field: Field, sampler: RaySampler, part: PartSamples, background: Tensor, with_distortion: bool
+    world: World,
+    field: Field,
+    sampler: RaySampler,
+    part: PartSamples,
+    background: Tensor,
+    with_distortion: bool,
+    with_depth: bool,
 ) -> Rendering:
     """The pixels of a batch, the same on every rank, as rendering.render_samples has them. background: [3] or [P,3].
 
-    with_distortion: also the distortion loss of each ray, which no rank could compute alone. Differentiable like
-    render_samples, for a loss that every rank computes from the result and takes 1 / N of (combine.exchange). There are
-    no weights of samples, because most are on other ranks.
+    with_distortion: also the distortion loss of each ray, which no rank could compute alone. with_depth: else depth is
+    None. Differentiable like render_samples, for a loss that every rank computes from the result and takes 1 / N of
+    (combine.exchange). There are no weights of samples, because most are on other ranks.
     """
     samples = part.samples
     density, values = evaluated_samples(field, sampler, samples)
     channels, ops = values.shape[1], sampler.backend.ops
     intervals = (samples.t_starts, samples.t_ends, part.offsets)
-    values, opacity, depth, weights = ops.composite_rays(density, values, *intervals, 0.0)
+    values, opacity, depth, weights = ops.composite_rays(density, values, *intervals, 0.0, field.full_gradient_from)
     columns = [values, opacity[:, None], depth[:, None]]
     if with_distortion:
         columns.append(ops.distortion_loss(weights, *intervals)[:, None])
@@ -45,6 +51,7 @@ def render_parts(
         def share(*pixels: Tensor) -> Tensor:
             return shaded_in_shares(world, field, *pixels)
 
+    depth = depth if with_depth else None
     return shaded_pixels(field, samples, values, opacity, depth, background, distortion, shade=share)
 
 

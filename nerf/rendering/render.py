@@ -16,7 +16,6 @@ from nerf.cameras.rays import Rays
 from nerf.fields.field import Field
 from nerf.images.metrics import MIN_OPACITY
 from nerf.ops.branches import Beside, at_once
-from nerf.rendering.gradient_scaling import gradient_scales, scale_gradients
 from nerf.rendering.normals import facing_normals, falling_density
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
@@ -35,7 +34,7 @@ class Rendering:
 
     rgb: Tensor  # [P,3] over the background
     opacity: Tensor  # [P]
-    depth: Tensor  # [P] expected world distance along the ray times opacity; see distance()
+    depth: Tensor | None  # [P] expected world distance along the ray times opacity; see distance(). None: not asked for
     normals: Tensor | None = None  # [P,3] unit, world axes, facing the camera; zero for empty rays
     weights: Tensor | None = None  # [M] of the samples; None for a whole image, whose samples are not stored
     distortion: Tensor | None = None  # [R] distortion loss of the rays, where it was asked for
@@ -100,6 +99,7 @@ def render_samples(
     background: Tensor,
     with_normals: bool = False,
     with_distortion: bool = False,
+    with_depth: bool = True,
     beside: Beside = at_once,
 ) -> Rendering:
     """Renders packed samples. background: [3] or [P,3].
@@ -108,7 +108,8 @@ def render_samples(
     parameters, and in the rays through the positions of the samples. Not differentiable in the normals, nor in the
     view direction's effect on colour.
 
-    with_distortion: also the distortion loss of each ray. beside: where it is computed, while pixels are shaded.
+    with_distortion: also the distortion loss of each ray. with_depth: else depth is None, which spares a warped path
+    some thirty kernels. beside: where distortion is computed, while pixels are shaded.
     """
     density, values = evaluated_samples(field, sampler, samples)
     channels = values.shape[1]
@@ -117,12 +118,13 @@ def render_samples(
         values = functional.pad(values, (0, -values.shape[1] % 4))  # a channel count that has a fast kernel
     intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)
     values, opacity, depth, weights = sampler.backend.ops.composite_rays(
-        density, values, *intervals, sampler.config.min_transmittance
+        density, values, *intervals, sampler.config.min_transmittance, field.full_gradient_from
     )
     distortion = None
     if with_distortion:
         with beside():
             distortion = sampler.backend.ops.distortion_loss(weights, *intervals)
+    depth = depth if with_depth else None
     rendering = shaded_pixels(field, samples, values, opacity, depth, background, distortion, channels)
     normals = None
     if with_normals:
@@ -132,13 +134,9 @@ def render_samples(
 
 
 def evaluated_samples(field: Field, sampler: RaySampler, samples: RaySamples) -> tuple[Tensor, Tensor]:
-    """Density [M] and values [M,C] of packed samples, with the gradient scaling of the field."""
+    """Density [M] and values [M,C] of packed samples."""
     directions = samples.rays.directions.detach()
-    density, values = field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
-    if field.full_gradient_from > 0 and torch.is_grad_enabled():
-        factors = gradient_scales(samples, field.full_gradient_from)
-        density, values = scale_gradients(density, factors), scale_gradients(values, factors)
-    return density, values
+    return field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
 
 
 def shaded_pixels(
@@ -146,18 +144,19 @@ def shaded_pixels(
     samples: RaySamples,
     values: Tensor,
     opacity: Tensor,
-    depth: Tensor,
+    depth: Tensor | None,
     background: Tensor,
     distortion: Tensor | None = None,
     channels: int | None = None,
     shade: Shade | None = None,
 ) -> Rendering:
-    """Pixels from what their rays composite: values [R,C], opacity [R], depth [R], distortion [R].
+    """Pixels from what their rays composite: values [R,C], opacity [R], distortion [R], depth [R] if it is wanted.
 
     channels: how many of the values are the field's; None: all. shade: in place of field.shade.
     """
-    depth = samples.path.world_depth(depth, opacity)
-    values, opacity, depth = (samples.rays.pixel_means(x) for x in (values, opacity, depth))
+    if depth is not None:
+        depth = samples.rays.pixel_means(samples.path.world_depth(depth, opacity))
+    values, opacity = (samples.rays.pixel_means(x) for x in (values, opacity))
     values = values if channels in (None, values.shape[1]) else values[:, :channels]  # a slice has a costly gradient
     directions = _pixel_directions(field, samples.rays)
     if shade is None:

@@ -13,8 +13,6 @@ from nerf.scene.space import SceneRays, Space, WarpedRays, distances_of_ball, ro
 class ContractedRays(WarpedRays):
     """Rays in the world that run on through the shell; t is contracted distance."""
 
-    leave: Tensor  # [R] world distance from which on t is pressed
-    limit: Tensor  # [R] t from there to infinity
     space: "ContractedSpace"
 
     def positions(self, t: Tensor, ray_indices: Tensor, ray_offsets: Tensor | None = None) -> Tensor:
@@ -22,7 +20,10 @@ class ContractedRays(WarpedRays):
         return self.space.to_scene(super().positions(distances, ray_indices, ray_offsets))
 
     def distances(self, t: Tensor, ray_indices: Tensor | None = None, ray_offsets: Tensor | None = None) -> Tensor:
-        leave, limit = (rows_of_rays(x, ray_indices, ray_offsets) for x in (self.leave, self.limit))
+        # World distance from which on t is pressed, and t from there to infinity; only asked for where they are needed.
+        space = self.space
+        of_rays = leave_box((self.origins - space.center) / space.half, self.directions / space.half, space.thickness)
+        leave, limit = (rows_of_rays(x, ray_indices, ray_offsets) for x in of_rays)
         return contracted_to_distance(t, leave, limit)
 
 
@@ -45,8 +46,7 @@ class ContractedSpace(Space):
         return self.half.new_full((), self.contraction)
 
     def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:
-        leave, limit = leave_box((origins - self.center) / self.half, directions / self.half, self.thickness)
-        return ContractedRays(origins, directions, near, far, leave, limit, self)
+        return ContractedRays(origins, directions, near, far, self)
 
     def to_scene(self, points: Tensor) -> Tensor:
         return self.center + self.half * contract((points - self.center) / self.half, self.thickness)

@@ -33,7 +33,7 @@ class LossInputs:
     rgb: Tensor  # [P,3] rendered; with exposure and vignetting, where these are learned
     target: Tensor  # [P,3] ground truth, composited over the batch's background
     alpha: Tensor  # [P] ground truth
-    rendering: "Rendering"  # opacity, depth, weights of the samples
+    rendering: "Rendering"  # opacity, weights of the samples; depth for loss.depth and for losses of your own
     samples: RaySamples
     pixels: Tensor  # [P] int64, as Cameras.rays_through counts them
     field: "Field"

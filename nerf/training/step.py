@@ -127,14 +127,12 @@ def forward(
     alpha = batch.rgba[:, 3:]
     behind = background.detach().expand(len(alpha), 3)
     target = torch.lerp(behind, batch.rgba[:, :3].to(behind), alpha.to(behind))
-    with_distortion = config.loss.distortion > 0
+    wanted = {"with_distortion": config.loss.distortion > 0, "with_depth": config.loss.depth > 0 or bool(extra)}
     if state.parts is None:
         beside = at_once if branch is None else branch.beside
-        rendering = render_samples(
-            state.field, sampler, samples, background, with_distortion=with_distortion, beside=beside
-        )
+        rendering = render_samples(state.field, sampler, samples, background, beside=beside, **wanted)
     else:
-        rendering = state.parts.render(state.field, sampler, samples, background, with_distortion)
+        rendering = state.parts.render(state.field, sampler, samples, background, **wanted)
     if branch is not None:
         branch.join()
     rgb = rendering.rgb

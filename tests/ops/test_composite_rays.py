@@ -26,10 +26,15 @@ def _halving(min_transmittance: float) -> tuple:
     return HALF / (ends - starts), values, starts, ends, offsets, min_transmittance
 
 
+def _faded(**more: object) -> tuple:
+    """Samples of which the first ones have weaker gradients."""
+    return *packed_samples(**more), 2.0
+
+
 def backward(*arguments: object) -> tuple:
-    *tensors, min_transmittance = arguments
-    outputs = reference.composite_rays(*tensors, min_transmittance)
-    return *map(cotangent, outputs), *tensors, outputs[3], min_transmittance
+    tensors, settings = arguments[:5], arguments[5:]
+    outputs = reference.composite_rays(*tensors, *settings)
+    return *map(cotangent, outputs), *tensors, outputs[3], *settings
 
 
 OPERATIONS = {
@@ -54,10 +59,13 @@ OPERATIONS = {
             **{f"channels_{c}": as_case(packed_samples, channels=c) for c in CHANNELS},
             "capacity_tail_28_channels": as_case(packed_samples, tail=40, channels=28),
             "empty_tail": as_case(packed_samples, counts=(), tail=6),
+            "faded": as_case(_faded),
+            "faded_tail": as_case(_faded, tail=6, min_transmittance=0.1),
+            **{f"faded_{c}_channels": as_case(_faded, counts=LONG_RAYS, density=0.4, channels=c) for c in (0, 7, 16)},
         },
         sizes=("density", "ray_offsets"),
         gradcheck=("typical", "channels_4", "channels_7", "early_termination", "capacity_tail"),
-        opcheck=("typical", "empty", "zero_samples", "capacity_tail", "non_contiguous", "channels_7"),
+        opcheck=("typical", "faded", "empty", "zero_samples", "capacity_tail", "non_contiguous", "channels_7"),
     ),
 }
 OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)

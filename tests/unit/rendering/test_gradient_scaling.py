@@ -1,14 +1,13 @@
 """Weaker gradients near the cameras."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from tiny_runs import tiny_config, tiny_state
 
 from nerf.config.schema import LossConfig
 from nerf.errors import UserError
-from nerf.rendering.gradient_scaling import full_gradient_distance, gradient_scales, scale_gradients
+from nerf.ops.composite import scale_gradients
+from nerf.rendering.gradient_scaling import full_gradient_distance
 from nerf.rendering.render import render_samples, visible_samples
 from nerf.scene.box import SceneBox
 from nerf.scene.contraction import ContractedSpace
@@ -16,20 +15,15 @@ from nerf.scene.ndc import NdcSpace
 from nerf.training.state import make_sampler
 
 
-@pytest.mark.parametrize("shape", [(4,), (4, 3)])
-def test_values_stay_and_gradients_are_scaled(shape: tuple[int, ...], device: str) -> None:
-    x = torch.randn(shape, device=device, requires_grad=True)
-    factors = torch.tensor([0.0, 0.25, 1.0, 0.5], device=device)
-    result = scale_gradients(x, factors)
-    assert torch.equal(result, x)
-    result.square().sum().backward()
-    scale = factors if len(shape) == 1 else factors[:, None]
-    assert torch.equal(x.grad, 2 * x.detach() * scale)
-
-
-def test_factors_are_the_square_of_the_share_of_the_way() -> None:
-    samples = SimpleNamespace(t_starts=torch.tensor([0.0, 0.5, 1.9, 7.0]), t_ends=torch.tensor([0.0, 1.5, 2.1, 9.0]))
-    assert gradient_scales(samples, 2.0).tolist() == [0.0, 0.25, 1.0, 1.0]
+def test_values_stay_and_gradients_are_scaled_by_the_square_of_the_share_of_the_way(device: str) -> None:
+    t_mid = torch.tensor([0.0, 1.0, 2.0, 8.0], device=device)
+    given = [torch.randn(shape, device=device, requires_grad=True) for shape in ((4,), (4, 3))]
+    found = scale_gradients(*given, t_mid, 2.0)
+    scales = torch.tensor([0.0, 0.25, 1.0, 1.0], device=device)
+    for x, result, scale in zip(given, found, (scales, scales[:, None]), strict=True):
+        assert torch.equal(result, x)
+        result.square().sum().backward()
+        assert torch.equal(x.grad, 2 * x.detach() * scale)
 
 
 def test_the_distance_is_in_halves_of_the_inner_box() -> None:

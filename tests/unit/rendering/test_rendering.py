@@ -101,6 +101,15 @@ def test_background_is_one_colour_or_one_per_ray(backend: Backend) -> None:
     torch.testing.assert_close(one.rgb, over_black.rgb + light * each[0])
 
 
+def test_depth_is_left_out_where_it_is_not_wanted(backend: Backend) -> None:
+    field = constant_field(backend)
+    sampler = sampler_of(field, 0.1)
+    samples = sampler.sample(rays_through_the_box())
+    with_depth, without = (render_samples(field, sampler, samples, BACKGROUND, with_depth=w) for w in (True, False))
+    assert without.depth is None and with_depth.depth.any()
+    assert torch.equal(without.rgb, with_depth.rgb) and torch.equal(without.opacity, with_depth.opacity)
+
+
 def test_visible_samples_are_those_that_weigh_enough(backend: Backend) -> None:
     field = constant_field(backend, sigma=4.0)
     for least in (0.0, 1e-3, 0.02, 0.5):

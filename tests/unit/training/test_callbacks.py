@@ -98,6 +98,7 @@ def test_a_notebook_trains_with_a_loss_of_its_own() -> None:
 
     def emptiness(inputs: LossInputs) -> torch.Tensor:
         assert inputs.rgb.shape == inputs.target.shape == (128, 3) and inputs.pixels.shape == (128,)
+        assert inputs.rendering.depth.shape == (128,)  # which losses of the config do not ask for
         return 0.03 * inputs.rendering.opacity.mean()
 
     opacity = {}
