@@ -44,6 +44,7 @@ KERNEL_NOTES = {
     "activate_density": KernelNotes("fields take PyTorch's functions", "a thread per sample"),
     "pixel_directions": KernelNotes("a thread per pixel", "the same"),
     "pixel_colors": KernelNotes("a thread per pixel", "the same"),
+    "pair_ssim": KernelNotes("a thread per pair of pixels", "the same"),
     "shading_inputs": KernelNotes(
         "a thread per four numbers, backward per pixel", "sines by the special function unit; backward 16 lanes a pixel"
     ),

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from nerf.benchmarks.pixel_cases import mlp, pixel_colors, pixel_directions, shading_inputs
+from nerf.benchmarks.pixel_cases import mlp, pair_ssim, pixel_colors, pixel_directions, shading_inputs
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES, Case, Problem, Roofline, Size, random_numbers
 from nerf.benchmarks.step_cases import activate_density, all_finite, draw_pixels
 from nerf.cameras.cameras import subpixels
@@ -306,6 +306,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("mlp", f"{pixels}, 3 layers of {size.rows // 4}", partial(mlp, size, size.rows // 4, 3))
     yield Case("pixel_directions", f"{pixels}, 4 rays each", partial(pixel_directions, size))
     yield Case("pixel_colors", pixels, partial(pixel_colors, size))
+    yield Case("pair_ssim", pixels, partial(pair_ssim, size))
     yield Case("shading_inputs", f"{pixels}, 16 channels", partial(shading_inputs, size, 16))
     yield Case("draw_pixels", pixels, partial(draw_pixels, size))
     yield Case("sample_images", pixels, partial(sample_images, size))

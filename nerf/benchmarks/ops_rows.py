@@ -27,6 +27,7 @@ COMPILED = (
     "camera_rays",
     "contract_basis",
     "activate_density",
+    "pair_ssim",
     "pixel_colors",
     "pixel_directions",
     "shading_inputs",
@@ -157,6 +158,10 @@ def _colors_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads:
     return ops.pixel_colors_backward(*grads, *problem.arguments.values())[:3]
 
 
+def _ssim_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    return ops.pair_ssim_backward(*grads, *problem.arguments.values())
+
+
 class _OwnMlp:
     """mlp, whose forward pass hands hidden values to its backward pass."""
 
@@ -190,6 +195,7 @@ OWN_BACKWARD = {
     "interpolate_cells": _cells_backward,
     "activate_density": _density_backward,
     "pixel_colors": _colors_backward,
+    "pair_ssim": _ssim_backward,
     "shading_inputs": _shading_backward,
 }
 OWN_ACCUMULATE = {"interpolate_trilinear": _trilinear_accumulate}

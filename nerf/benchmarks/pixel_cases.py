@@ -34,6 +34,17 @@ def pixel_colors(size: Size, device: torch.device) -> Problem:
     return Problem(arguments, rooflines, leaves=("logits", "opacity", "background"))
 
 
+def pair_ssim(size: Size, device: torch.device) -> Problem:
+    """Colors of a batch of neighboring pixels, rendered and true."""
+    arguments = {"rgb": random_numbers(device, size.pixels, 3), "target": random_numbers(device, size.pixels, 3)}
+    pairs = size.pixels // 2
+    rooflines = {
+        "forward": Roofline(FLOAT * (size.pixels * 6 + pairs)),
+        "backward": Roofline(FLOAT * (size.pixels * 12 + pairs)),
+    }
+    return Problem(arguments, rooflines, leaves=("rgb", "target"))
+
+
 def shading_inputs(size: Size, channels: int, device: torch.device) -> Problem:
     """The inputs of that network, with noise as in training."""
     frequencies, width = 4, -(-(channels + 27) // 4) * 4

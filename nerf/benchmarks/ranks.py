@@ -31,6 +31,8 @@ PIXEL_OPERATIONS = (
     "pixel_directions",
     "pixel_colors",
     "pixel_colors_backward",
+    "pair_ssim",
+    "pair_ssim_backward",
     "mlp",
     "mlp_backward",
 )

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
+from nerf.ops.pair_ssim import SSIM_C2
+
 Shape = tuple[int | None, ...]  # None stands for any size
 
 IMAGE: Shape = (None, None, 3)
@@ -20,7 +22,6 @@ IMAGE: Shape = (None, None, 3)
 SSIM_WINDOW = 11  # pixels
 SSIM_SIGMA = 1.5  # pixels
 SSIM_C1 = 0.01**2  # (k1 * data range)^2
-SSIM_C2 = 0.03**2  # (k2 * data range)^2
 SSIM_BAND = 1 << 20  # pixels at a time: about 0.5 GB in float64, however large the image
 
 # Below this opacity a pixel is empty; dividing by it would only amplify rounding errors.

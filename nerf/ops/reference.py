@@ -20,6 +20,7 @@ from nerf.ops.march import march_rays as march_rays
 from nerf.ops.march_visible import march_visible as march_visible
 from nerf.ops.mark_vertices import mark_vertices as mark_vertices
 from nerf.ops.mlp import mlp as mlp
+from nerf.ops.pair_ssim import pair_ssim as pair_ssim
 from nerf.ops.pixel_colors import pixel_colors as pixel_colors
 from nerf.ops.pixel_directions import pixel_directions as pixel_directions
 from nerf.ops.render_rays import render_rays as render_rays

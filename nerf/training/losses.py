@@ -6,6 +6,7 @@ Legend: R rays or pixels, P pixels of a batch, M samples.
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from nerf.config.schema import LossConfig
 from nerf.errors import UserError
-from nerf.images.metrics import SSIM_C2
 from nerf.rendering.samples import RaySamples
 
 if TYPE_CHECKING:
@@ -72,20 +72,14 @@ def photometric(rgb: Tensor, target: Tensor) -> Tensor:
     return torch.nn.functional.mse_loss(rgb, target)
 
 
-def pair_ssim(rgb: Tensor, target: Tensor) -> Tensor:
-    """Pairwise SSIM loss: 1 - contrast-structure term of SSIM (Wang et al. 2004, eqs. 9 and 10), mean over pixel pairs.
+def pair_ssim(rgb: Tensor, target: Tensor, ops: ModuleType) -> Tensor:
+    """Mean pairwise SSIM loss over pixel pairs and channels (nerf/ops/pair_ssim.py); 0 without a pair.
 
     rgb, target [R,3]: pixel i and pixel R - R // 2 + i are a pair of neighbouring pixels (RayBatches.paired).
-
-    A pair is an SSIM window of two pixels. With the differences d (rendered) and d' (target) of its two pixels, the
-    variances are d^2 / 2 and d'^2 / 2 and the covariance is d d' / 2, so the loss is
-    1 - (d d' + C) / ((d^2 + d'^2) / 2 + C). At low contrast it is proportional to (d - d')^2. At high contrast it is
-    normalised by the contrast, so faint and strong edges get similar weight.
+    ops: a backend's operations.
     """
-    pairs = len(rgb) // 2
-    d_pred, d_target = (x[:pairs] - x[len(x) - pairs :] for x in (rgb, target))
-    dissimilarity = (d_pred - d_target).square() / (d_pred.square() + d_target.square() + 2 * SSIM_C2)
-    return dissimilarity.sum() / max(dissimilarity.numel(), 1)
+    of_pairs = ops.pair_ssim(rgb, target)
+    return of_pairs.sum() / max(3 * len(of_pairs), 1)
 
 
 def opacity_entropy(opacity: Tensor) -> Tensor:
@@ -121,7 +115,7 @@ def depth_error(depth: Tensor, opacity: Tensor, known: Tensor) -> Tensor:
 # image's alpha: in expectation the penalty that a random background per ray adds to the photometric loss, without its
 # noise.
 WEIGHTED: dict[str, Loss] = {
-    "pair_ssim": lambda inputs: pair_ssim(inputs.rgb, inputs.target),
+    "pair_ssim": lambda inputs: pair_ssim(inputs.rgb, inputs.target, inputs.field.backend.ops),
     "alpha": lambda inputs: photometric(inputs.rendering.opacity, inputs.alpha),
     "opacity_entropy": lambda inputs: opacity_entropy(inputs.rendering.opacity),
     "distortion": lambda inputs: distortion(inputs.rendering.distortion, inputs.field.box_diagonal),

@@ -16,6 +16,7 @@ from torch import Tensor
 from nerf.cameras.poses import look_at
 from nerf.config.schema import DatasetConfig, LossConfig
 from nerf.fields.field import Field
+from nerf.ops import reference
 from nerf.ops.backend import select
 from nerf.rendering.render import Rendering
 from nerf.training import losses
@@ -111,6 +112,7 @@ PLAIN: dict[str, Any] = {
     "DatasetConfig": DatasetConfig(),
     "LossConfig": LossConfig(**WEIGHTS),
     "Backend": select("torch", "cpu"),
+    "ops": reference,
     "field": SimpleNamespace(box_diagonal=3**0.5, backend=select("torch", "cpu")),
     "found": lambda n: {"photometric": plain("", n)},  # of n rows
 }

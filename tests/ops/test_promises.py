@@ -42,6 +42,7 @@ SPOILED = {
     "composite_rays": ("density", "values", "t_ends"),
     "contract_basis": ("values",),
     "distortion_loss": ("weights", "t_ends"),
+    "pair_ssim": ("rgb", "target"),
 }
 
 

@@ -20,6 +20,7 @@ from nerf.cameras.distortion import COEFFICIENTS, Lenses
 from nerf.cameras.limits import FARTHEST, FARTHEST_CENTER, FOCALS, LARGEST_COEFFICIENT, is_box, unusable_intrinsics
 from nerf.cameras.poses import estimate_target, estimate_up, look_at
 from nerf.images import metrics
+from nerf.ops import native, reference
 from nerf.scene.box import SceneBox
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
@@ -132,7 +133,8 @@ def test_boxes_of_any_size(low: float, edge: float) -> None:
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "photometric": losses.photometric,
-    "pair_ssim": losses.pair_ssim,
+    "pair_ssim": lambda a, target: losses.pair_ssim(a, target, reference),
+    "pair_ssim, native": lambda a, target: losses.pair_ssim(a, target, native),
     "opacity_entropy": lambda a, _: losses.opacity_entropy(a[:, 0]),
     "depth": lambda a, known: losses.depth_error(a[:, 0], a[:, 1], known[:, 0]),
     "depth of the ends": lambda a, _: losses.depth_error(a[:, 0], a[:, 1], torch.tensor([0.0, TINY, 1e-45, FARTHEST])),

@@ -37,7 +37,7 @@ def test_photometric_is_the_mean_squared_error() -> None:
     assert -10 * math.log10(photometric(target + 0.1, target).item()) == pytest.approx(20, abs=1e-4)
 
 
-def test_structure_is_what_ssim_says_of_windows_of_two_pixels() -> None:
+def test_structure_is_what_ssim_says_of_windows_of_two_pixels(backend: Backend) -> None:
     """One channel, the others alike: the factor of Wang et al. 2004, eq. 13 without luminance, by variances as is."""
     rgb, target = torch.zeros(5, 3), torch.zeros(5, 3)
     rgb[:, 0], target[:, 0] = torch.tensor([0.1, 0.5, 7.0, 0.3, 0.45]), torch.tensor([0.6, 0.2, 9.0, 0.6, 0.8])
@@ -46,20 +46,21 @@ def test_structure_is_what_ssim_says_of_windows_of_two_pixels() -> None:
         seen, true = (torch.tensor([x[one, 0], x[other, 0]]).double() for x in (rgb, target))
         covariance = ((seen - seen.mean()) * (true - true.mean())).sum()
         expected += 1 - (2 * covariance + 9e-4) / (seen.var() + true.var() + 9e-4)
-    assert pair_ssim(rgb, target).item() == pytest.approx(expected.item() / 6, rel=1e-5)
-    assert pair_ssim(rgb[:1], target[:1]).item() == 0  # nothing to compare
+    assert pair_ssim(rgb, target, backend.ops).item() == pytest.approx(expected.item() / 6, rel=1e-5)
+    assert pair_ssim(rgb[:1], target[:1], backend.ops).item() == 0  # nothing to compare
 
 
-def test_structure_asks_for_contrast_and_not_for_brightness() -> None:
+def test_structure_asks_for_contrast_and_not_for_brightness(backend: Backend) -> None:
     target = torch.tensor([[0.5] * 3, [0.52] * 3])
-    assert pair_ssim(target + 0.2, target).item() == pytest.approx(0, abs=1e-6)
+    assert pair_ssim(target + 0.2, target, backend.ops).item() == pytest.approx(0, abs=1e-6)
     rgb = torch.full((2, 3), 0.5, requires_grad=True)  # a faint contrast that is not there
-    loss = pair_ssim(rgb, target)
+    loss = pair_ssim(rgb, target, backend.ops)
     loss.backward()
     assert loss.item() == pytest.approx(4e-4 / (4e-4 + 18e-4), rel=1e-4)
     assert (rgb.grad[0] > 0).all() and (rgb.grad[1] < 0).all()
     bold = torch.tensor([[0.5] * 3, [0.9] * 3])
-    assert pair_ssim(bold + torch.tensor([[0.0], [0.02]]), bold) < 0.01 * loss  # the same error beside much contrast
+    same_error = pair_ssim(bold + torch.tensor([[0.0], [0.02]]), bold, backend.ops)  # beside much contrast
+    assert same_error < 0.01 * loss
 
 
 def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
@@ -84,7 +85,7 @@ def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
         return total(found).item()
 
     parts = {
-        "pair_ssim": pair_ssim(rgb, target).item(),
+        "pair_ssim": pair_ssim(rgb, target, field.backend.ops).item(),
         "alpha": (opacity - alpha).square().mean().item(),
         "opacity_entropy": opacity_entropy(opacity).item(),
         "distortion": of_rays.mean().item() / 3,
