@@ -69,8 +69,10 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks) count_kernel(MarchVisibl
   const int64_t first = (int64_t(blockIdx.x) * kWarps + threadIdx.x / 32) * kRays;
   if (first >= a.num_rays) return;
   const LatticeRay<T> ray = a.ray(min2<int64_t>(first + lane % kRays, a.num_rays - 1));
-  const PixelRay<T> of_four = pixel_ray<kRays>(ray);
-  if (of_four.skips) return count_rays<kRays>(a, rows, of_four, first + lane % kRays, lane);
+  if (a.contraction == T(0)) {
+    const PixelRay<T> of_four = pixel_ray<kRays>(ray);
+    if (of_four.skips) return count_rays<kRays>(a, rows, of_four, first + lane % kRays, lane);
+  }
   __shared__ PixelRay<T> rays_of_warps[kWarps][kRays];
   auto& rays = rays_of_warps[threadIdx.x / 32];
   const PixelRay<T> alone = pixel_ray<1>(ray);

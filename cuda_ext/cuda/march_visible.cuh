@@ -3,6 +3,7 @@
 // point at a time. Reckoned in 32 bits, of which a GPU does several times as many.
 #pragma once
 
+#include "../math/contracted_reach.h"
 #include "../math/march_visible.h"
 #include "march_offsets.cuh"
 #include "warp.cuh"
@@ -49,6 +50,14 @@ struct PixelRay {
   LatticeRay<T> ray;
   T end;       // no lattice point of the rays lies beyond
   bool skips;  // where a lane's middle point is in a clear word, none of its points of any ray is in an occupied cell
+  ContractedReach<T> reach;  // of one ray alone in a contracted grid: there each lane finds for itself whether it skips
+
+  // Whether the points of a lane, the first of which is number `first`, all lie in the words around their middle.
+  __device__ bool skips_at(T first) const {
+    if (skips || ray.contraction == T(0)) return skips;
+    const T half = T(kPointsOfLane - 1) / 2, middle = first + T(kPointsOfLane / 2);
+    return fastest(ray, reach, ray.t(middle - half), ray.t(middle + half)) * half * ray.step < T(kWordEdge) - T(0.01);
+  }
 };
 
 // Every lane must call it; S lanes side by side have the rays of a pixel. A word is clear if it is farther than a word
@@ -71,7 +80,9 @@ __device__ PixelRay<T> pixel_ray(const LatticeRay<T>& ray) {
   }
   T reach = T(kPointsOfLane / 2) * ray.step * slope + apart;
   NERF_UNROLL for (int other = 1; other < S; ++other) reach = max2(reach, __shfl_xor_sync(kAllLanes, reach, other));
-  return {ray, end, straight && reach < T(kWordEdge) - T(0.01)};
+  PixelRay<T> found = {ray, end, straight && reach < T(kWordEdge) - T(0.01), {}};
+  if (S == 1 && ray.contraction != T(0)) found.reach = contracted_reach(ray);
+  return found;
 }
 
 // What a lane knows about its lattice point.
@@ -122,7 +133,7 @@ __device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const Rows& r
     const T own = first + T(kPointsOfLane * lane);
     bool near = own < min2(of_pixel.end, T(kMaxLatticePoints));
     if (!__any_sync(kAllLanes, near)) return;
-    if (near && of_pixel.skips) {
+    if (near && of_pixel.skips_at(own)) {
       T middle[3];
       int cell[3];
       ray.position(ray.t(own + T(kPointsOfLane / 2)), middle);
