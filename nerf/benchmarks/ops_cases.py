@@ -305,7 +305,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("distortion_loss", rays, partial(distortion, size))
     yield Case("mlp", f"{pixels}, 3 layers of {size.rows // 4}", partial(mlp, size, size.rows // 4, 3))
     yield Case("pixel_directions", f"{pixels}, 4 rays each", partial(pixel_directions, size))
-    yield Case("pixel_colors", pixels, partial(pixel_colors, size))
+    yield Case("pixel_colors", f"{pixels}, 16 channels", partial(pixel_colors, size, 16))
     yield Case("pair_ssim", pixels, partial(pair_ssim, size))
     yield Case("shading_inputs", f"{pixels}, 16 channels", partial(shading_inputs, size, 16))
     yield Case("draw_pixels", pixels, partial(draw_pixels, size))

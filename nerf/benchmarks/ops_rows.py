@@ -155,7 +155,7 @@ def _density_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads
 
 
 def _colors_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
-    return ops.pixel_colors_backward(*grads, *problem.arguments.values())[:3]
+    return ops.pixel_colors_backward(*grads, *problem.arguments.values())
 
 
 def _ssim_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:

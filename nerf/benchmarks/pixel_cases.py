@@ -22,16 +22,19 @@ def pixel_directions(size: Size, device: torch.device) -> Problem:
     return Problem({"directions": directions, "rays_per_pixel": 4}, {"forward": roofline})
 
 
-def pixel_colors(size: Size, device: torch.device) -> Problem:
-    """What that network says, over a background for each pixel."""
+def pixel_colors(size: Size, channels: int, device: torch.device) -> Problem:
+    """What that network says and composited diffuse colors, over a background for each pixel, as on photos."""
     arguments = {
         "logits": random_numbers(device, size.pixels, 3, low=-4, high=4),
         "opacity": random_numbers(device, size.pixels),
         "background": random_numbers(device, size.pixels, 3),
-        "diffuse": None,
+        "values": random_numbers(device, size.pixels, channels),
     }
-    rooflines = {"forward": Roofline(FLOAT * size.pixels * 10), "backward": Roofline(FLOAT * size.pixels * 20)}
-    return Problem(arguments, rooflines, leaves=("logits", "opacity", "background"))
+    rooflines = {
+        "forward": Roofline(FLOAT * size.pixels * 13),
+        "backward": Roofline(FLOAT * size.pixels * (17 + channels)),
+    }
+    return Problem(arguments, rooflines, leaves=("logits", "opacity", "background", "values"))
 
 
 def pair_ssim(size: Size, device: torch.device) -> Problem:

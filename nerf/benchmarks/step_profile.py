@@ -152,6 +152,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     grids, composited = _grids(run), state.field.feature_grid if isinstance(state.field, VoxelDeferred) else None
     of_samples, of_rays, points = FLOAT * m, LONG * (r + 1), 3 * FLOAT * m
     shown = 3 if composited is None else composited.shape[-1]  # composited channels
+    diffuse = composited is not None and state.field.config.diffuse  # three of them are read
     functions = grids[1].shape[-1] // 3  # number of harmonics
     # The MLP's inputs are pixels with deferred shading, else samples.
     seen = m if composited is None else p
@@ -183,12 +184,12 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         "density": Work(2 * of_samples),
         "composite": Work(composite),
         "network's inputs": Work(FLOAT * p * (2 * shown + 4 + encoded)),
-        "pixel colors": Work(FLOAT * p * 10),
+        "pixel colors": Work(FLOAT * p * (10 + 3 * diffuse)),
         "MLP": Work(FLOAT * (weights + ends), 2 * seen * weights),
         "distortion": Work(2 * (3 * of_samples + FLOAT * r + of_rays) + of_samples),
         "pair SSIM": Work(FLOAT * (p * 18 + 2 * (p // 2))),
         "MLP backward": Work(FLOAT * (2 * weights + ends), 4 * seen * weights),
-        "pixel colors backward": Work(FLOAT * p * 20),
+        "pixel colors backward": Work(FLOAT * p * (17 + shown * diffuse)),
         "network's inputs backward": Work(FLOAT * p * (3 * shown + 2)),
         "composite backward": Work(composite + of_samples * (2 + shown)),
         "density backward": Work(3 * of_samples),

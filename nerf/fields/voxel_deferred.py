@@ -188,8 +188,7 @@ class VoxelDeferred(VoxelMlp):
             if self.view_weight is not None:
                 view = view * self.view_weight
             inputs = torch.cat([features, view], dim=-1)
-        logits, diffuse = self.network(inputs, None if learning else opacity), None
-        if self.config.diffuse:
-            # Composited colors blend correctly where several surfaces meet in a pixel; features do not.
-            diffuse = values[:, :3] / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
+        logits = self.network(inputs, None if learning else opacity)
+        # Composited colors blend correctly where several surfaces meet in a pixel; features do not.
+        diffuse = values if self.config.diffuse else None
         return self.backend.ops.pixel_colors(logits, opacity, background, diffuse)

@@ -58,8 +58,8 @@ BY_ROWS = {
     "interpolate_cells": ("feats", "points"),
     "interpolate_trilinear": ("coords",),
     "mlp": ("inputs",),
+    "pixel_colors": ("logits", "opacity", "background", "values"),
     "pair_ssim": ("rgb", "target"),
-    "pixel_colors": ("logits", "opacity", "background", "diffuse"),
     "sample_images": ("pixel_indices",),
     "shading_inputs": ("values", "opacity", "directions", "noise"),
 }

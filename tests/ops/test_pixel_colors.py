@@ -12,10 +12,10 @@ from nerf.ops import reference
 NAME = "pixel_colors"
 
 
-def _pixels(count: int = 20, one_background: bool = False, diffuse: bool = True) -> tuple:
+def _pixels(count: int = 20, one_background: bool = False, channels: int = 3) -> tuple:
     background = numbers(3, seed=93) if one_background else numbers(count, 3, seed=93)
-    plain = numbers(count, 3, low=-1, seed=94) if diffuse else None
-    return numbers(count, 3, low=-4, high=4, seed=91), numbers(count, seed=92), background, plain
+    values = numbers(count, channels, low=-1, seed=94) if channels else None
+    return numbers(count, 3, low=-4, high=4, seed=91), numbers(count, seed=92), background, values
 
 
 def backward(*arguments: object) -> tuple:
@@ -28,12 +28,13 @@ OPERATIONS = {
             "typical": as_case(_pixels),
             "empty": as_case(_pixels, count=0),
             "non_contiguous": with_gaps(as_case(_pixels)),
-            "one_background": as_case(_pixels, one_background=True, diffuse=False),
-            "no_diffuse": as_case(_pixels, diffuse=False),
-            "many": as_case(_pixels, count=3000),
+            "one_background": as_case(_pixels, one_background=True, channels=0),
+            "no_values": as_case(_pixels, channels=0),
+            "channels_7": as_case(_pixels, channels=7),
+            "many": as_case(_pixels, count=3000, channels=16),
         },
-        gradcheck=("typical", "one_background", "no_diffuse"),
-        opcheck=("typical", "empty", "non_contiguous", "one_background"),
+        gradcheck=("typical", "one_background", "no_values", "channels_7"),
+        opcheck=("typical", "empty", "non_contiguous", "one_background", "channels_7"),
     ),
 }
 OPERATIONS[f"{NAME}_backward"] = OPERATIONS[NAME].derived(backward)
@@ -48,8 +49,31 @@ def test_light_counts_by_opacity_and_background_by_the_rest(ops, device):
     found = ops.pixel_colors(logits, opacity, background, None)
     expected = torch.tensor([[1, 0, 0.5], [0.75, 0.375, 0.375], [0.5, 0.75, 0.25]])
     torch.testing.assert_close(found.cpu(), expected)
-    with_diffuse = ops.pixel_colors(logits, opacity, background, torch.full_like(logits, 0.25))
-    torch.testing.assert_close((with_diffuse - found).cpu(), 0.25 * torch.tensor([0, 0.5, 1])[:, None].expand(3, 3))
+
+
+@BOTH
+def test_the_first_three_values_are_colors_that_carry_their_opacity(ops, device):
+    """Of whatever opacity: they are added as they are, and have the gradient of the color."""
+    logits, opacity, background, _ = CASES[NAME]["typical"](torch.float64, device)
+    values = numbers(20, 5, low=-1, seed=95).to(device).requires_grad_()
+    opacity.requires_grad_()
+    plain = ops.pixel_colors(logits, opacity, background, None)
+    found = ops.pixel_colors(logits, opacity, background, values)
+    torch.testing.assert_close(found - plain, values[:, :3])
+    grad = cotangent(found)
+    of_values, of_opacity = torch.autograd.grad(found, (values, opacity), grad)
+    assert torch.equal(of_values, torch.nn.functional.pad(grad, (0, 2)))
+    torch.testing.assert_close(of_opacity, torch.autograd.grad(plain, opacity, grad)[0])
+
+
+@BOTH
+def test_composited_colors_are_those_over_opacity_weighted_by_it(ops, device):
+    """As the operation was told them once, where opacity is not as good as none."""
+    logits, opacity, background, values = CASES[NAME]["channels_7"](torch.float64, device)
+    assert opacity.min() > 1e-3
+    light = torch.sigmoid(logits) + values[:, :3] / opacity[:, None]
+    expected = opacity[:, None] * light + (1 - opacity[:, None]) * background
+    torch.testing.assert_close(ops.pixel_colors(logits, opacity, background, values), expected)
 
 
 @BOTH
@@ -69,4 +93,5 @@ def test_bad_arguments_are_named():
     arguments = CASES[NAME]["typical"](torch.float32, "cpu")
     assert_rejected(NAME, arguments, "opacity", arguments[1][1:], r"expected \[20\]")
     assert_rejected(NAME, arguments, "background", arguments[2][1:], r"expected \[20,3\]")
-    assert_rejected(NAME, arguments, "diffuse", arguments[3][:, :2], r"expected \[20,3\]")
+    assert_rejected(NAME, arguments, "values", arguments[3][1:], r"expected \[20,\*\]")
+    assert_rejected(NAME, arguments, "values", arguments[3][:, :2], "expected at least 3 columns")

@@ -127,10 +127,17 @@ def test_the_work_of_a_step_by_hand() -> None:
     features, width = state.field.feature_grid.shape[-1], layers[0].shape[1]
     assert work["network's inputs"].num_bytes == 4 * batch.pixels * (2 * features + 1 + 3 + width)  # with noise
     assert work["network's inputs backward"].num_bytes == 4 * batch.pixels * (3 * features + 2)
+    assert work["pixel colors"].num_bytes == 4 * batch.pixels * (3 + 1 + 3 + 3)
+    assert work["pixel colors backward"].num_bytes == 4 * batch.pixels * (10 + 3 + 1 + 3)
     visited, weights = batch.visited, sum(p.numel() for p in state.field.mlp.parameters())
     assert work["adam"].num_bytes == 4 * (channels * (visited + 7 * v) + 8 * weights) + 2 * 8 * visited
     assert work["finite check"].num_bytes == 4 * (1 + m + weights)
     assert work["total variation"].num_bytes == 0  # it is over
+    state.field.config.diffuse = True  # as on photos: three values of a pixel are read, and the gradient is of all
+    of_photos = work_of_step(run, batch)
+    assert of_photos["pixel colors"].num_bytes == work["pixel colors"].num_bytes + 4 * batch.pixels * 3
+    backward, more = (each["pixel colors backward"].num_bytes for each in (work, of_photos))
+    assert more == backward + 4 * batch.pixels * features
     run = replace(run, config=replace(run.config, loss=replace(run.config.loss, tv_global=1e-4)))
     turn, everywhere = visited // 8, work_of_step(run, batch)
     assert everywhere["total variation"].num_bytes == turn * (4 * 3 * channels + 2 * 8)
