@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nerf.benchmarks.pixel_cases import mlp, pair_ssim, pixel_colors, pixel_directions, shading_inputs
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES, Case, Problem, Roofline, Size, random_numbers
-from nerf.benchmarks.step_cases import activate_density, all_finite, draw_pixels
+from nerf.benchmarks.step_cases import activate_density, all_finite, draw_pixels, shift_pixels
 from nerf.cameras.cameras import subpixels
 from nerf.ops import reference
 
@@ -309,6 +309,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("pair_ssim", pixels, partial(pair_ssim, size))
     yield Case("shading_inputs", f"{pixels}, 16 channels", partial(shading_inputs, size, 16))
     yield Case("draw_pixels", pixels, partial(draw_pixels, size))
+    yield Case("shift_pixels", pixels, partial(shift_pixels, size))
     yield Case("sample_images", pixels, partial(sample_images, size))
     yield Case("total_variation_grad", f"{grid}, 12 channels", partial(variation, size, 12))
     yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, False, False))

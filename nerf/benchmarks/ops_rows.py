@@ -31,6 +31,7 @@ COMPILED = (
     "pixel_colors",
     "pixel_directions",
     "shading_inputs",
+    "shift_pixels",
     "sample_images",
     "adam_step",
     "interpolate_cells",

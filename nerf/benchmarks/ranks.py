@@ -24,6 +24,7 @@ STEPS = 20
 # The others work on grids or samples.
 PIXEL_OPERATIONS = (
     "draw_pixels",
+    "shift_pixels",
     "camera_rays",
     "sample_images",
     "shading_inputs",

@@ -19,6 +19,20 @@ def draw_pixels(size: Size, device: torch.device) -> Problem:
     return Problem(arguments, {"forward": roofline}, always_same=True)
 
 
+def shift_pixels(size: Size, device: torch.device) -> Problem:
+    """Neighbours of pixels of images of one size, as near as those of a batch's pairs."""
+    images, height, width = size.images
+    pixels = (images * height * width * random_numbers(device, size.pixels).double()).long().sort().values
+    arguments = {
+        "pixel_indices": pixels,
+        "shifts": random_numbers(device, size.pixels, 2, low=-4, high=4),
+        "width": width,
+        "height": height,
+    }
+    roofline = Roofline((2 * LONG + 2 * FLOAT) * size.pixels)
+    return Problem(arguments, {"forward": roofline}, always_same=True)
+
+
 def activate_density(size: Size, device: torch.device) -> Problem:
     """The densities of a batch's samples."""
     count = size.rays * size.samples_per_ray

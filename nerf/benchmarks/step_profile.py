@@ -36,7 +36,7 @@ STEPS = {"cuda": 200, "cpu": 5}  # timed
 PROFILED_STEPS = {"cuda": 20, "cpu": 5}
 OTHERS = "other kernels of PyTorch"
 STAGES = {
-    "pixels and rays": ("nerf::draw_pixels", "nerf::sample_images", "nerf::camera_rays"),
+    "pixels and rays": ("nerf::draw_pixels", "nerf::shift_pixels", "nerf::sample_images", "nerf::camera_rays"),
     "march": ("nerf::march_visible",),
     "interpolate": ("nerf::interpolate_trilinear",),
     "basis": ("nerf::contract_basis",),
@@ -153,6 +153,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     of_samples, of_rays, points = FLOAT * m, LONG * (r + 1), 3 * FLOAT * m
     shown = 3 if composited is None else composited.shape[-1]  # composited channels
     diffuse = composited is not None and state.field.config.diffuse  # three of them are read
+    neighbors = p // 2 if state.batches.paired else 0  # shifted, not drawn: a number less of each
     functions = grids[1].shape[-1] // 3  # number of harmonics
     # The MLP's inputs are pixels with deferred shading, else samples.
     seen = m if composited is None else p
@@ -177,7 +178,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     cells = math.prod(n - 1 for n in state.field.resolution)
     composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {
-        "pixels and rays": Work(p * (6 * LONG + 4 + 4 * FLOAT) + r * 6 * FLOAT),
+        "pixels and rays": Work(p * (6 * LONG + 4 + 4 * FLOAT) - neighbors * LONG + r * 6 * FLOAT),
         "march": Work(9 * FLOAT * r + cells + FLOAT * v + of_rays + m * (LONG + 5 * FLOAT)),
         "interpolate": Work(points * len(grids) + FLOAT * c * (v + m)),
         "basis": Work(LONG * m + FLOAT * (r * functions + m * (grids[1].shape[-1] + 3))),

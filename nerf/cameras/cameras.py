@@ -134,15 +134,12 @@ class Cameras:
         width = self.sizes[:, 0].index_select(0, image)
         return image, within % width, within // width
 
-    def moved(self, pixel_indices: Tensor, shifts: Tensor) -> Tensor:
-        """The pixels [R] shifted by columns and rows, shifts [R,2] int64, clamped at the edges of their images."""
-        image, column, row = self.locate(pixel_indices)
-        width, height = self.width, self.height
-        if self.sizes is not None:
-            width, height = self.sizes.index_select(0, image).unbind(-1)
-        to_column = (column + shifts[:, 0]).clamp(max=width - 1).clamp(min=0)
-        to_row = (row + shifts[:, 1]).clamp(max=height - 1).clamp(min=0)
-        return pixel_indices + (to_row - row) * width + to_column - column
+    def moved(self, pixel_indices: Tensor, shifts: Tensor, ops: ModuleType = reference) -> Tensor:
+        """The pixels [R] shifted by columns and rows, shifts [R,2], rounded and clamped at the edges of their images.
+
+        ops: Backend.ops, whose shift_pixels does it.
+        """
+        return ops.shift_pixels(pixel_indices, shifts, self.width, self.height, self.sizes, self._first_pixels)
 
     def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType = reference) -> Rays:
         """Rays through pixels: one through the centre of each, or more, as SUBPIXELS has them.

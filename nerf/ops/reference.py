@@ -26,6 +26,7 @@ from nerf.ops.pixel_directions import pixel_directions as pixel_directions
 from nerf.ops.render_rays import render_rays as render_rays
 from nerf.ops.sample_images import sample_images as sample_images
 from nerf.ops.shading_inputs import shading_inputs as shading_inputs
+from nerf.ops.shift_pixels import shift_pixels as shift_pixels
 from nerf.ops.total_variation import total_variation as total_variation
 from nerf.ops.total_variation import total_variation_grad as total_variation_grad
 from nerf.ops.trilinear import interpolate_trilinear as interpolate_trilinear

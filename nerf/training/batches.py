@@ -204,8 +204,8 @@ class RayBatches:
         """The random part of a batch: drawn [R] int64 and jitter [R] in [-0.5, 0.5).
 
         drawn: the bits of float64 numbers in [0, 1), where in its part of the valid pixels each pixel lies. The last
-        `pairs` entries are instead the offsets of neighbours from the first pixels, column and row as two int32 in one
-        int64. Raises RuntimeError without valid pixels.
+        `pairs` entries are instead the offsets of neighbours from the first pixels, column and row as two float32 in
+        one int64, not yet rounded. Raises RuntimeError without valid pixels.
         """
         device, singles = generator.device, count - pairs
         if len(self.valid_pixels) == 0:
@@ -213,8 +213,8 @@ class RayBatches:
         # float64, because there are billions of pixels
         drawn = torch.rand(singles, generator=generator, dtype=torch.float64, device=device).view(torch.int64)
         if pairs:
-            shifts = PAIR_SIGMA * torch.randn(pairs, 2, generator=generator, device=device)
-            drawn = torch.cat([drawn, shifts.round().to(torch.int32).view(torch.int64)[:, 0]])
+            shifts = PAIR_SIGMA * torch.randn(pairs, 2, generator=generator, dtype=torch.float32, device=device)
+            drawn = torch.cat([drawn, shifts.view(torch.int64)[:, 0]])
         return drawn, torch.rand(count, generator=generator, device=device) - 0.5
 
     def _single_pixels(self, drawn: Tensor, valid_pixels: PixelRuns) -> Tensor:
@@ -228,7 +228,7 @@ class RayBatches:
             return self._single_pixels(drawn, self.valid_pixels)
         singles = self._single_pixels(drawn[:-pairs], self.valid_pixels)
         chosen = singles[:pairs]
-        near = self._sizes.moved(chosen, drawn[-pairs:, None].view(torch.int32).long())
+        near = self._sizes.moved(chosen, drawn[-pairs:, None].view(torch.float32), self.backend.ops)
         if self._unmasked is not None:  # a masked neighbour is replaced by the pixel itself
             near = torch.where(self._unmasked.contains(near), near, chosen)
         return torch.cat([singles, near])

@@ -61,6 +61,7 @@ BY_ROWS = {
     "pixel_colors": ("logits", "opacity", "background", "values"),
     "pair_ssim": ("rgb", "target"),
     "sample_images": ("pixel_indices",),
+    "shift_pixels": ("pixel_indices", "shifts"),
     "shading_inputs": ("values", "opacity", "directions", "noise"),
 }
 

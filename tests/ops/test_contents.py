@@ -54,6 +54,7 @@ def test_offsets_that_are_none_are_named(name, wrong):
 INDICES = {
     "camera_rays": "pixel_indices",
     "sample_images": "pixel_indices",
+    "shift_pixels": "pixel_indices",
     "contract_basis": "ray_indices",
     "contract_basis_backward": "ray_indices",
     "index_add": "index",
@@ -72,6 +73,7 @@ def test_an_index_of_nothing_is_named_and_nothing_is_written(name, index):
     counts = {
         "camera_rays": lambda: named["width"] * named["height"] * len(named["c2w"]),
         "sample_images": lambda: named["images"].shape[:3].numel(),
+        "shift_pixels": lambda: int(named["first_pixels"][-1]),
         "contract_basis": lambda: len(named["basis"]),
         "contract_basis_backward": lambda: len(named["basis"]),
         "index_add": lambda: named["dst"].shape[named["dim"]],

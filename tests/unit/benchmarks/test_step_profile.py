@@ -119,6 +119,10 @@ def test_the_work_of_a_step_by_hand() -> None:
     assert (batch.samples, batch.vertices) == (len(samples.t_starts), len(corners))
     assert (batch.channels, batch.visited) == (channels, len(state.optimizer.active_vertices))
     m, v = batch.samples, batch.vertices
+    assert work["pixels and rays"].num_bytes == batch.pixels * (6 * 8 + 4 + 4 * 4) + batch.rays * 6 * 4
+    state.batches.paired = True  # half of the pixels have an index, a shift and a result, and no search
+    of_pairs = work_of_step(run, batch)["pixels and rays"].num_bytes
+    assert of_pairs == work["pixels and rays"].num_bytes - 8 * (batch.pixels // 2)
     assert work["interpolate"].num_bytes == 2 * 12 * m + 4 * channels * (v + m)
     assert work["interpolate backward"].reductions == 8 * m * channels
     layers = [p for p in state.field.mlp.parameters() if p.dim() == 2]

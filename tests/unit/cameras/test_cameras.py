@@ -10,6 +10,7 @@ from torch import Tensor
 from nerf.cameras.cameras import SUBPIXELS, Cameras, corner_radii, focal_from_fov
 from nerf.cameras.distortion import Lenses
 from nerf.cameras.rays import Rays
+from nerf.ops import native, reference
 
 WIDTH, HEIGHT = 8, 6
 
@@ -212,14 +213,15 @@ def test_rays_are_spread_evenly_over_their_pixel(per_pixel):
     assert torch.equal(strips.sort(0).values, torch.arange(per_pixel)[:, None].expand(-1, 2).float())
 
 
+@pytest.mark.parametrize("ops", [native, reference], ids=["native", "torch"])
 @pytest.mark.parametrize("different", [False, True])
-def test_pixels_move_within_their_image(different):
+def test_pixels_move_within_their_image(different, ops):
     sizes = [(8, 6), (5, 9), (4, 4)] if different else [(8, 6)] * 3
     cameras = Cameras.of_sizes(random_cameras().c2w, random_cameras().intrinsics, sizes)
     pixels = torch.arange(cameras.first_pixel(3)).repeat(20)
     shifts = torch.randint(-6, 7, (len(pixels), 2))
     image, column, row = cameras.locate(pixels)
-    after = cameras.locate(cameras.moved(pixels, shifts))
+    after = cameras.locate(cameras.moved(pixels, shifts.float(), ops))
     width, height = torch.tensor(sizes)[image].unbind(-1)
     assert torch.equal(after[0], image)
     assert torch.equal(after[1], (column + shifts[:, 0]).clamp(min=0).minimum(width - 1))

@@ -20,12 +20,13 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.evaluation.scores import evaluate
 from nerf.images.pixel_runs import PixelRuns
+from nerf.ops import reference
 from nerf.ops.backend import select
 from nerf.rendering.render import Rendering, render_image
 from nerf.rendering.sampler import RaySampler
 from nerf.runs import checkpoint
 from nerf.scene import visual_hull
-from nerf.training.batches import MAX_PROBED_RAYS_OF_ALL, RayBatches
+from nerf.training.batches import MAX_PROBED_RAYS_OF_ALL, PAIR_SIGMA, RayBatches
 from nerf.training.initial_state import init_state
 from nerf.training.state import TrainState, make_sampler
 
@@ -119,6 +120,29 @@ def test_the_second_half_of_paired_batches_are_neighbours_of_the_first(masked: b
             shifts = (place[count - pairs :] - place[:pairs])[inner].double()
             assert inner.sum() > 100 and shifts.mean().abs() < 0.5
             assert shifts.std() == pytest.approx((2 * 1.5**2 + 1 / 12) ** 0.5, rel=0.15)  # rounded
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize(("cut", "masked"), [(False, False), (True, False), (True, True)])
+def test_one_seed_draws_the_neighbours_that_it_always_drew(cut: bool, masked: bool, backend: str) -> None:
+    """As PyTorch computed them, one operation after the other: shifts rounded to integers, which were added."""
+    images = cut_images(masked) if cut else tiny_images()
+    batches = RayBatches(images, select(backend, "cpu"), 7, paired=True)
+    batches.valid_pixels = images.valid_pixels or PixelRuns.of_bounds(torch.tensor([[0, len(images.pixels)]]))
+    found = batches.draw(3001)
+    generator, cameras = torch.Generator().manual_seed(7), images.cameras
+    random = torch.rand(1501, generator=generator, dtype=torch.float64)
+    shifts = (PAIR_SIGMA * torch.randn(1500, 2, generator=generator)).round().to(torch.int32).long()
+    singles = batches.valid_pixels.draw(random, reference)
+    image, column, row = cameras.locate(singles[:1500])
+    width, height = cameras.image_sizes[image].unbind(-1)
+    to_column = (column + shifts[:, 0]).clamp(max=width - 1).clamp(min=0)
+    to_row = (row + shifts[:, 1]).clamp(max=height - 1).clamp(min=0)
+    near = singles[:1500] + (to_row - row) * width + to_column - column
+    if masked:
+        near = torch.where(images.valid_pixels.contains(near), near, singles[:1500])
+    assert torch.equal(found.pixels, torch.cat([singles, near])) and not torch.equal(near, singles[:1500])
+    assert torch.equal(found.jitter, torch.rand(3001, generator=generator) - 0.5)
 
 
 def test_rays_to_look_at_the_density_are_not_paired() -> None:
