@@ -1,5 +1,5 @@
-// march_visible on CUDA: a warp takes four rays. Where they are close to each other, as those of one pixel are, it walks them
-// side by side, else one after the other. A walk counts; then eight lanes of each ray fill.
+// march_visible on CUDA: a warp takes four rays. Where they are close to each other, as those of one pixel are, it walks
+// them side by side, else one after the other; of bent rays it takes one. A walk counts; then eight lanes of each ray fill.
 //
 // The count notes which of 32 lattice points at a time a ray saw: their number / 32 in the upper half of a word, a bit for
 // each in the lower half. A surface takes one word or two, fog a few more; only a ray with more than kLooks of them is
@@ -11,27 +11,27 @@ namespace nerf::cuda {
 namespace {
 
 constexpr int kRays = 4;                 // of a warp
+constexpr int kBentRays = 1;             // of a warp in a contracted grid, where they go one after the other
 constexpr int kWarps = 2, kBlocks = 16;  // as in render_rays.cu
 constexpr int kFilling = 8;              // lanes of a ray that fill
 static_assert(kLooks % kFilling == 0, "each lane reads one at a time");
 
-// The lattice points of this lane's ray among those that S rays were looked at: the first of them, and a bit for each.
-// Lanes j below S tell for ray j.
-struct Seen {
-  int64_t first;
-  unsigned points;
-};
-
-template <int S, class T>
-__device__ Seen seen(const Look<T>& look, int lane) {
+// Calls see(first, points) for each eight lattice points beside each other that rays were looked at: the number of the
+// first, and a bit for each that is visible, all 0 nowhere. Lanes j below S tell for ray j.
+template <int S, class T, class See>
+__device__ void each_eight(const Look<T>& look, int lane, const See& see) {
   unsigned points = __ballot_sync(kAllLanes, look.visible);
+  if (points == 0) return;
   if constexpr (S == kRays) {  // every fourth lane, moved together
     points = points >> lane % S & 0x11111111u;
     points = (points | points >> 3) & 0x03030303u;
     points = (points | points >> 6) & 0x000f000fu;
     points = (points | points >> 12) & 0xffu;
+    see(int64_t(look.k) - lane / S, points);
+  } else {
+    NERF_UNROLL for (int i = 0; i < 32; i += kPointsOfLane)
+      see(int64_t(__shfl_sync(kAllLanes, look.k, i)), points >> i & 0xffu);
   }
-  return {int64_t(look.k) - lane / S, points};
 }
 
 // Notes what ray r sees, that of this lane if it is below S, and counts. Every lane of the warp must call it.
@@ -46,16 +46,16 @@ __device__ void count_rays(const MarchVisibleArgs<T>& a, const Rows& rows, const
   };
   const bool tells = lane < S && r < a.num_rays;
   walk_visible_by_warp<S>(a, rows, ray, lane, [&](const Look<T>& look) {
-    const Seen now = seen<S>(look, lane);
-    if (tells && now.points != 0) {
-      if (now.first / 32 != number) {
+    each_eight<S>(look, lane, [&](int64_t first, unsigned points) {
+      if (!tells || points == 0) return;
+      if (first / 32 != number) {
         note();
-        number = now.first / 32;
+        number = first / 32;
         word = 0;
       }
-      word |= now.points << now.first % 32;
-      count += __popc(now.points);
-    }
+      word |= points << first % 32;
+      count += __popc(points);
+    });
     return true;
   });
   if (!tells) return;
@@ -64,9 +64,9 @@ __device__ void count_rays(const MarchVisibleArgs<T>& a, const Rows& rows, const
 }
 
 template <class T, class Rows>
-__global__ void __launch_bounds__(32 * kWarps, kBlocks) count_kernel(MarchVisibleArgs<T> a, Rows rows) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks) count_kernel(MarchVisibleArgs<T> a, Rows rows, int rays_of_warp) {
   const int lane = threadIdx.x % 32;
-  const int64_t first = (int64_t(blockIdx.x) * kWarps + threadIdx.x / 32) * kRays;
+  const int64_t first = (int64_t(blockIdx.x) * kWarps + threadIdx.x / 32) * rays_of_warp;
   if (first >= a.num_rays) return;
   const LatticeRay<T> ray = a.ray(min2<int64_t>(first + lane % kRays, a.num_rays - 1));
   if (a.contraction == T(0)) {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks) count_kernel(MarchVisibl
   const PixelRay<T> alone = pixel_ray<1>(ray);
   if (lane < kRays) rays[lane] = alone;
   __syncwarp();
-  for (int i = 0; i < kRays && first + i < a.num_rays; ++i) count_rays<1>(a, rows, rays[i], first + i, lane);
+  for (int i = 0; i < rays_of_warp && first + i < a.num_rays; ++i) count_rays<1>(a, rows, rays[i], first + i, lane);
 }
 
 // The ray's samples from a walk as it was counted. Every lane of the warp must call it.
@@ -87,21 +87,24 @@ __device__ void fill_by_walking(const MarchVisibleArgs<T>& a, const Rows& rows, 
   const LatticeRay<T> ray = a.ray(r);
   const int64_t end = a.ray_offsets[r + 1], first_of_four = r / kRays * kRays;
   int64_t place = a.ray_offsets[r];
-  const auto write = [&](Seen now) {  // the same for all lanes
-    if (now.points >> lane & 1) a.write(place + __popc(now.points & ((1u << lane) - 1)), r, ray, T(now.first + lane));
-    place += __popc(now.points);
-    return place < end;
+  const auto write = [&](int64_t first, unsigned points) {  // the same for all lanes
+    if (points >> lane & 1) a.write(place + __popc(points & ((1u << lane) - 1)), r, ray, T(first + lane));
+    place += __popc(points);
   };
   const PixelRay<T> of_four = pixel_ray<kRays>(a.ray(min2<int64_t>(first_of_four + lane % kRays, a.num_rays - 1)));
   if (of_four.skips) {
     const int own = int(r - first_of_four);
     walk_visible_by_warp<kRays>(a, rows, of_four, lane, [&](const Look<T>& look) {
-      const Seen now = seen<kRays>(look, lane);
-      return write({__shfl_sync(kAllLanes, now.first, own), __shfl_sync(kAllLanes, now.points, own)});
+      each_eight<kRays>(look, lane, [&](int64_t first, unsigned points) {
+        write(__shfl_sync(kAllLanes, first, own), __shfl_sync(kAllLanes, points, own));
+      });
+      return place < end;
     });
   } else {
-    walk_visible_by_warp<1>(a, rows, pixel_ray<1>(ray), lane,
-                            [&](const Look<T>& look) { return write(seen<1>(look, lane)); });
+    walk_visible_by_warp<1>(a, rows, pixel_ray<1>(ray), lane, [&](const Look<T>& look) {
+      each_eight<1>(look, lane, write);
+      return place < end;
+    });
   }
 }
 
@@ -138,8 +141,9 @@ void march_visible_count(const MarchVisibleArgs<T>& a, Stream stream) {
   pack_occupancy(a, stream);
   find_clear(a, stream);
   const auto count = [&](auto rows) {
-    launch<32 * kWarps>(count_kernel<T, decltype(rows)>, 32 * ((a.num_rays + kRays - 1) / kRays),
-                        "march_visible: count", stream, a, rows);
+    const int each = a.contraction == T(0) ? kRays : kBentRays;
+    launch<32 * kWarps>(count_kernel<T, decltype(rows)>, 32 * ((a.num_rays + each - 1) / each),
+                        "march_visible: count", stream, a, rows, each);
   };
   if (a.density.table.words) count(a.density.table.short_sparse());
   else count(DenseRows());

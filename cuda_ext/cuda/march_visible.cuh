@@ -110,8 +110,8 @@ __device__ Stencil<T, int> stencil_in(const int cell[3], const int cells[3], con
   return s;
 }
 
-// Calls see(look) for each 32 / S lattice points a ray with an occupied one among those of the S rays, as long as it
-// returns true or a ray is left that light goes on along. Every lane of the warp takes part in every call.
+// Calls see(look) for each 32 / S lattice points a ray with an occupied one among those of the S rays, eight beside each
+// other, as long as it returns true or a ray is left that light goes on along. Every lane of the warp takes part in every call.
 template <int S, class T, class Rows, class See>
 __device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const Rows& rows, const PixelRay<T>& of_pixel,
                                      int lane, const See& see) {
@@ -142,14 +142,17 @@ __device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const Rows& r
     }
     unsigned lanes = __ballot_sync(kAllLanes, near);
     while (lanes) {
-      const int number = (__ffs(lanes) - 1) / kLanesOfLook;
-      lanes &= ~(((1u << kLanesOfLook) - 1) << (kLanesOfLook * number));
+      int chosen = 32;  // the lane whose points this one looks at, of the next few that have something near
+      NERF_UNROLL for (int i = 0; i < kLanesOfLook; ++i) {
+        if (i == own_place / kPointsOfLane && lanes) chosen = __ffs(lanes) - 1;
+        lanes &= lanes - 1;
+      }
       Look<T> look = {};
-      look.k = first + T(kLanes * number + own_place);
+      look.k = first + T(kPointsOfLane * chosen + own_place % kPointsOfLane);
       bool occupied = false;
       T point[3];
       int cell[3];
-      if (going_on && on_lattice(look.k)) {
+      if (going_on && chosen < 32 && on_lattice(look.k)) {
         ray.position(ray.t(look.k + T(0.5)), point);
         cell_at(point, cell);
         occupied = OccupancyWords::holds(a.words[word_of(cell)], cell);

@@ -12,18 +12,29 @@
 
 namespace nerf {
 
+// For a bound, which is taken with a margin, nearly right is enough.
+HOST_DEVICE double about(double numerator, double denominator) { return numerator / denominator; }
+HOST_DEVICE float about(float numerator, float denominator) {
+#ifdef __CUDA_ARCH__
+  return __fdividef(numerator, denominator);
+#else
+  return numerator / denominator;
+#endif
+}
+
 template <class T>
 struct ContractedReach {
-  T cells;             // of the inner box from its centre to a face, along its longest axis
-  T slope;             // cells per unit of t inside the inner box
-  T enters, leaves;    // t between which the ray is in it
-  T steepest, across;  // of the direction; the largest entry of its cross product with the origin
-  T passes;            // n at `leave`, at least
+  T cells;                     // of the inner box from its centre to a face, along its longest axis
+  T slope;                     // cells per unit of t inside the inner box
+  T enters, leaves;            // t between which the ray is in it
+  T steepest, across;          // of the direction; the largest entry of its cross product with the origin
+  T passes;                    // n at `leave`, at least
+  T of_limit, of_contraction;  // one over these
 };
 
 template <class T>
 HOST_DEVICE ContractedReach<T> contracted_reach(const LatticeRay<T>& ray) {
-  ContractedReach<T> r = {T(0), T(0), T(0), ray.leave, T(0), T(0), T(1)};
+  ContractedReach<T> r = {T(0), T(0), T(0), ray.leave, T(0), T(0), T(1), T(1) / ray.limit, T(1) / ray.contraction};
   T outward = T(0);
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
     const T o = ray.origin[axis], d = ray.direction[axis];
@@ -46,15 +57,22 @@ HOST_DEVICE ContractedReach<T> contracted_reach(const LatticeRay<T>& ray) {
   return r;
 }
 
+// How far in the world t is behind `leave`; as unsquash does it.
+template <class T>
+HOST_DEVICE T unsquashed(const LatticeRay<T>& ray, T t) {
+  const T behind = max2(t - ray.leave, T(0));
+  return about(behind, T(1) - min2(about(behind, ray.limit), T(1) - T(1) / T(1 << 22)));
+}
+
 // Cells per unit of t along any axis, between first and last: at most this many.
 template <class T>
 HOST_DEVICE T fastest(const LatticeRay<T>& ray, const ContractedReach<T>& r, T first, T last) {
   if (first >= r.enters && last <= r.leaves) return r.slope;
-  const T behind = unsquash(max2(last - ray.leave, T(0)), ray.limit), growth = T(1) + behind / ray.limit;
-  const T norm = first >= ray.leave ? r.passes + r.steepest * unsquash(first - ray.leave, ray.limit) : T(1);
-  const T slower = T(1) + (norm - T(1)) / ray.contraction;
-  return r.cells * growth * growth *
-         (r.steepest / (slower * slower) + (T(1) + ray.contraction) * r.across / (norm * norm));
+  const T growth = T(1) + unsquashed(ray, last) * r.of_limit;
+  const T norm = first >= ray.leave ? r.passes + r.steepest * unsquashed(ray, first) : T(1);
+  const T slower = T(1) + (norm - T(1)) * r.of_contraction;
+  const T along = about(r.steepest, slower * slower);
+  return r.cells * growth * growth * (along + about((T(1) + ray.contraction) * r.across, norm * norm));
 }
 
 }  // namespace nerf
