@@ -18,15 +18,12 @@ from nerf.benchmarks.figures import Direction, KernelGain, Log, OpCase, OpRow, O
 from nerf.benchmarks.kernel_notes import KERNEL_NOTES
 from nerf.benchmarks.ops_cases import OPS, all_cases
 from nerf.benchmarks.ops_rows import Outputs, Row, load_variants, rows_of
-from nerf.benchmarks.problems import SIZES, Case, Problem, Roofline, random_numbers
+from nerf.benchmarks.problems import SIZES, Case, Problem, random_numbers
 from nerf.benchmarks.timing import Call, Ceilings, Stopwatch, measure_ceilings, summary
 from nerf.benchmarks.torch_variants import COMPILE_ERRORS
 from nerf.config.settings import setting
 from nerf.errors import UserError
 from nerf.ops import reference
-
-# A row is correct if its errors are below these: far above float32 rounding, far below the effect of a mistake.
-RMS_TOLERANCE, MAX_TOLERANCE = 1e-3, 1e-2
 
 
 @dataclass
@@ -187,12 +184,12 @@ def measure_row(
     """Errors and times of one row, by direction."""
     mistake = error(results(row, problem), expected.outputs)
     times = _both(watch, _forward_call(row, problem))
-    found = {"forward": _direction(row, mistake, times, problem.rooflines["forward"], ceilings)}
+    found = {"forward": _direction(row, mistake, times, problem, "forward", ceilings)}
     if "backward" in problem.rooflines:
         call = _backward_call(row, problem, expected.grads)
         mistake = error(call.run(call.prepare()), expected.gradients)
         times = _both(watch, call)
-        found["backward"] = _direction(row, mistake, times, problem.rooflines["backward"], ceilings)
+        found["backward"] = _direction(row, mistake, times, problem, "backward", ceilings)
     if zero_fill is not None:
         if row.accumulate is not None:
             grad = torch.zeros_like(problem.arguments[problem.leaves[0]])
@@ -204,7 +201,7 @@ def measure_row(
                 mode: summary([max(0.0, ms - zero_fill[mode]["median"]) for ms in taken["all"]])
                 for mode, taken in times.items()
             }
-        figures = _direction(row, mistake, times, problem.rooflines["accumulate"], ceilings)
+        figures = _direction(row, mistake, times, problem, "accumulate", ceilings)
         found["accumulate"] = figures | {"less_zero_fill": row.accumulate is None}
     return found
 
@@ -257,9 +254,15 @@ def _both(watch: Stopwatch, call: Call) -> dict[str, Summary]:
 
 
 def _direction(
-    row: Row, mistake: tuple[float, float] | None, times: dict[str, Summary], roofline: Roofline, ceilings: Ceilings
+    row: Row,
+    mistake: tuple[float, float] | None,
+    times: dict[str, Summary],
+    problem: Problem,
+    direction: str,
+    ceilings: Ceilings,
 ) -> Direction:
-    agrees = mistake is not None and mistake[0] <= MAX_TOLERANCE and mistake[1] <= RMS_TOLERANCE
+    roofline, (of_rms, of_max) = problem.rooflines[direction], problem.tolerance
+    agrees = mistake is not None and mistake[0] <= of_max and mistake[1] <= of_rms
     seconds = times["cold_ms"]["median"] / 1e3
     per_second = roofline.num_bytes / seconds if seconds else math.inf
     return times | {

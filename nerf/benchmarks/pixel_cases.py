@@ -2,7 +2,7 @@
 
 import torch
 
-from nerf.benchmarks.problems import FLOAT, Problem, Roofline, Size, random_numbers
+from nerf.benchmarks.problems import BFLOAT16_TOLERANCE, FLOAT, Problem, Roofline, Size, random_numbers
 
 
 def mlp(size: Size, width: int, layers: int, device: torch.device) -> Problem:
@@ -12,7 +12,9 @@ def mlp(size: Size, width: int, layers: int, device: torch.device) -> Problem:
     named = {"inputs": inputs, "params": 1.5 / width**0.5 * params, "width": width, "layers": layers, "outputs": 3}
     ends, weights = FLOAT * size.pixels * 47, FLOAT * count
     rooflines = {"forward": Roofline(ends + weights), "backward": Roofline(2 * ends + 2 * weights)}
-    return Problem(named | {"rounded": True, "keep": True}, rooflines, leaves=("inputs", "params"))
+    return Problem(
+        named | {"rounded": True, "keep": True}, rooflines, leaves=("inputs", "params"), tolerance=BFLOAT16_TOLERANCE
+    )
 
 
 def pixel_directions(size: Size, device: torch.device) -> Problem:

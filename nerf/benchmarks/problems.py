@@ -45,6 +45,14 @@ class Roofline:
     lookups: int = 0  # dependent reads: their address comes from another read
 
 
+# The largest errors beside float64 that count as right: RMS error over RMS value, largest error over largest value. Far
+# above float32 rounding, far below the effect of a mistake.
+FLOAT32_TOLERANCE = 1e-3, 1e-2
+# Of results that are made of numbers rounded to bfloat16: sums of float32 and of float64 that lie on either side of the
+# middle between two of these are rounded apart, and so are the gradients that follow from them.
+BFLOAT16_TOLERANCE = 2**-8, 2**-3
+
+
 @dataclass(frozen=True)
 class Problem:
     """Inputs of an operation on a device."""
@@ -54,6 +62,7 @@ class Problem:
     leaves: tuple[str, ...] = ()  # arguments whose gradients backward computes
     written: tuple[str, ...] = ()  # arguments written in place
     cleared: tuple[str, ...] = ()  # those of `written` that are restored before each run
+    tolerance: tuple[float, float] = FLOAT32_TOLERANCE
     always_same: bool = False  # results are discrete, so float64 inputs would give other samples, not more exact ones
 
     def as_float64(self) -> "Problem":

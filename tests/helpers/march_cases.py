@@ -81,6 +81,15 @@ def march_through_density(
     return *rays, grid, -2.0, 1.5, min_transmittance, min_weight, capacity, contraction
 
 
+def march_through_empty_space(**options: object) -> tuple:
+    """Rays that meet a thin ball, far from where they start and end: most words around their points are empty."""
+    arguments = list(march_through_density(low=-6.0, high=2.0, rays=300, cells=(60, 52, 71), step=0.5, **options))
+    cells = torch.stack(torch.meshgrid(*(torch.arange(n) + 0.5 for n in arguments[3].shape), indexing="ij"), dim=-1)
+    distances = (cells - torch.tensor(arguments[3].shape) / 2).norm(dim=-1)
+    arguments[3] = (distances - 14).abs() < 1
+    return tuple(arguments)
+
+
 def march_through_sparse_density() -> tuple:
     """Some vertices of occupied cells have no row, some of others have one."""
     arguments = list(march_through_density())

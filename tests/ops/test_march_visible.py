@@ -9,6 +9,7 @@ from march_cases import (
     THIN_AIR,
     march_scene_through_density,
     march_through_density,
+    march_through_empty_space,
     march_through_sparse_density,
 )
 from proofs import (
@@ -19,6 +20,7 @@ from proofs import (
 )
 
 from nerf.ops import native, reference
+from nerf.scene.occupancy import OccupancyGrid
 
 NAME = "march_visible"
 
@@ -36,6 +38,9 @@ OPERATIONS = {
             "no_weight_limit": as_case(march_through_density, min_transmittance=0.3, min_weight=0.0),
             "no_transmittance_limit": as_case(march_through_density, min_transmittance=0.0, **THIN_AIR),
             "contracted": as_case(march_through_density, contraction=0.7, far=1e4),
+            "empty_space": as_case(march_through_empty_space, far=200.0),
+            "empty_space_contracted": as_case(march_through_empty_space, contraction=0.7, far=1e4),
+            "empty_space_from_inside": as_case(march_through_empty_space, inside=True, contraction=0.7, far=1e4),
             "axis_of_one_cell": as_case(march_through_density, cells=(1, 7, 4)),
             "capacity_fits": as_case(march_through_density, capacity=1000),
             "capacity_overflows": as_case(march_through_density, capacity=25),
@@ -135,6 +140,13 @@ def test_native_finds_the_samples_of_the_reference(case, dtype, device):
             torch.testing.assert_close(ours[key], theirs[key])
         else:
             assert torch.equal(ours[key], theirs[key]), key
+
+
+def test_the_cases_have_empty_space_to_skip():
+    for case in ("empty_space", "empty_space_contracted", "empty_space_from_inside"):
+        arguments = CASES[NAME][case](torch.float64, "cpu")
+        assert OccupancyGrid(arguments[3]).clear.float().mean() > 0.5, case
+        assert (reference.march_visible(*arguments)[0].diff() > 0).float().mean() > 0.2, case
 
 
 def test_the_cases_go_beyond_one_round_of_a_warp():
