@@ -137,7 +137,8 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
 
 NERF_OPERATION(composite_rays,
                "(Tensor density, Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, float "
-               "min_transmittance, float full_gradient_from=0.0) -> (Tensor values, Tensor opacity, Tensor depth, Tensor weights)")
+               "min_transmittance, float full_gradient_from=0.0) -> (Tensor values, Tensor opacity, Tensor depth, Tensor "
+               "weights)")
 NERF_OPERATION(composite_rays_backward,
                "(Tensor grad_values, Tensor grad_opacity, Tensor? grad_depth, Tensor? grad_weights, Tensor density, "
                "Tensor values, Tensor t_starts, Tensor t_ends, Tensor ray_offsets, Tensor weights, float "

@@ -235,6 +235,8 @@ def test_bad_arguments_are_named(name):
         assert_rejected(name, arguments, key, arguments[first + index][1:], r"expected \[21")
         assert_rejected(name, arguments, key, arguments[first + index].double(), "expected float32")
     assert_rejected(name, arguments, "ray_offsets", arguments[first + 4][:0], r"expected \[R\+1\]")
+    for distance in (-1.0, math.inf, math.nan):
+        assert_rejected(name, arguments, "full_gradient_from", distance, "expected 0 or a distance")
     if name != NAME:
         for index, key in enumerate(("grad_values", "grad_opacity", "grad_depth", "grad_weights")):
             assert_rejected(name, arguments, key, arguments[index][1:], r"expected \[(5|21)")

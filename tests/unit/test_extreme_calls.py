@@ -26,29 +26,29 @@ DIVIDES = "zero"  # by a focal length, an edge, a length or a scale of which zer
 MEAN = "no rows"  # of nothing: NaN, as torch.mean has it
 REASONS: dict[tuple[str, ...], str] = {
     (ARITHMETIC,): """
-        Cameras.centers Cameras.directions_through Cameras.of_sizes Cameras.resized Cameras.to
-        Cameras.within ContractedSpace.inner_box ContractedSpace.thickness ContractedSpace.to KeyFrame.timed
-        KeyFramePath.at KeyFramePath.inserted KeyFramePath.moved KeyFramePath.stretched KeyFramePath.timed
-        Lenses.to NdcRays.positions NdcSpace.depth_range
-        NdcSpace.to NdcSpace.unit Rays.pixel_directions Rays.pixel_means SceneBox.size SceneBox.to SceneBox.voxel_size
-        SceneRays.distances SceneRays.positions SceneRays.world_depth WarpedRays.distances WarpedRays.positions
-        WorldSpace.path WorldSpace.to WorldSpace.to_scene WorldSpace.to_world cube_faces distance_to_contracted
-        full_turn interpolate matrix_entry orbit parameters_at rotation_angle rotation_from_quaternion rows_of_rays
+        Cameras.centers Cameras.directions_through Cameras.of_sizes Cameras.resized Cameras.to Cameras.within
+        ContractedSpace.inner_box ContractedSpace.path ContractedSpace.thickness ContractedSpace.to
+        KeyFrame.timed KeyFramePath.at KeyFramePath.inserted KeyFramePath.moved KeyFramePath.stretched
+        KeyFramePath.timed Lenses.to NdcRays.positions NdcSpace.depth_range NdcSpace.to NdcSpace.unit
+        Rays.pixel_directions Rays.pixel_means SceneBox.size SceneBox.to SceneBox.voxel_size SceneRays.distances
+        SceneRays.positions SceneRays.world_depth WarpedRays.distances WarpedRays.positions WorldSpace.path
+        WorldSpace.to WorldSpace.to_scene WorldSpace.to_world cube_faces distance_to_contracted full_turn
+        interpolate matrix_entry orbit parameters_at rotation_angle rotation_from_quaternion rows_of_rays
         space_state spiral squash turn views_ahead
     """,
     (ARITHMETIC, BEYOND): """
-        Cameras.project Cameras.project_along Cameras.project_into Cameras.z_along ContractedRays.distances
-        ContractedRays.world_depth
-        ContractedSpace.unit GridMap.rays_to_grid GridMap.to_grid NdcSpace.to_world SceneBox.unit WarpedRays.world_depth
-        WorldSpace.unit contracted_to_distance depth_error distortion_loss exponential interpolate_poses pair_ssim
-        posed_rays slerp unsquash
+        Cameras.project Cameras.project_along Cameras.project_into Cameras.z_along ContractedSpace.unit
+        GridMap.rays_to_grid GridMap.to_grid NdcSpace.to_world SceneBox.unit WarpedRays.world_depth
+        WorldSpace.unit contracted_to_distance depth_error distortion_loss exponential interpolate_poses
+        pair_ssim posed_rays slerp unsquash
     """,
     (ARITHMETIC, DIVIDES): "Cameras.plane_points NdcSpace.pixel_sizes contract corner_radii",
     (ARITHMETIC, BEYOND, DIVIDES): """
-        Cameras.image_rays Cameras.pixel_range_rays Cameras.rays_through ContractedRays.positions ContractedSpace.path
-        ContractedSpace.pixel_sizes ContractedSpace.to_scene ContractedSpace.to_world GridMap.to_scene Lenses.distort
-        Lenses.undistort NdcRays.distances NdcRays.world_depth NdcSpace.path NdcSpace.to_scene SceneBox.grid_map
-        WorldSpace.pixel_sizes expand leave_box
+        Cameras.image_rays Cameras.pixel_range_rays Cameras.rays_through ContractedRays.distances
+        ContractedRays.positions ContractedRays.world_depth ContractedSpace.pixel_sizes ContractedSpace.to_scene
+        ContractedSpace.to_world GridMap.to_scene Lenses.distort Lenses.undistort NdcRays.distances
+        NdcRays.world_depth NdcSpace.path NdcSpace.to_scene SceneBox.grid_map WorldSpace.pixel_sizes expand
+        leave_box
     """,
     (ARITHMETIC, MEAN): "opacity_entropy",
     (ARITHMETIC, BEYOND, MEAN): """
