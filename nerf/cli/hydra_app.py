@@ -1,11 +1,10 @@
 """From a command line to a checked dataclass, for all commands.
 
-Hydra composes configs/ and the overrides; the result is built and checked by nerf/config/schema.py.
+Which settings it gives stands in composition.py; here a run, or each run of a sweep, begins with them.
 """
 
 import contextlib
 import dataclasses
-import difflib
 import os
 import sys
 import time
@@ -14,19 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
-from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from nerf.cli import signals
+from nerf.cli.composition import check_overrides, compose, composed_with_folder, of_hydra, register
 from nerf.cli.failures import explain, forbidden
-from nerf.cli.help_text import GROUPS, help_text, leaves, path_names, setting_names
+from nerf.cli.help_text import help_text, leaves, path_names, setting_names
 from nerf.cli.job import Main, SweptJob, build, problem_of
 from nerf.cli.overrides import (
     HYDRA_PATHS,
     is_sweep,
-    listed_values,
     lists_values,
     quoted,
     runs_of_sweep,
@@ -46,7 +43,6 @@ from nerf.cli.sweeps import (
 from nerf.config import renamed
 from nerf.config import schema as settings
 from nerf.config.commands import CHECKOUT, as_typed
-from nerf.config.settings import unknown_setting
 from nerf.errors import OUT_OF_MEMORY, UserError, is_of_memory
 from nerf.files import CONFIGS, clear_left_overs
 from nerf.runs.run_folder import new_folder
@@ -81,7 +77,7 @@ def run(
         if sweep:
             expected = _check_sweep(config_name, cls, overrides)
         else:
-            given, folder = _composed(config_name, cls, overrides)
+            given, folder = composed_with_folder(config_name, cls, overrides)
             resumed = getattr(given, "resume", None)
     except UserError as error:
         _fail(error)
@@ -223,7 +219,7 @@ def _before_any_run(error: Exception, cls: type, arguments: list[str]) -> object
     if is_of_memory(error):
         return OUT_OF_MEMORY
     if isinstance(error, HydraException):
-        return _of_hydra(error)
+        return of_hydra(error)
     place = next(a for a in arguments if a.startswith(("hydra.run.dir=", "hydra.sweep.dir="))).partition("=")[2]
     return explain(error, place.strip("'"), setting_names(cls, "")) or forbidden(error, place)
 
@@ -238,37 +234,10 @@ def _add_new_folder(setting: str, folder: str, arguments: list[str]) -> None:
         _fail(forbidden(error, folder))
 
 
-def compose(config_name: str, cls: type, overrides: list[str]) -> Any:
-    """The settings of a command line, a checked instance of cls; nothing runs. Raises UserError."""
-    return _composed(config_name, cls, renamed.arguments(overrides))[0]
-
-
 def composed_as_typed(config_name: str, cls: type, folder: Path) -> tuple[Any, Path, list[str]]:
     """What run() would give main for this command line, and the given folder. Raises UserError."""
     typed = renamed.arguments(sys.argv[1:])
-    return _composed(config_name, cls, as_hydra_reads(cls, typed))[0], folder, typed
-
-
-def _composed(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, str]:
-    """The settings as compose() returns them, and the folder that Hydra would use. Raises UserError."""
-    _check_overrides(cls, overrides)
-    _register(config_name, cls)
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        try:
-            composed = hydra.compose(config_name, overrides, return_hydra_config=True)
-        except HydraException as error:
-            if is_of_memory(error):
-                raise
-            raise UserError(_of_hydra(error)) from error
-    folder = composed.hydra.run.dir
-    with open_dict(composed):
-        del composed["hydra"]
-    return build(cls, composed, overrides), folder
-
-
-def _of_hydra(error: HydraException) -> str:
-    reasons = dict.fromkeys(str(e).splitlines()[0] for e in (error, error.__cause__) if e)
-    return f"{': '.join(reasons)}; see --help for what each setting takes."
+    return composed_with_folder(config_name, cls, as_hydra_reads(cls, typed))[0], folder, typed
 
 
 def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> list[list[str]]:
@@ -276,11 +245,11 @@ def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> list[list
 
     Raises UserError if a name in the overrides of a sweep is wrong, or none of its runs can be composed.
     """
-    _check_overrides(cls, overrides, sweep=True)
+    check_overrides(cls, overrides, sweep=True)
     try:
         runs = runs_of_sweep(overrides)
     except HydraException as error:
-        raise UserError(_of_hydra(error)) from error
+        raise UserError(of_hydra(error)) from error
     problems = {}
     for index, run_overrides in enumerate(runs):
         try:
@@ -289,7 +258,7 @@ def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> list[list
             problems[index] = error
     if runs and len(problems) == len(runs):
         raise problems[0]
-    _register(config_name, cls)
+    register(config_name, cls)
     return runs
 
 
@@ -320,54 +289,3 @@ def none_as_null(cls: type, argument: str) -> str:
 def _fail(message: object) -> None:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)
-
-
-def _register(config_name: str, cls: type) -> None:
-    store, node = ConfigStore.instance(), cls()
-    if hasattr(node, "dataset"):  # configs/dataset and configs/field fill these in
-        node.dataset.scene = MISSING  # dataset=blender alone names none
-        node.field = settings.FieldConfig()
-    store.store(name=f"{config_name}_settings", node=_open_to_old_names(OmegaConf.structured(node)))
-    groups = OmegaConf.create({"dataset": settings.DatasetConfig(scene=MISSING), "poses": settings.PosesConfig()})
-    _open_to_old_names(groups)
-    store.store(group="dataset", name="blender_settings", node=groups.dataset)
-    store.store(group="poses", name="poses_settings", node=groups.poses)
-    for name, field in settings.FIELDS.items():
-        store.store(group="field", name=f"{name}_settings", node=field)
-
-
-def _check_overrides(cls: type, overrides: list[str], sweep: bool = False) -> None:
-    """Answers a mistyped name or choice before Hydra does, with the nearest right one."""
-    groups = {g for g in GROUPS if any(f.name == g for f in dataclasses.fields(cls))} | {"experiment"}
-    chosen = dict(o.split("=", 1) for o in overrides if "=" in o)
-    fields = listed_values(f"field={chosen['field']}") if chosen.get("field") else [""]
-    known = [*(name for field in fields for name in setting_names(cls, field)), *sorted(groups)]
-    for override in overrides:
-        name, equals, value = override.partition("=")
-        name = name.lstrip("+~")
-        if not equals:
-            raise UserError(f"'{override}' is not name=value; for example dataset=lego or train.steps=1000.")
-        if not sweep and name in known and lists_values(override):
-            lists = {n for field in fields for n, f in leaves(cls, field) if "list" in str(f.type)}
-            as_list = f", or write {name}=[{value}], which is one list" if name in lists else ""
-            raise UserError(f"{override} gives several values; give -m too for one run with each of them{as_list}.")
-        if name in groups:
-            options = sorted(path.stem for path in (CONFIGS / name).glob("*.yaml"))
-            values = () if lists_values(override) and listed_values(override) == [value] else listed_values(override)
-            for one in values:
-                if one not in options:
-                    near = difflib.get_close_matches(one, options, n=1)
-                    hint = f" Did you mean {name}={near[0]}?" if near else ""
-                    raise UserError(f"{name}={one}: there is no such {name}; choose one of {', '.join(options)}.{hint}")
-        elif not name.startswith(("hydra.", "hydra/")) and name not in known:
-            of_fields = {n: field for field in settings.FIELDS for n in setting_names(cls, field)}
-            if name in of_fields:
-                raise UserError(f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too.")
-            raise UserError(unknown_setting(name, [*known, *of_fields]))
-
-
-def _open_to_old_names(node: DictConfig) -> DictConfig:
-    """Groups with settings that were renamed take any name from a config file; settings.build answers for them."""
-    for group in renamed.GROUPS & node.keys():
-        OmegaConf.set_struct(node[group], False)
-    return node

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from nerf.cli.hydra_app import CONFIGS, own_root
+from nerf.cli.hydra_app import own_root
 from nerf.config import renamed
 from nerf.config.schema import Config
 from nerf.errors import UserError
+from nerf.files import CONFIGS
 
 BUDGET = ("steps", "max_seconds")  # a finished run may get a larger one
 # Overrides that do not change the result of a resumed run.

@@ -139,7 +139,7 @@ def help_of(path: str) -> str:
 
 def check_settings(command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:
     """What is wrong with the settings of a command that Hydra composes."""
-    from nerf.cli import hydra_app
+    from nerf.cli import composition, hydra_app
     from nerf.cli.overrides import SWEEP_FLAGS, is_sweep, runs_of_sweep
     from nerf.errors import UserError
 
@@ -153,7 +153,7 @@ def check_settings(command: str, arguments: list[str], monkeypatch: pytest.Monke
         read = hydra_app.as_hydra_reads(asked[0][1], arguments)
         given = [argument for argument in read if argument not in SWEEP_FLAGS]
         for overrides in runs_of_sweep(given) if is_sweep(arguments) else [given]:
-            hydra_app.compose(*asked[0], overrides)
+            composition.compose(*asked[0], overrides)
     except UserError as error:
         return str(error)
     return None

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from nerf.cli.hydra_app import compose
+from nerf.cli.composition import compose
 from nerf.cli.train import TrainScriptConfig
 from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config

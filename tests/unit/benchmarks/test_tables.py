@@ -14,7 +14,7 @@ from script_runs import TIMEOUT
 
 from nerf.benchmarks.capture_table import capture_baselines_table
 from nerf.benchmarks.ops import kernel_gains, summaries
-from nerf.cli.hydra_app import setting_names
+from nerf.cli.help_text import setting_names
 from nerf.cli.tables import command
 from nerf.config.fields import field_settings
 from nerf.config.recipes import KINDS, resolve_config

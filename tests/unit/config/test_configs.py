@@ -46,7 +46,7 @@ def settings_class(script: str) -> type:
 
 def compose(script: str, *overrides: str) -> object:
     """The checked settings of a command line."""
-    return load("hydra_app").compose(script, settings_class(script), list(overrides))
+    return load("composition").compose(script, settings_class(script), list(overrides))
 
 
 def complaint(*overrides: str, script: str = "train") -> str:
@@ -245,7 +245,7 @@ def all_settings() -> str:
         f"{script}: {name}"
         for script in CLASSES
         for field in FIELDS
-        for name in load("hydra_app").setting_names(settings_class(script), field)
+        for name in load("help_text").setting_names(settings_class(script), field)
     }
     return "".join(f"{name}\n" for name in sorted(names))
 
@@ -256,10 +256,10 @@ def test_no_setting_comes_or_goes_unnoticed() -> None:
 
 @pytest.mark.parametrize("script", CLASSES)
 def test_help_tells_every_setting_with_default_and_meaning(script: str) -> None:
-    hydra, cls = load("hydra_app"), settings_class(script)
-    text = hydra.help_text(cls, load(script).__doc__)
+    help_text, cls = load("help_text"), settings_class(script)
+    text = help_text.help_text(cls, load(script).__doc__)
     assert text.startswith(load(script).__doc__.strip().splitlines()[0])
-    for name in {name for field in FIELDS for name in hydra.setting_names(cls, field)} - {"field.name"}:
+    for name in {name for field in FIELDS for name in help_text.setting_names(cls, field)} - {"field.name"}:
         assert re.search(rf"^  {re.escape(name)}=\S.* \w.{{5,}}$", text, re.MULTILINE), name
     assert "hydra.run.dir=DIR" in text
     assert "device to run on: auto, cuda, cpu" in text

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 import nerf
 from nerf.benchmarks import capture_table
-from nerf.cli import hydra_app
+from nerf.cli import composition, hydra_app
 from nerf.cli.evaluate import EvaluateConfig
 from nerf.cli.help_text import leaves, setting_names
 from nerf.cli.report import save_config
@@ -168,12 +168,12 @@ Composer = Callable[..., Config]
 def composed_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Composer:
     """The settings with an experiment of one's own, given as YAML."""
     configs = tmp_path / "configs"
-    shutil.copytree(hydra_app.CONFIGS, configs)
-    monkeypatch.setattr(hydra_app, "CONFIGS", configs)
+    shutil.copytree(composition.CONFIGS, configs)
+    monkeypatch.setattr(composition, "CONFIGS", configs)
 
     def compose(text: str, *overrides: str) -> Config:
         (configs / "experiment" / "own.yaml").write_text(f"# @package _global_\n{text}\n")
-        return hydra_app.compose("train", TrainScriptConfig, ["experiment=own", *overrides])
+        return composition.compose("train", TrainScriptConfig, ["experiment=own", *overrides])
 
     return compose
 
@@ -243,5 +243,5 @@ def test_hints_know_the_new_names_alone(old: str) -> None:
 
 def test_other_commands_keep_names_that_are_old_ones_elsewhere() -> None:
     """evaluate.py has a setting `every` of its own."""
-    assert hydra_app.compose("evaluate", EvaluateConfig, ["every=4"]).every == 4
+    assert composition.compose("evaluate", EvaluateConfig, ["every=4"]).every == 4
     assert all("." in name for name in renamed.NAMES) and set(FIELDS) <= set(field_settings())

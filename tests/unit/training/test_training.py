@@ -16,7 +16,7 @@ from script_runs import script_caller
 from tiny_runs import STEPS, run_to, supersampled, tiny_config, tiny_images, tiny_state
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nerf.cli.hydra_app import compose
+from nerf.cli.composition import compose
 from nerf.cli.train import TrainScriptConfig
 from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, LossConfig, TrainConfig

@@ -1,0 +1,97 @@
+"""The settings of a command line: Hydra composes them of configs/ and overrides, nerf/config/schema.py checks them."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
+
+from nerf.cli.help_text import GROUPS, leaves, setting_names
+from nerf.cli.job import build
+from nerf.cli.overrides import listed_values, lists_values
+from nerf.config import renamed
+from nerf.config import schema as settings
+from nerf.config.settings import unknown_setting
+from nerf.errors import UserError, is_of_memory
+from nerf.files import CONFIGS
+
+
+def compose(config_name: str, cls: type, overrides: list[str]) -> Any:
+    """The settings of a command line, a checked instance of cls; nothing runs. Raises UserError."""
+    return composed_with_folder(config_name, cls, renamed.arguments(overrides))[0]
+
+
+def composed_with_folder(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, str]:
+    """The settings as compose() returns them, and the folder that Hydra would use. Raises UserError."""
+    check_overrides(cls, overrides)
+    register(config_name, cls)
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        try:
+            composed = hydra.compose(config_name, overrides, return_hydra_config=True)
+        except HydraException as error:
+            if is_of_memory(error):
+                raise
+            raise UserError(of_hydra(error)) from error
+    folder = composed.hydra.run.dir
+    with open_dict(composed):
+        del composed["hydra"]
+    return build(cls, composed, overrides), folder
+
+
+def register(config_name: str, cls: type) -> None:
+    store, node = ConfigStore.instance(), cls()
+    if hasattr(node, "dataset"):  # configs/dataset and configs/field fill these in
+        node.dataset.scene = MISSING  # dataset=blender alone names none
+        node.field = settings.FieldConfig()
+    store.store(name=f"{config_name}_settings", node=_open_to_old_names(OmegaConf.structured(node)))
+    groups = OmegaConf.create({"dataset": settings.DatasetConfig(scene=MISSING), "poses": settings.PosesConfig()})
+    _open_to_old_names(groups)
+    store.store(group="dataset", name="blender_settings", node=groups.dataset)
+    store.store(group="poses", name="poses_settings", node=groups.poses)
+    for name, field in settings.FIELDS.items():
+        store.store(group="field", name=f"{name}_settings", node=field)
+
+
+def check_overrides(cls: type, overrides: list[str], sweep: bool = False) -> None:
+    """Answers a mistyped name or choice before Hydra does, with the nearest right one."""
+    groups = {g for g in GROUPS if any(f.name == g for f in dataclasses.fields(cls))} | {"experiment"}
+    chosen = dict(o.split("=", 1) for o in overrides if "=" in o)
+    fields = listed_values(f"field={chosen['field']}") if chosen.get("field") else [""]
+    known = [*(name for field in fields for name in setting_names(cls, field)), *sorted(groups)]
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        name = name.lstrip("+~")
+        if not equals:
+            raise UserError(f"'{override}' is not name=value; for example dataset=lego or train.steps=1000.")
+        if not sweep and name in known and lists_values(override):
+            lists = {n for field in fields for n, f in leaves(cls, field) if "list" in str(f.type)}
+            as_list = f", or write {name}=[{value}], which is one list" if name in lists else ""
+            raise UserError(f"{override} gives several values; give -m too for one run with each of them{as_list}.")
+        if name in groups:
+            options = sorted(path.stem for path in (CONFIGS / name).glob("*.yaml"))
+            values = () if lists_values(override) and listed_values(override) == [value] else listed_values(override)
+            for one in values:
+                if one not in options:
+                    near = difflib.get_close_matches(one, options, n=1)
+                    hint = f" Did you mean {name}={near[0]}?" if near else ""
+                    raise UserError(f"{name}={one}: there is no such {name}; choose one of {', '.join(options)}.{hint}")
+        elif not name.startswith(("hydra.", "hydra/")) and name not in known:
+            of_fields = {n: field for field in settings.FIELDS for n in setting_names(cls, field)}
+            if name in of_fields:
+                raise UserError(f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too.")
+            raise UserError(unknown_setting(name, [*known, *of_fields]))
+
+
+def _open_to_old_names(node: DictConfig) -> DictConfig:
+    """Groups with settings that were renamed take any name from a config file; settings.build answers for them."""
+    for group in renamed.GROUPS & node.keys():
+        OmegaConf.set_struct(node[group], False)
+    return node
+
+
+def of_hydra(error: HydraException) -> str:
+    reasons = dict.fromkeys(str(e).splitlines()[0] for e in (error, error.__cause__) if e)
+    return f"{': '.join(reasons)}; see --help for what each setting takes."
