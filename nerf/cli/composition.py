@@ -2,12 +2,19 @@
 
 import dataclasses
 import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import hydra
+from hydra._internal.callbacks import Callbacks
+from hydra.core import utils
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
+from hydra.types import HydraContext, RunMode
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 
 from nerf.cli.help_text import GROUPS, leaves, setting_names
 from nerf.cli.job import build
@@ -19,26 +26,52 @@ from nerf.errors import UserError, is_of_memory
 from nerf.files import CONFIGS
 
 
+@dataclass(frozen=True)
+class Composed:
+    """The settings of a command line."""
+
+    checked: Any
+    own: DictConfig  # as Hydra composes them
+    of_hydra: DictConfig  # Hydra's own, such as the folder of the run
+    loader: ConfigLoader
+
+
 def compose(config_name: str, cls: type, overrides: list[str]) -> Any:
     """The settings of a command line, a checked instance of cls; nothing runs. Raises UserError."""
-    return composed_with_folder(config_name, cls, renamed.arguments(overrides))[0]
+    return composed(config_name, cls, renamed.arguments(overrides)).checked
 
 
-def composed_with_folder(config_name: str, cls: type, overrides: list[str]) -> tuple[Any, str]:
-    """The settings as compose() returns them, and the folder that Hydra would use. Raises UserError."""
+def composed(config_name: str, cls: type, overrides: list[str]) -> Composed:
+    """Composes and checks settings; nothing runs. overrides: in Hydra's grammar. Raises UserError."""
     check_overrides(cls, overrides)
     register(config_name, cls)
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+    with hydra.initialize_config_dir(str(CONFIGS), job_name=config_name, version_base="1.3"):
         try:
-            composed = hydra.compose(config_name, overrides, return_hydra_config=True)
+            found = hydra.compose(config_name, overrides, return_hydra_config=True)
         except HydraException as error:
             if is_of_memory(error):
                 raise
             raise UserError(of_hydra(error)) from error
-    folder = composed.hydra.run.dir
-    with open_dict(composed):
-        del composed["hydra"]
-    return build(cls, composed, overrides), folder
+        loader = GlobalHydra.instance().config_loader()
+    with open_dict(found):
+        own = found.pop("hydra")
+    return Composed(build(cls, found, overrides), found, own, loader)
+
+
+def run_job(task: Callable[[Any], None], settings: Composed, folder: str | None) -> None:
+    """Runs a task as Hydra's launchers do; hydra.main would compose its settings twice more.
+
+    folder: of the run, in place of the composed one.
+    """
+    config, own = settings.own, settings.of_hydra
+    with read_write(own), open_dict(own):
+        own.mode = RunMode.RUN
+        own.run.dir = folder or own.run.dir
+    with open_dict(config):
+        config["hydra"] = own
+    context = HydraContext(settings.loader, Callbacks(config))
+    launched = utils.run_job(task, config, "hydra.run.dir", None, context)
+    _ = launched.return_value  # raises what the task has raised
 
 
 def register(config_name: str, cls: type) -> None:

@@ -17,10 +17,10 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from nerf.cli import signals
-from nerf.cli.composition import check_overrides, compose, composed_with_folder, of_hydra, register
+from nerf.cli.composition import check_overrides, compose, composed, of_hydra, register, run_job
 from nerf.cli.failures import explain, forbidden
 from nerf.cli.help_text import help_text, leaves, path_names, setting_names
-from nerf.cli.job import Main, SweptJob, build, problem_of
+from nerf.cli.job import Main, SweptJob, problem_of
 from nerf.cli.overrides import (
     HYDRA_PATHS,
     is_sweep,
@@ -77,8 +77,8 @@ def run(
         if sweep:
             expected = _check_sweep(config_name, cls, overrides)
         else:
-            given, folder = composed_with_folder(config_name, cls, overrides)
-            resumed = getattr(given, "resume", None)
+            settled = composed(config_name, cls, overrides)
+            resumed = getattr(settled.checked, "resume", None)
     except UserError as error:
         _fail(error)
     if sweep:
@@ -89,24 +89,26 @@ def run(
         return
     if resumed and Path(resumed).is_dir():  # goes on in its own folder: Hydra shall make no other
         arguments.append(f"hydra.run.dir={quoted(resumed)}")
+        folder = resumed
     else:
-        _add_new_folder("hydra.run.dir", folder, arguments)
+        folder = _add_new_folder("hydra.run.dir", settled.of_hydra.run.dir, arguments)
     started = []
 
-    @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
-    def task(composed: Any) -> None:
+    def task(_: Any) -> None:
         started.append(True)
         sys.argv[1:] = typed  # what results name as their command
-        problem = problem_of(
-            cls, lambda into: main(build(cls, composed, in_new_words), into, in_new_words), sweep=False
-        )
+        problem = problem_of(cls, lambda into: main(settled.checked, into, in_new_words), sweep=False)
         if problem is not None:
             _fail(problem)
 
+    asks_hydra = any(a.startswith(("-", "hydra.mode=")) for a in arguments)  # --cfg job, --info and the like
     with _hydra_arguments(arguments):
         try:
             with signals.raised():
-                task()
+                if asks_hydra:
+                    hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
+                else:
+                    run_job(task, settled, folder)
         except (OSError, HydraException) as error:
             if started:
                 raise
@@ -224,20 +226,22 @@ def _before_any_run(error: Exception, cls: type, arguments: list[str]) -> object
     return explain(error, place.strip("'"), setting_names(cls, "")) or forbidden(error, place)
 
 
-def _add_new_folder(setting: str, folder: str, arguments: list[str]) -> None:
-    """Creates a new folder and passes it to Hydra, unless the command line names one."""
+def _add_new_folder(setting: str, folder: str, arguments: list[str]) -> str | None:
+    """Creates a new folder, passes it to Hydra and returns it, unless the command line names one."""
     if any(a.lstrip("+").startswith(f"{setting}=") for a in arguments):
-        return
+        return None
     try:
-        arguments.append(f"{setting}={quoted(str(new_folder(Path(folder))))}")
+        made = str(new_folder(Path(folder)))
     except OSError as error:
         _fail(forbidden(error, folder))
+    arguments.append(f"{setting}={quoted(made)}")
+    return made
 
 
 def composed_as_typed(config_name: str, cls: type, folder: Path) -> tuple[Any, Path, list[str]]:
     """What run() would give main for this command line, and the given folder. Raises UserError."""
     typed = renamed.arguments(sys.argv[1:])
-    return composed_with_folder(config_name, cls, as_hydra_reads(cls, typed))[0], folder, typed
+    return composed(config_name, cls, as_hydra_reads(cls, typed)).checked, folder, typed
 
 
 def _check_sweep(config_name: str, cls: type, overrides: list[str]) -> list[list[str]]:
