@@ -56,6 +56,7 @@ KERNEL_NOTES = {
         "a thread per ray", "a warp per ray, eight lanes where rays are many and short; sums over pairs by scans"
     ),
     "draw_pixels": KernelNotes("a thread per pixel, seven reads of its search on their way together", "the same"),
+    "carve_points": KernelNotes("a thread per point", "the same"),
     "shift_pixels": KernelNotes("a thread per pixel", "the same"),
     "sample_images": KernelNotes(
         "a thread per ray", "a thread per value; four bytes: one load, one store, small blocks"

@@ -19,6 +19,7 @@ from nerf.cameras.cameras import subpixels
 from nerf.ops import reference
 
 RAYS_PER_PIXEL = 4  # the most that nerf.cameras.SUBPIXELS has
+VIEWS = 8  # that are carved together
 TOUCHED = 0.05  # fraction of the vertices that a batch of lego touches
 
 
@@ -176,6 +177,25 @@ def camera_rays(size: Size, device: torch.device) -> Problem:
     return Problem(arguments, {"forward": Roofline(size.pixels * (LONG + RAYS_PER_PIXEL * 6 * FLOAT))})
 
 
+def carve_points(size: Size, device: torch.device) -> Problem:
+    """Points around a ball, seen from all sides: it fills half of each image's width, and a few points in a hundred."""
+    _, height, width = size.images
+    axes = torch.linalg.qr(random_numbers(device, VIEWS, 3, 3, low=-1))[0]
+    rows, columns = (torch.arange(n, device=device) + 0.5 - n / 2 for n in (height, width))
+    ball = rows[:, None] ** 2 + columns**2 < (width / 4) ** 2
+    counts = ball.cumsum(0, dtype=torch.int32).cumsum(1, dtype=torch.int32)
+    counts = torch.nn.functional.pad(counts, (1, 0, 1, 0)).repeat(VIEWS, 1, 1)
+    intrinsics = torch.tensor([width, width, width / 2, height / 2], dtype=torch.float32, device=device)
+    arguments = {
+        "points": random_numbers(device, size.vertices**3 // 64, 3, low=-2, high=2),
+        "c2w": torch.cat([axes, 4 * axes[:, :, 2:]], dim=-1),
+        "intrinsics": intrinsics.repeat(VIEWS, 1),
+        "counts": counts,
+        "reach": torch.full((VIEWS,), 2, device=device),
+    }
+    return Problem(arguments, {"forward": Roofline(len(arguments["points"]) * (3 * FLOAT + 1) + 4 * counts.numel())})
+
+
 def sample_images(size: Size, device: torch.device) -> Problem:
     generator = torch.Generator(device).manual_seed(0)
     shape, channels = size.images, 4
@@ -311,6 +331,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("draw_pixels", pixels, partial(draw_pixels, size))
     yield Case("shift_pixels", pixels, partial(shift_pixels, size))
     yield Case("sample_images", pixels, partial(sample_images, size))
+    yield Case("carve_points", f"{size.vertices**3 // 64} points, {VIEWS} views", partial(carve_points, size))
     yield Case("total_variation_grad", f"{grid}, 12 channels", partial(variation, size, 12))
     yield Case("adam_step", f"{grid}, 12 channels, dense", partial(adam, size, 12, False, False))
     yield Case("adam_step", f"{grid}, 12 channels, 5% touched", partial(adam, size, 12, True, False))

@@ -25,6 +25,7 @@ Outputs = tuple[Tensor, ...]
 # Operations of many small kernels, which torch.compile can fuse.
 COMPILED = (
     "camera_rays",
+    "carve_points",
     "contract_basis",
     "activate_density",
     "pair_ssim",

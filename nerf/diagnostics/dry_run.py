@@ -75,7 +75,7 @@ def inspect(
     log("finding the box")
     box = None
     try:
-        silhouettes = find_silhouettes(config, images, images.pixels, backend.device)
+        silhouettes = find_silhouettes(config, images, images.pixels, backend)
         box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
         box = box.to("cpu")
     except UserError as error:

@@ -10,6 +10,7 @@ from nerf.ops.adam_rows import adam_rows as adam_rows
 from nerf.ops.all_finite import all_finite as all_finite
 from nerf.ops.bring_rows import bring_rows as bring_rows
 from nerf.ops.camera_rays import camera_rays as camera_rays
+from nerf.ops.carve_points import carve_points as carve_points
 from nerf.ops.cells import interpolate_cells as interpolate_cells
 from nerf.ops.composite import composite_rays as composite_rays
 from nerf.ops.contract_basis import contract_basis as contract_basis

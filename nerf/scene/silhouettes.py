@@ -5,6 +5,7 @@ Legend: V views that are looked at together, P pixels of all images, H W height 
 
 import math
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from torch.nn import functional
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.limits import LARGEST_SIDE
 from nerf.images.pixel_runs import PixelRuns
+from nerf.ops import reference
+from nerf.ops.carve_points import seen_as_empty
 
 MAX_VIEWS, MAX_PIXELS = 8, 1 << 23  # looked at together
 
@@ -27,15 +30,18 @@ class Silhouettes:
         valid_pixels: PixelRuns | None,
         device: torch.device,
         dilation: float = 0.0,
+        ops: ModuleType = reference,
     ) -> None:
         """alpha: of the images that the cameras took, [P] uint8 on whatever device it is kept.
 
         valid_pixels: the pixels that are trained on; None: all. dilation: an angle in radians by which poses may be
-        wrong; whatever is dilated is dilated by it too. Raises ValueError where it is no angle.
+        wrong; whatever is dilated is dilated by it too. ops: Backend.ops, for its carve_points. Raises ValueError
+        where the dilation is no angle.
         """
         if not 0 <= dilation <= math.pi:
             raise ValueError(f"dilation: found {dilation}, expected an angle from 0 to pi")
         self.dilation = whole_pixels((dilation * cameras.intrinsics[:, :2].amax(-1)).ceil())  # of each view
+        self.ops = ops
         self.cameras: Cameras = cameras.to(device)
         self.opaque = (alpha > 0).to(device)  # [P]
         self.valid_pixels = None if valid_pixels is None else valid_pixels.to(device).mask(0, len(alpha))
@@ -57,25 +63,18 @@ class Silhouettes:
             yield range(first, end)
             first = end
 
-    def near(self, views: range, column: Tensor, row: Tensor, radii: Sequence[int]) -> Tensor:
-        """Whether there is some of the silhouette around pixels column, row [V,N] int64 of a group of views, [V,N].
+    def in_doubt(self, views: range, points: Tensor, radii: Sequence[int]) -> Tensor:
+        """Whether none of a group of views sees points [N,3] as wholly transparent, [N] bool.
 
-        radii: for each of all views, pixels in each direction; the dilation comes on top of it.
+        radii: for each of all views, pixels around a point's own in each direction that have to be; the dilation comes
+        on top of it.
         """
-        counts, reach = self._counts(views), self._reach(views, radii)[:, None]
-        height, width = (size - 1 for size in counts.shape[1:])
-        if height * width < column.shape[1]:  # each pixel is asked once, not for every point that it sees
-            around = _in_window(_in_window(counts, reach[:, 0], 1), reach[:, 0], 2) > 0
-            return around.flatten(1).gather(1, row * width + column)
-        left, right = (column - reach).clamp_(min=0), (column + reach + 1).clamp_(max=width)
-        upper, lower = (row - reach).clamp_(min=0), (row + reach + 1).clamp_(max=height)
-        flat = counts.flatten(1)
-
-        def above_and_left(row: Tensor, column: Tensor) -> Tensor:
-            return flat.gather(1, row * (width + 1) + column)
-
-        inside = above_and_left(lower, right) - above_and_left(upper, right)
-        return inside > above_and_left(lower, left) - above_and_left(upper, left)
+        counts, reach = self._counts(views), self._reach(views, radii)
+        if self.cameras.lenses is not None:
+            pixels, depth = self.cameras.project_into(views, points)
+            return ~seen_as_empty(pixels, depth, counts, reach).any(0)
+        rows = slice(views.start, views.stop)
+        return self.ops.carve_points(points, self.cameras.c2w[rows], self.cameras.intrinsics[rows], counts, reach)
 
     def pixels_near(self, radius: int) -> PixelRuns:
         """The pixels that count and lie within radius of a silhouette, and the dilation."""

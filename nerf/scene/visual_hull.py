@@ -53,17 +53,12 @@ def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution
     grid = uniform(resolution, box.aabb.device)
     if silhouettes is None or box.space.kind != "bounded":
         return grid
-    cameras, grid_map = silhouettes.cameras, box.grid_map(resolution)
-    radii = cell_radii(cameras, box, resolution)
+    grid_map = box.grid_map(resolution)
+    radii = cell_radii(silhouettes.cameras, box, resolution)
     remaining = grid.occupied.nonzero()
     points = grid_map.to_scene(remaining + 0.5)
     for views in silhouettes.groups():
-        width, height = cameras.size(views.start)
-        pixels, depth = cameras.project_into(views, points)
-        column, row = pixels.floor().long().unbind(-1)
-        seen = (depth > 0) & (column >= 0) & (column < width) & (row >= 0) & (row < height)
-        column, row = column.clamp_(0, width - 1), row.clamp_(0, height - 1)
-        keep = (silhouettes.near(views, column, row, radii) | ~seen).all(0)
+        keep = silhouettes.in_doubt(views, points, radii)
         remaining, points = remaining[keep], points[keep]
     occupied = torch.zeros_like(grid.occupied)
     occupied[remaining.unbind(-1)] = True

@@ -46,7 +46,7 @@ def init_state(
     start = perturbed(images.cameras, config.poses, config.seed) if start is None else start
     images = replace(images, cameras=start)
     batches = make_batches(config, images, backend)
-    silhouettes = find_silhouettes(config, images, batches.images, backend.device)
+    silhouettes = find_silhouettes(config, images, batches.images, backend)
     box = scene_kinds.make_box(described, images.cameras, silhouettes, config.sampler.near, backend.device)
     finest = box.resolution(finest_voxels(config, images, box))
     most = most_voxels(config, images.cameras, box, math.prod(n - 1 for n in finest))
@@ -80,7 +80,7 @@ def init_state(
     return state
 
 
-def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, device: torch.device) -> Silhouettes | None:
+def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, backend: Backend) -> Silhouettes | None:
     """The silhouettes of the scene, dilated if poses are learned; None if the images have no alpha.
 
     None with panoramas too: at the poles of one a cell has no size in pixels, so nothing is carved.
@@ -89,7 +89,7 @@ def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, device
     if not images.has_alpha or images.cameras.has_panoramas:
         return None
     dilation = math.radians(config.poses.mask_dilation_degrees) if config.poses.mode == "refine" else 0.0
-    return Silhouettes(images.cameras, pixels[:, 3], images.valid_pixels, device, dilation)
+    return Silhouettes(images.cameras, pixels[:, 3], images.valid_pixels, backend.device, dilation, backend.ops)
 
 
 def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:

@@ -99,7 +99,7 @@ PLAIN: dict[str, Any] = {
     **{"width": WIDTH, "height": HEIGHT, "views": 4, "count": 2, "side": 3, "resolution": (3, 4, 5), "fps": 2.0},
     **{"fov": 0.8, "seconds": 3.0, "index": 0, "image": 0, "first": 0, "last": 2, "end": 4, "kind": "bounded", "to": 1},
     **{"kinds": ("perspective",), "models": ("perspective",) * 3, "radii": (1,) * ROWS, "has_alpha": True, "extra": {}},
-    **{"images": range(1), "Silhouettes.near.views": range(1), "valid_pixels": None, "where": "file", "key": "fov"},
+    **{"images": range(1), "Silhouettes.in_doubt.views": range(1), "valid_pixels": None, "where": "file", "key": "fov"},
     **{"given_box.name": "dataset.aabb"},
     **{
         "holder": {"fov": 0.5},

@@ -39,7 +39,8 @@ def _remembering(carve: Callable[..., OccupancyGrid]) -> Callable[..., Occupancy
         if silhouettes is None or box.aabb.device.type != "cpu":
             return carve(silhouettes, box, resolution)
         file = io.BytesIO()
-        _Contents(file).dump((vars(silhouettes), vars(box), tuple(resolution)))
+        looked_at = {name: value for name, value in vars(silhouettes).items() if name != "ops"}
+        _Contents(file).dump((looked_at, vars(box), tuple(resolution)))
         content = hashlib.sha256(file.getvalue()).digest()
         if content not in _CARVED:
             _CARVED[content] = carve(silhouettes, box, resolution)

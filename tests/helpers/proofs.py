@@ -29,6 +29,7 @@ WRONG_DTYPE = {
     torch.float32: torch.float16,
     torch.float64: torch.float16,
     torch.int64: torch.int32,
+    torch.int32: torch.int64,
     torch.uint8: torch.int16,
     torch.bool: torch.uint8,
 }

@@ -53,6 +53,7 @@ def test_compiled_whole_it_gives_the_same(name, device):
 
 # Arguments with a row for each result.
 BY_ROWS = {
+    "carve_points": ("points",),
     "contract_basis": ("values", "ray_indices"),
     "draw_pixels": ("random",),
     "interpolate_cells": ("feats", "points"),

@@ -30,7 +30,7 @@ def test_the_table_has_every_operation_and_names_what_raises():
     keys = {name: f"`{key}`" for name, key in INDICES.items() if not name.endswith("_backward")}
     keys |= {"composite_rays": "`ray_offsets`", "distortion_loss": "`ray_offsets`"}
     keys |= {"march_rays": "2^20 steps", "march_visible": "march_rays", "render_rays": "march_rays"}
-    keys |= {"draw_pixels": "`count`"}
+    keys |= {"draw_pixels": "`count`", "carve_points": "`reach`"}
     assert set(raises) == set(keys) and all(keys[name] in said for name, said in raises.items())
 
 

@@ -59,7 +59,7 @@ REASONS: dict[tuple[str, ...], str] = {
 ALLOWED = {name: kinds for kinds, names in REASONS.items() for name in names.split()}
 # An image, a view or a group of them that is not there: an IndexError, as of a list.
 OF_AN_IMAGE = ("Cameras.image_rays", "Cameras.pixel_range_rays", "Cameras.project", "Cameras.project_along")
-NO_IMAGE = (*OF_AN_IMAGE, "Cameras.z_along", "Silhouettes.near", "pixels_of_hull")
+NO_IMAGE = (*OF_AN_IMAGE, "Cameras.z_along", "Silhouettes.in_doubt", "pixels_of_hull")
 
 
 @pytest.fixture(autouse=True)

@@ -216,19 +216,6 @@ def test_the_hull_is_the_same_however_many_views_are_looked_at_together(
     assert 0.05 < found[0][0].double().mean() < 0.95 and len(found[0][1]) > 1
 
 
-@pytest.mark.parametrize("dilation", [0.0, 0.1])
-def test_what_is_near_is_the_same_for_few_points_as_for_more_than_there_are_pixels(dilation: float) -> None:
-    """For many points each pixel is asked once."""
-    images, views = tiny_images(), range(2, 5)
-    outline = Silhouettes(images.cameras, images.pixels[:, 3], images.valid_pixels, CPU, dilation)
-    width, height = images.cameras.size(2)
-    column, row = torch.randint(width, (3, 500)), torch.randint(height, (3, 500))
-    radii = [0, 0, 0, 1, 2, 0, 0, 0]
-    many = outline.near(views, column, row, radii)
-    few = [outline.near(views, *part, radii) for part in zip(column.split(100, 1), row.split(100, 1))]
-    assert width * height == 400 and torch.equal(many, torch.cat(few, 1)) and many.any() and not many.all()
-
-
 def test_the_hull_of_views_of_different_sizes_contains_the_sphere_and_little_else() -> None:
     images, resolution = sphere_of_sizes(), (29, 29, 29)
     box = SceneBox(torch.tensor([[-1.4, -1.4, -1.4], [1.4, 1.4, 1.4]]))
