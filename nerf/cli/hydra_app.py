@@ -101,7 +101,7 @@ def run(
         if problem is not None:
             _fail(problem)
 
-    asks_hydra = any(a.startswith(("-", "hydra.mode=")) for a in arguments)  # --cfg job, --info and the like
+    asks_hydra = any(a.startswith(("-", "hydra.mode=")) for a in arguments)  # --cfg=job and the like
     with _hydra_arguments(arguments):
         try:
             with signals.raised():
