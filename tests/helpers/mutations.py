@@ -43,6 +43,16 @@ class TooSlow(BaseException):
     """Not an Exception, or a reader could answer it."""
 
 
+def collect() -> None:
+    """Collects all garbage. While another thread does that, gc.collect() does nothing, and says that it found none."""
+    found = 0
+    while not found:
+        garbage: list = []
+        garbage.append(garbage)
+        del garbage
+        found = gc.collect()
+
+
 @contextlib.contextmanager
 def limited(size: int | None) -> Iterator[None]:
     """Ends what takes longer than SECONDS or waits, with an error that no reader answers, or more memory than ROOM.
@@ -54,7 +64,7 @@ def limited(size: int | None) -> Iterator[None]:
         raise TooSlow(f"no answer after {SECONDS} s of work, or {PATIENCE} s")
 
     if size is None:
-        gc.collect()  # or a test's garbage, collected within, would give ROOM to what is taken now; of a file too slow
+        collect()  # or a test's garbage, collected within, would give ROOM to what is taken now; of a file too slow
     ctypes.CDLL(None).malloc_trim(0)  # or what was freed before would hide what is taken now
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -3,13 +3,15 @@
 import dataclasses
 import gc
 import sys
+import threading
 import typing
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from mutations import ROOM, limited
+from mutations import ROOM, collect, limited
 from tiny_runs import run_to, tiny_config, tiny_images
 
 from nerf.cli.failures import explain
@@ -62,6 +64,40 @@ def test_garbage_gives_no_room() -> None:
     with limited(None), pytest.raises(RuntimeError, match="allocate memory"):
         gc.collect()
         torch.empty(3 * ROOM // 2, dtype=torch.uint8)
+
+
+class Waiting:
+    """Garbage whose collection waits for an event."""
+
+    def __init__(self, begun: threading.Event, go_on: threading.Event) -> None:
+        self.own, self.begun, self.go_on = self, begun, go_on
+
+    def __del__(self) -> None:
+        self.begun.set()
+        self.go_on.wait()
+
+
+def test_garbage_goes_though_another_thread_collects() -> None:
+    """gc.collect() does nothing meanwhile: the test above failed once, where a thread of pytest-xdist was at it."""
+    begun, go_on = threading.Event(), threading.Event()
+    other = threading.Thread(target=gc.collect)
+    gc.disable()  # no collection but those that are asked for
+    try:
+        Waiting(begun, go_on)
+        other.start()
+        begun.wait()
+        garbage = Waiting(threading.Event(), go_on)
+        there = weakref.ref(garbage)
+        del garbage
+        gc.collect()
+        assert there() is not None
+        threading.Timer(0.1, go_on.set).start()
+        collect()
+        assert there() is None
+    finally:
+        go_on.set()
+        gc.enable()
+    other.join()
 
 
 @pytest.mark.parametrize(
