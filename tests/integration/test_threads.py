@@ -15,9 +15,9 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="p
 LARGE = "train.rays_per_step=6000 field.num_voxels=60000"
 SHORT = "field.min_level_steps=2 occupancy.min_steps=4 occupancy.update_interval=0.3"
 RUNS = {
-    "voxel_sh": (9, f"field=voxel_sh loss.distortion=0.01 {LARGE} {SHORT}"),
-    "voxel_mlp": (6, f"field=voxel_mlp field.hidden_width=64 poses=refine {LARGE} {SHORT} train.rays_per_step=3000"),
-    "voxel_deferred": (9, f"field=voxel_deferred exposure.learn=true {LARGE} {SHORT} train.rays_per_step=12000"),
+    "voxel_sh": (5, f"field=voxel_sh loss.distortion=0.01 {LARGE} {SHORT}"),
+    "voxel_mlp": (5, f"field=voxel_mlp field.hidden_width=64 poses=refine {LARGE} {SHORT} train.rays_per_step=3000"),
+    "voxel_deferred": (6, f"field=voxel_deferred exposure.learn=true {LARGE} {SHORT} train.rays_per_step=12000"),
     "unbounded": (6, f"field=voxel_sh dataset.kind=unbounded poses=refine {LARGE} {SHORT} train.rays_per_step=3000"),
     "repeatable": (6, f"field=voxel_deferred deterministic=true {LARGE} {SHORT}"),
 }
