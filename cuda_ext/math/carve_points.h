@@ -38,7 +38,7 @@ HOST_DEVICE bool seen_as_empty(const CarvePointsArgs<T>& a, int64_t view, const 
   const int64_t upper = max2(row - reach, int64_t(0)), lower = min2(row + reach + 1, a.height);
   const int64_t line = a.width + 1;
   const int32_t* counts = a.counts + view * (a.height + 1) * line;
-  // Compared, not subtracted: counts of any numbers stay within 64 bits.
+  // In 64 bits: on a GPU nobody has looked whether they are counts.
   return int64_t(counts[lower * line + right]) - counts[upper * line + right] <=
          int64_t(counts[lower * line + left]) - counts[upper * line + left];
 }
