@@ -72,6 +72,8 @@ _UNBOUNDED_CUDA = {
     "train.lr_decay": 0.01,
     "loss.pair_ssim": 0.004,
 }
+# More rays for pruning, where updates are few.
+_CPU = {"occupancy.rays_per_surface_cell": 12}
 CHOSEN_GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")  # of settings
 DEFAULTS = {
     "loss.tv_density": 0.0,
@@ -85,6 +87,8 @@ DEFAULTS = {
     "field.initial_num_voxels": 0,
     "field.lr_density": 0.2,
     "field.sparse": False,
+    "occupancy.min_weight": 0.002,
+    "occupancy.rays_per_surface_cell": 8,
     "occupancy.update_interval": 0.06,
     "train.lr_decay": 0.1,
     "train.moments": "float32",
@@ -98,7 +102,7 @@ DEFAULTS = {
 
 # What each kind of scene needs beside the recipe.
 KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
-    "bounded": {"cuda": {}, "cpu": {}},
+    "bounded": {"cuda": {}, "cpu": _CPU},
     "forward_facing": {
         "cuda": {
             **_PHOTOS,
@@ -114,6 +118,7 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
             "loss.pair_ssim": 0.006,
         },
         "cpu": {
+            **_CPU,
             **_PHOTOS,
             **_FORWARD_FACING,
             **NEARLY_CORRECT_POSES["cpu"],
@@ -129,6 +134,7 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
             "field.num_voxels": 320**3,
         },
         "cpu": {
+            **_CPU,
             **_PHOTOS,
             **_UNBOUNDED,
             **NEARLY_CORRECT_POSES["cpu"],

@@ -90,8 +90,14 @@ class SamplerConfig:
 @dataclass
 class OccupancyConfig:
     alpha_threshold: float = setting(0.02, "cells whose voxels' alpha is below this are pruned", low=0, high=1)
-    min_weight: float = setting(
-        0.002, "cells where no sample of a training ray has this weight are pruned", low=0, high=1
+    min_weight: float | None = setting(
+        None, "cells where no sample of a training ray has this weight are pruned", low=0, high=1
+    )
+    rays_per_surface_cell: int | None = setting(
+        None,
+        "how many training rays an update draws to find these weights, for each of the N^(2/3) cells of a surface in a "
+        "grid of N cells",
+        low=1,
     )
     start: float = setting(0.03, "fraction of the run before the first pruning", low=0, high=1)
     min_steps: int = setting(100, "least number of steps before the first pruning: density needs some to rise", low=0)

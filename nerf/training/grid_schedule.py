@@ -67,8 +67,8 @@ def advance_schedule(config: Config, state: TrainState, runner: StepRunner) -> b
         if state.field.rows is not None:  # sparse, to take little memory: pruning finds no room between what is left
             _release()
         sampler = make_sampler(config, state)
-        thresholds = occupancy.alpha_threshold, occupancy.min_weight
-        kept = prune(state.field, sampler, state.batches, *thresholds, state.parts)
+        rule = occupancy.alpha_threshold, occupancy.min_weight, occupancy.rays_per_surface_cell
+        kept = prune(state.field, sampler, state.batches, *rule, state.parts)
         if kept.any():  # else keep the old cells: an empty occupancy grid gets no samples and stays empty
             state.occupancy.occupied = kept
         else:

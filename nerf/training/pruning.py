@@ -15,8 +15,6 @@ from nerf.scene.occupancy import vertices_to_cells, with_neighbors
 from nerf.training.batches import RayBatches
 
 RAYS_PER_CHUNK = {"cuda": 1 << 16, "cpu": 1 << 14}
-# A surface in a grid of N cells covers about N^(2/3) cells; each is to be hit by several rays.
-RAYS_PER_SURFACE_CELL = {"cuda": 8, "cpu": 12}
 
 
 @torch.no_grad()
@@ -26,6 +24,7 @@ def prune(
     batches: RayBatches,
     alpha_threshold: float,
     min_weight: float,
+    rays_per_surface_cell: int,
     parts: Parts | None = None,
 ) -> Tensor:
     """The cells to keep, [X-1,Y-1,Z-1] bool: opaque enough and visible from a training ray, or next to such a cell.
@@ -33,14 +32,15 @@ def prune(
     The neighbouring cells let surfaces move and restore cells that were pruned by mistake.
 
     alpha_threshold: alpha of one voxel length, at the densest vertex of a cell. Interpolation and activation are
-    monotone, so no point in the cell is denser. min_weight: weight from which a sample makes its cell visible. parts:
+    monotone, so no point in the cell is denser. min_weight: weight from which a sample makes its cell visible.
+    rays_per_surface_cell: rays drawn for each of the N^(2/3) cells that a surface covers in a grid of N cells. parts:
     of a scene on several ranks, each of which judges the cells of its own part.
     """
     opaque = vertices_to_cells(field.vertices_above_alpha(alpha_threshold))
     visible = torch.zeros_like(sampler.occupancy.occupied)
     sizes = torch.tensor(visible.shape, device=visible.device)
     chunk = RAYS_PER_CHUNK[visible.device.type]
-    rays_left = int(RAYS_PER_SURFACE_CELL[visible.device.type] * visible.numel() ** (2 / 3))
+    rays_left = int(rays_per_surface_cell * visible.numel() ** (2 / 3))
     while rays_left > 0:
         rays, jitter = batches.draw_rays(chunk)
         if parts is None:

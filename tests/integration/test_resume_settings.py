@@ -57,6 +57,8 @@ SWITCHED_ON: dict[str, dict[str, object]] = {
     "field.hidden_width": {"field.hidden_width": 16},
     "field.hidden_layers": {"field.hidden_layers": 1},
     "field.view_frequencies": {"field.view_frequencies": 2},
+    "occupancy.min_weight": {"occupancy.min_weight": 0.05},
+    "occupancy.rays_per_surface_cell": {"occupancy.rays_per_surface_cell": 24},
     "occupancy.update_interval": {"occupancy.update_interval": 0.2},
     "train.lr_decay": {"train.lr_decay": 0.01},
     "train.rays_per_step": {"train.rays_per_step": 64},

@@ -14,6 +14,7 @@ from nerf.ops.backend import Backend, select
 from nerf.rendering.sampler import RaySampler
 from nerf.scene.box import SceneBox
 from nerf.scene.occupancy import OccupancyGrid, uniform, with_neighbors
+from nerf.training import pruning
 from nerf.training.batches import RayBatches
 from nerf.training.pruning import prune
 
@@ -47,8 +48,8 @@ def pruned(inside: float, outside: float = 0.001, **changes: float) -> Tensor:
     sampler = RaySampler(backend, field.grid_map, uniform(RESOLUTION, backend.device), 0.5 * CELL, config)
     batches = RayBatches(tiny_images(), backend, 0)
     batches.find_valid_pixels(sampler)
-    thresholds = {"alpha_threshold": ALPHA_THRESHOLD, "min_weight": MIN_WEIGHT} | changes
-    return prune(field, sampler, batches, **thresholds)
+    rule = {"alpha_threshold": ALPHA_THRESHOLD, "min_weight": MIN_WEIGHT, "rays_per_surface_cell": 12} | changes
+    return prune(field, sampler, batches, **rule)
 
 
 def radii() -> tuple[Tensor, Tensor]:
@@ -88,6 +89,19 @@ def test_haze_goes_where_it_is_thinner_than_the_threshold(outside: float) -> Non
 def test_what_weighs_too_little_goes() -> None:
     assert not pruned(inside=0.9, min_weight=1.0).any()
     assert pruned(inside=0.9, min_weight=0.0).sum() > pruned(inside=0.9).sum()
+
+
+def test_more_rays_find_what_is_in_sight_of_few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a higher weight, with them, still leaves nothing of the haze that they meet."""
+    monkeypatch.setitem(pruning.RAYS_PER_CHUNK, "cpu", 64)
+    radius, height = radii()
+    seen_shell = ((radius - 1).abs() < 0.4 * CELL) & (height > -0.3)
+    air = (radius > 1.2) & (radius < 1.45) & (height > -0.3)
+    by_one, by_many = (pruned(inside=0.9, outside=0.022, rays_per_surface_cell=rays) for rays in (1, 24))
+    assert by_one[seen_shell].double().mean() < 0.98 and by_many[seen_shell].double().mean() > 0.999
+    assert by_many[air].all()
+    clear = pruned(inside=0.9, outside=0.022, rays_per_surface_cell=24, min_weight=0.03)
+    assert clear[seen_shell].double().mean() > 0.999 and not clear[air].any()
 
 
 def test_kept_cells_bring_their_neighbours() -> None:
