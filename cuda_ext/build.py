@@ -39,6 +39,9 @@ except ImportError:  # Windows
 ROOT = Path(__file__).resolve().parent
 WALKS = ("camera_rays", "march", "march_visible", "render_rays")  # files that make rays or walk along them
 PORTABLE_WALKS = "portable_walks"  # those of the portable ones, in one file
+# Files of cuda/ that are compiled alone, the longest first; it is of no use to join what takes long by itself. Of the
+# others nvcc takes longer over the headers, once for each GPU generation and once more for the host, than over all else.
+ALONE = ("mlp", "render_rays", "adam", "march_visible", "composite", "index_add")
 LIBRARY = ROOT.parent / "nerf" / "ops" / "libnerf.so"
 OBJECTS = ROOT.parent / "build" / "native"
 STAMP = re.compile(rb"nerf-build-stamp:(\w+) cuda=([\w ]*)\0")
@@ -144,18 +147,22 @@ def _joined(path: Path, parts: list[Path]) -> Path:
 
 
 def _sources(folder: Path, with_cuda: bool) -> list[Path]:
-    """What is compiled, some of it joined in the folder."""
-    sources = [ROOT / "library.cpp", *ROOT.glob("cpu/*.cpp"), *portable_sources(folder, ".cpp")]
-    sources.append(_joined(folder / "ops.cpp", sorted(ROOT.glob("ops/*.cpp"))))
-    if with_cuda:
-        sources += [*ROOT.glob("cuda/*.cu"), *portable_sources(folder, ".cu")]
-    return sorted(sources)
+    """What is compiled, some of it joined in the folder; what takes longest comes first, and is started first."""
+    sources = [_joined(folder / "ops.cpp", sorted(ROOT.glob("ops/*.cpp"))), *portable_sources(folder, ".cpp")]
+    sources += [*sorted(ROOT.glob("cpu/*.cpp")), ROOT / "library.cpp"]
+    if not with_cuda:
+        return sources
+    fast = sorted(ROOT.glob("cuda/*.cu"))
+    alone = [path for name in ALONE for path in fast if path.stem == name]
+    others = [path for path in fast if path.stem not in (*ALONE, *WALKS)]
+    return [*portable_sources(folder, ".cu"), _joined(folder / "cuda.cu", others), *alone, *sources]
 
 
 def portable_sources(folder: Path, suffix: str) -> list[Path]:
     """Files in the folder that make code of portable/*.h: for the CPU (.cpp), or for CUDA (.cu).
 
-    A device calls the portable body of an operation for which it has no file of its own. CUDA has the other bodies too.
+    A device calls the portable body of an operation for which it has no file of its own. CUDA has the other bodies too,
+    and its short walks stand behind the portable ones.
     """
     sources, define, device = [], ROOT / "portable" / "define", {".cpp": "cpu", ".cu": "cuda"}[suffix]
     for name in ("portable", PORTABLE_WALKS):
@@ -165,6 +172,8 @@ def portable_sources(folder: Path, suffix: str) -> list[Path]:
         parts = [define / f"{device}.h", *alone]
         if device == "cuda":
             parts = [define / "cuda_plain.h", *fast, *parts]
+        if device == "cuda" and name == PORTABLE_WALKS:
+            parts += [path for path in sorted(ROOT.glob("cuda/*.cu")) if path.stem in set(WALKS) - set(ALONE)]
         sources.append(_joined(folder / f"{name}{suffix}", parts))
     return sources
 

@@ -6,13 +6,13 @@
 namespace nerf::cuda {
 namespace {
 
-constexpr int kBlock = 64;
+constexpr int kRayBlock = 64;
 
 template <class T>
-__global__ void __launch_bounds__(kBlock) camera_rays_kernel(CameraRaysArgs<T> a) {
-  __shared__ T staged[kBlock / 32][2][3 * 32];
+__global__ void __launch_bounds__(kRayBlock) camera_rays_kernel(CameraRaysArgs<T> a) {
+  __shared__ T staged[kRayBlock / 32][2][3 * 32];
   const int64_t num_rays = a.num_pixels * a.rays_per_pixel;
-  const int64_t r = int64_t(blockIdx.x) * kBlock + threadIdx.x, first = r / 32 * 32;
+  const int64_t r = int64_t(blockIdx.x) * kRayBlock + threadIdx.x, first = r / 32 * 32;
   const int lane = threadIdx.x % 32;
   auto& rows = staged[threadIdx.x / 32];
   if (r < num_rays) {
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kBlock) camera_rays_kernel(CameraRaysArgs<T> a
 
 template <class T>
 void camera_rays(const CameraRaysArgs<T>& a, Stream stream) {
-  launch<kBlock>(camera_rays_kernel<T>, a.num_pixels * a.rays_per_pixel, "camera_rays", stream, a);
+  launch<kRayBlock>(camera_rays_kernel<T>, a.num_pixels * a.rays_per_pixel, "camera_rays", stream, a);
 }
 
 NERF_INSTANTIATE(camera_rays, CameraRaysArgs)

@@ -13,12 +13,12 @@
 // sum the point's gradient by shuffles, without atomics.
 #include "../portable/cells.h"
 #include "pack.cuh"
+#include "warp.cuh"
 
 namespace nerf::cuda {
 namespace {
 
-constexpr unsigned kAllLanes = ~0u;
-constexpr int kBlock = 128;
+constexpr int kPointBlock = 128;
 constexpr int kWrites = 2;  // packs that a thread writes
 
 // Place of what lies `ahead` of a place.
@@ -27,9 +27,9 @@ __device__ Place place_behind(const Place& p, unsigned ahead, unsigned columns) 
 }
 
 template <class T>
-__global__ void __launch_bounds__(kBlock, 1) gather_packs_kernel(CellsArgs<T> a, int64_t packs) {
+__global__ void __launch_bounds__(kPointBlock, 1) gather_packs_kernel(CellsArgs<T> a, int64_t packs) {
   constexpr int kSize = kPackSize<T>;
-  const int64_t first = int64_t(blockIdx.x) * kBlock, i = first + threadIdx.x;
+  const int64_t first = int64_t(blockIdx.x) * kPointBlock, i = first + threadIdx.x;
   if (i >= a.num_points * packs) return;
   const Place p = place_behind(place(first, packs), threadIdx.x, unsigned(packs));  // of the point, and of the pack
   const T* feats = a.feats + (8 * p.row * packs + p.column) * kSize;
@@ -45,15 +45,15 @@ __global__ void __launch_bounds__(kBlock, 1) gather_packs_kernel(CellsArgs<T> a,
 }
 
 template <class T>
-__global__ void __launch_bounds__(kBlock, 1) spread_packs_kernel(CellsArgs<T> a, int64_t packs) {
+__global__ void __launch_bounds__(kPointBlock, 1) spread_packs_kernel(CellsArgs<T> a, int64_t packs) {
   constexpr int kSize = kPackSize<T>;
-  const int64_t first = int64_t(blockIdx.x) * kBlock * kWrites, left = 8 * a.num_points * packs - first;
+  const int64_t first = int64_t(blockIdx.x) * kPointBlock * kWrites, left = 8 * a.num_points * packs - first;
   const Place start = place(first, packs);  // row: of a corner
   Pack<T, kSize> share[kWrites];
   T weight[kWrites];
 #pragma unroll
   for (int j = 0; j < kWrites; ++j) {  // all on their way together: nothing is computed with them yet
-    const unsigned ahead = unsigned(min2<int64_t>(threadIdx.x + j * kBlock, left - 1));
+    const unsigned ahead = unsigned(min2<int64_t>(threadIdx.x + j * kPointBlock, left - 1));
     const Place p = place_behind(start, ahead, unsigned(packs));
     share[j] = load<kSize>(a.grad_out + (p.row / 8 * packs + p.column) * kSize);
     weight[j] = cell_weights(a.points + 3 * (p.row / 8)).corner_weight(int(p.row % 8));
@@ -62,16 +62,16 @@ __global__ void __launch_bounds__(kBlock, 1) spread_packs_kernel(CellsArgs<T> a,
   for (int j = 0; j < kWrites; ++j) {
 #pragma unroll
     for (int c = 0; c < kSize; ++c) share[j].v[c] *= weight[j];
-    const int64_t i = threadIdx.x + j * kBlock;
+    const int64_t i = threadIdx.x + j * kPointBlock;
     if (i < left) store(a.grad_feats + (first + i) * kSize, share[j]);
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(kBlock, 1)
+__global__ void __launch_bounds__(kPointBlock, 1)
     cells_backward_packs_kernel(CellsArgs<T> a, int64_t packs, int log2_lanes) {
   constexpr int kSize = kPackSize<T>;
-  const int64_t n = (int64_t(blockIdx.x) * kBlock + threadIdx.x) >> log2_lanes;
+  const int64_t n = (int64_t(blockIdx.x) * kPointBlock + threadIdx.x) >> log2_lanes;
   const int lanes = 1 << log2_lanes, lane = threadIdx.x & (lanes - 1);
   const bool valid = n < a.num_points;  // all lanes of a warp stay for the shuffles
   const CornerWeights<T> w = cell_weights(a.points + (valid ? 3 * n : 0));
@@ -115,7 +115,7 @@ template <class T>
 void cells(const CellsArgs<T>& a, Stream stream) {
   if (!has_whole_packs(a)) return cuda_plain::cells(a, stream);
   const int64_t packs = a.channels / kPackSize<T>;
-  launch<kBlock>(gather_packs_kernel<T>, a.num_points * packs, "interpolate_cells", stream, a, packs);
+  launch<kPointBlock>(gather_packs_kernel<T>, a.num_points * packs, "interpolate_cells", stream, a, packs);
 }
 
 template <class T>
@@ -124,13 +124,13 @@ void cells_backward(const CellsArgs<T>& a, Stream stream) {
   const int64_t packs = a.channels / kPackSize<T>;
   if (!a.grad_points) {
     const int64_t writes = a.grad_feats ? 8 * a.num_points * packs : 0;
-    launch<kBlock>(spread_packs_kernel<T>, (writes + kWrites - 1) / kWrites, "interpolate_cells_backward", stream, a,
+    launch<kPointBlock>(spread_packs_kernel<T>, (writes + kWrites - 1) / kWrites, "interpolate_cells_backward", stream, a,
                    packs);
     return;
   }
   int log2_lanes = 0;  // of a point: as many as it has packs, 32 at most
   while (log2_lanes < 5 && 1 << log2_lanes < packs) ++log2_lanes;
-  launch<kBlock>(cells_backward_packs_kernel<T>, a.num_points << log2_lanes, "interpolate_cells_backward", stream, a,
+  launch<kPointBlock>(cells_backward_packs_kernel<T>, a.num_points << log2_lanes, "interpolate_cells_backward", stream, a,
                  packs, log2_lanes);
 }
 

@@ -12,7 +12,7 @@
 namespace nerf::cuda {
 namespace {
 
-constexpr int kBlock = 64;
+constexpr int kSampleBlock = 64;
 
 template <class T, int kBasis>
 struct Rows {
@@ -37,11 +37,11 @@ struct Basis {
 };
 
 template <class T, int kBasis>
-__global__ void __launch_bounds__(kBlock, 1) contract_kernel(ContractBasisArgs<T> a) {
+__global__ void __launch_bounds__(kSampleBlock, 1) contract_kernel(ContractBasisArgs<T> a) {
   using R = Rows<T, kBasis>;
-  alignas(kPackBytes) __shared__ T shared[kBlock * R::kStride];
+  alignas(kPackBytes) __shared__ T shared[kSampleBlock * R::kStride];
   const int lane = threadIdx.x % 32, warp = threadIdx.x - lane;
-  const int64_t first = int64_t(blockIdx.x) * kBlock + warp;
+  const int64_t first = int64_t(blockIdx.x) * kSampleBlock + warp;
   const int count = int(min2<int64_t>(a.num_samples - first, 32));
   T *const rows = shared + warp * R::kStride, *const own = rows + lane * R::kStride;
   Pack<T, R::kSize> packs[R::kPacks];
@@ -73,11 +73,11 @@ __global__ void __launch_bounds__(kBlock, 1) contract_kernel(ContractBasisArgs<T
 }
 
 template <class T, int kBasis>
-__global__ void __launch_bounds__(kBlock, 1) contract_backward_kernel(ContractBasisArgs<T> a) {
+__global__ void __launch_bounds__(kSampleBlock, 1) contract_backward_kernel(ContractBasisArgs<T> a) {
   using R = Rows<T, kBasis>;
-  alignas(kPackBytes) __shared__ T shared[kBlock * R::kStride];
+  alignas(kPackBytes) __shared__ T shared[kSampleBlock * R::kStride];
   const int lane = threadIdx.x % 32, warp = threadIdx.x - lane;
-  const int64_t first = int64_t(blockIdx.x) * kBlock + warp;
+  const int64_t first = int64_t(blockIdx.x) * kSampleBlock + warp;
   const int count = int(min2<int64_t>(a.num_samples - first, 32));
   T *const rows = shared + warp * R::kStride, *const own = rows + lane * R::kStride;
   T grad_out[kColors];
@@ -122,7 +122,7 @@ void with_basis(const ContractBasisArgs<T>& a, const Fast& fast, const Plain& pl
 template <class T>
 void contract_basis(const ContractBasisArgs<T>& a, Stream stream) {
   const auto fast = [&](auto basis) {
-    launch<kBlock>(contract_kernel<T, decltype(basis)::value>, a.num_samples, "contract_basis", stream, a);
+    launch<kSampleBlock>(contract_kernel<T, decltype(basis)::value>, a.num_samples, "contract_basis", stream, a);
   };
   with_basis(a, fast, [&] { cuda_plain::contract_basis(a, stream); });
 }
@@ -130,7 +130,7 @@ void contract_basis(const ContractBasisArgs<T>& a, Stream stream) {
 template <class T>
 void contract_basis_backward(const ContractBasisArgs<T>& a, Stream stream) {
   const auto fast = [&](auto basis) {
-    launch<kBlock>(contract_backward_kernel<T, decltype(basis)::value>, a.num_samples, "contract_basis_backward",
+    launch<kSampleBlock>(contract_backward_kernel<T, decltype(basis)::value>, a.num_samples, "contract_basis_backward",
                    stream, a);
   };
   with_basis(a, fast, [&] { cuda_plain::contract_basis_backward(a, stream); });

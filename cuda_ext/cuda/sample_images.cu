@@ -7,7 +7,7 @@
 namespace nerf::cuda {
 namespace {
 
-constexpr int kBlock = 64;
+constexpr int kPixelBlock = 64;
 
 // The nearest number to byte / 255: the quotient by a rounded inverse, and what its remainder is worth. For each of the 256
 // bytes it is what division gives, without division's branches.
@@ -19,8 +19,8 @@ __device__ T share_of_255(unsigned byte) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kBlock) sample_four_bytes_kernel(SampleImagesArgs<T> a) {
-  const int64_t r = int64_t(blockIdx.x) * kBlock + threadIdx.x;
+__global__ void __launch_bounds__(kPixelBlock) sample_four_bytes_kernel(SampleImagesArgs<T> a) {
+  const int64_t r = int64_t(blockIdx.x) * kPixelBlock + threadIdx.x;
   if (r >= a.num_rays) return;
   const int64_t pixel = a.pixel_indices[r];
   const bool valid = pixel >= 0 && pixel < a.num_pixels;
@@ -37,7 +37,7 @@ template <class T>
 void sample_images(const SampleImagesArgs<T>& a, Stream stream) {
   if (a.channels == 4 && reinterpret_cast<uintptr_t>(a.images) % 4 == 0 &&
       reinterpret_cast<uintptr_t>(a.out) % sizeof(Pack<T, 4>) == 0)
-    return launch<kBlock>(sample_four_bytes_kernel<T>, a.num_rays, "sample_images", stream, a);
+    return launch<kPixelBlock>(sample_four_bytes_kernel<T>, a.num_rays, "sample_images", stream, a);
   for_each(a.num_rays * a.channels, "sample_images", stream, [a] __device__(int64_t i) {
     const Place p = place(i, a.channels);
     sample_channel(a, p.row, p.column);

@@ -25,17 +25,17 @@ namespace cuda {
 namespace {
 
 constexpr const char* kName = "interpolate_trilinear_grad: in order";
-constexpr int kBlock = 128;
+constexpr int kCellBlock = 128;
 
 // Where a thread waits for memory, and half of them find no beginning, as many as registers allow.
 template <class V>
 constexpr int kBlocksPerProcessor = sizeof(V) > 4 ? 8 : 12;
 
 template <class V, class Cell>
-__global__ void __launch_bounds__(kBlock, kBlocksPerProcessor<V>)
+__global__ void __launch_bounds__(kCellBlock, kBlocksPerProcessor<V>)
     add_cells_kernel(TrilinearOrderArgs<float> a, int color, int width) {
   const int64_t first = a.bounds[color], count = (a.bounds[color + 1] - first) * width;
-  for (int64_t i = int64_t(blockIdx.x) * kBlock + threadIdx.x; i < count; i += int64_t(gridDim.x) * kBlock) {
+  for (int64_t i = int64_t(blockIdx.x) * kCellBlock + threadIdx.x; i < count; i += int64_t(gridDim.x) * kCellBlock) {
     const Place p = place(i, width);
     OrderedWalk<V, Cell, float> walk(a, width, p.column);
     if (walk.begins(first + p.row)) walk.add(first + p.row);
@@ -49,9 +49,9 @@ void add_rows(const TrilinearOrderArgs<float>& a, int64_t width, Stream stream) 
     const Place p = place(i, width);
     OrderedWalk<V, Cell, float>(a, width, p.column).keep(p.row);
   });
-  const int64_t all = min2(a.points.num_points * width, processors(stream) * kBlocksPerProcessor<V> * kBlock);
+  const int64_t all = min2(a.points.num_points * width, processors(stream) * kBlocksPerProcessor<V> * kCellBlock);
   for (int color = 0; color < kParities; ++color)
-    launch<kBlock>(add_cells_kernel<V, Cell>, all, kName, stream, a, color, int(width));
+    launch<kCellBlock>(add_cells_kernel<V, Cell>, all, kName, stream, a, color, int(width));
 }
 
 template <class V>
