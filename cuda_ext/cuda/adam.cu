@@ -107,11 +107,8 @@ void launch_adam(const AdamArgs<S>& a, Stream stream, const Variation& variation
   const int64_t packs = a.channels / kSize;
   constexpr bool kOne = kSize == 1 && Variation::kAdds;  // only of one channel (adam_smooth)
   auto kernel = adam_kernel<S, kSize, kOne, Variation>;
-  // Nobody trains in double, and every kernel takes the compiler seconds and the library room.
-  if constexpr (sizeof(Wide<S>) == 4) {
-    if constexpr (kSize == 1 || !Variation::kAdds) {
-      if (packs == 1) kernel = adam_kernel<S, kSize, 1, Variation>;
-    }
+  if constexpr (kSize == 1 || !Variation::kAdds) {
+    if (packs == 1) kernel = adam_kernel<S, kSize, 1, Variation>;
   }
   const int64_t needed = (a.num_rows * packs + Variation::kAhead - 1) / Variation::kAhead;
   launch(kernel, min2(needed, processors(stream) * kBlocksPerProcessor * kThreads), "adam_step", stream, a,
@@ -157,12 +154,17 @@ void launch_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
 
 }  // namespace
 
+// Nobody trains in double, and every kernel takes the compiler seconds and the library room.
+template <>
+void adam(const AdamArgs<double>& a, Stream stream) {
+  cuda_plain::adam(a, stream);
+}
+
 template <class S>
 void adam(const AdamArgs<S>& a, Stream stream) {
   constexpr int kSize = kPackSize<Wide<S>>;
   const bool aligned = is_aligned(a);
-  if constexpr (sizeof(Wide<S>) == 4)
-    if (aligned && launch_by_warp<12, 16, 28>(a, stream, NoneBeside())) return;
+  if (aligned && launch_by_warp<12, 16, 28>(a, stream, NoneBeside())) return;
   if (aligned && a.channels % kSize == 0) return launch_adam<kSize>(a, stream);
   const int64_t values = a.all_rows * a.channels;
   // Random bits ask where a row ends.
@@ -186,7 +188,7 @@ void adam_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
   adam(a.adam, stream);
 }
 
-NERF_INSTANTIATE(adam, AdamArgs)
+template void adam(const AdamArgs<float>&, Stream);
 template void adam(const AdamArgs<ShortMoments>&, Stream);
 NERF_INSTANTIATE(adam_smooth, AdamSmoothArgs)
 template void adam_smooth(const AdamSmoothArgs<ShortMoments>&, Stream);

@@ -32,7 +32,6 @@ template <int kChannels, int kGroup>
 constexpr int kLeastBlocksBackward = kGroup < 32 && kChannels >= 0 && kChannels <= 4 ? kManyBlocks : 1;
 
 __device__ float exponential(float x) { return expf(x); }
-__device__ double exponential(double x) { return exp(x); }
 
 // Clears packs first, first + step, ... before end.
 template <int kSize, class T>
@@ -225,63 +224,66 @@ constexpr int kUpTo32 = -32;  // channels, more than 16: see Sharing
 
 // body(constant) with the channel count, or kUpTo32, if it has a kernel, else plain(). Beside the features there are 0, where
 // density is looked at alone, and 3, colours.
-template <class T, class Body, class Plain>
-void with_row(const CompositeArgs<T>& a, const Body& body, const Plain& plain) {
+template <class Body, class Plain>
+void with_row(const CompositeArgs<float>& a, const Body& body, const Plain& plain) {
   with_channels<0, 3, 4, 8, 16>(CommonChannels(), a.channels, body, [&] {
-    if constexpr (sizeof(T) == 4) {
-      if (is_fast(FastChannels(), a.channels)) return body(std::integral_constant<int, kUpTo32>());
-    }
+    if (is_fast(FastChannels(), a.channels)) return body(std::integral_constant<int, kUpTo32>());
     plain();
   });
 }
 
 // Packs start at whole 16 bytes where the arrays do; other arrays go to the plain kernels. So do more samples than half of
 // what 32 bits count: lanes go on behind the end of their ray, up to the end of the longest one beside it.
-template <class T>
-bool is_plain(const CompositeArgs<T>& a) {
+bool is_plain(const CompositeArgs<float>& a) {
   if (a.num_samples > INT32_MAX / 2) return true;
-  return a.channels % kPackSize<T> == 0 && !(is_pack_aligned(a.values) && is_pack_aligned(a.out_values) &&
+  return a.channels % kPackSize<float> == 0 && !(is_pack_aligned(a.values) && is_pack_aligned(a.out_values) &&
                                              is_pack_aligned(a.grad_out_values) && is_pack_aligned(a.grad_values));
 }
 
-// kernel(lanes, threads): the lanes of a ray as a constant, and that many threads for each ray. Rows of double are too long
-// for few lanes. Where there is no ray, what belongs to none has to be cleared all the same.
-template <class T, class Kernel>
-void with_lanes(const CompositeArgs<T>& a, const Kernel& kernel) {
+// kernel(lanes, threads): the lanes of a ray as a constant, and that many threads for each ray. Where there is no ray, what
+// belongs to none has to be cleared all the same.
+template <class Kernel>
+void with_lanes(const CompositeArgs<float>& a, const Kernel& kernel) {
   const int64_t rays = max2<int64_t>(a.num_rays, 1);
-  if constexpr (sizeof(T) == 4) {
-    if (are_short(a.num_samples, a.num_rays)) return kernel(std::integral_constant<int, kShortRay>(), kShortRay * rays);
-  }
+  if (are_short(a.num_samples, a.num_rays)) return kernel(std::integral_constant<int, kShortRay>(), kShortRay * rays);
   kernel(std::integral_constant<int, 32>(), 32 * rays);
 }
 
 }  // namespace
 
-template <class T>
-void composite(const CompositeArgs<T>& a, Stream stream) {
+// Nobody trains in double, and these kernels would take as long to compile as those in float.
+template <>
+void composite(const CompositeArgs<double>& a, Stream stream) {
+  cuda_plain::composite(a, stream);
+}
+
+template <>
+void composite_backward(const CompositeArgs<double>& a, Stream stream) {
+  cuda_plain::composite_backward(a, stream);
+}
+
+template <>
+void composite(const CompositeArgs<float>& a, Stream stream) {
   if (is_plain(a)) return cuda_plain::composite(a, stream);
   const auto fast = [&](auto channels) {
     with_lanes(a, [&](auto lanes, int64_t threads) {
-      const auto kernel = composite_kernel<T, decltype(channels)::value, decltype(lanes)::value>;
-      launch<kBlock>(kernel, threads, "composite_rays", stream, a, T(1) - std::log(a.min_transmittance));
+      const auto kernel = composite_kernel<float, decltype(channels)::value, decltype(lanes)::value>;
+      launch<kBlock>(kernel, threads, "composite_rays", stream, a, 1 - std::log(a.min_transmittance));
     });
   };
   with_row(a, fast, [&] { cuda_plain::composite(a, stream); });
 }
 
-template <class T>
-void composite_backward(const CompositeArgs<T>& a, Stream stream) {
+template <>
+void composite_backward(const CompositeArgs<float>& a, Stream stream) {
   if (is_plain(a)) return cuda_plain::composite_backward(a, stream);
   const auto fast = [&](auto channels) {
     with_lanes(a, [&](auto lanes, int64_t threads) {
-      const auto kernel = composite_backward_kernel<T, decltype(channels)::value, decltype(lanes)::value>;
+      const auto kernel = composite_backward_kernel<float, decltype(channels)::value, decltype(lanes)::value>;
       launch<kBlock>(kernel, threads, "composite_rays_backward", stream, a);
     });
   };
   with_row(a, fast, [&] { cuda_plain::composite_backward(a, stream); });
 }
-
-NERF_INSTANTIATE(composite, CompositeArgs)
-NERF_INSTANTIATE(composite_backward, CompositeArgs)
 
 }  // namespace nerf::cuda

@@ -8,11 +8,11 @@
 // - bins, many rows onto few numbers: a block adds its share of src into shared memory, then that to dst.
 #include "../portable/index_add.h"
 #include "pack.cuh"
+#include "warp.cuh"
 
 namespace nerf::cuda {
 namespace {
 
-constexpr unsigned kAllLanes = ~0u;
 constexpr int kWarps = kThreads / 32;
 constexpr int64_t kBlocks = 8 * 132;                        // fill the largest chips; smaller ones take turns
 constexpr int64_t k32Bit = INT32_MAX - kBlocks * kThreads;  // below it, numbers and steps over them fit 32 bits
@@ -249,7 +249,9 @@ void index_add(const IndexAddArgs<T>& a, Stream stream) {
   const int64_t largest = max2(max2(span(dims, dims.dst_stride, a.num_targets, a.dst_row_stride),
                                     span(dims, dims.src_stride, a.num_rows, a.src_row_stride)),
                                a.num_rows * dims.num_elements());
-  if (largest < k32Bit) add<T, uint32_t>(a, stream);
+  if (largest < k32Bit) return add<T, uint32_t>(a, stream);
+  // Of double that would be 16 GB, too rare to be worth the compiler's time.
+  if constexpr (std::is_same_v<T, double>) cuda_plain::index_add(a, stream);
   else add<T, uint64_t>(a, stream);
 }
 
