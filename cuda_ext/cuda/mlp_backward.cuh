@@ -142,6 +142,7 @@ __device__ __forceinline__ void last_bias(const MlpPlan& p, float* slot, int64_t
 // Gradients of hidden values and inputs, of the first and the last layer's weights, and of the biases.
 template <int kWidth, int kWarps, int kStages>
 __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_backward_kernel(MlpPlan p) {
+  if (!kHasProducts || (kHasRoom && kWarps == 1)) return;
   using Shape = Tile<kWidth, kWarps>;
   constexpr int kPitch = Shape::kPitch;
   SHARED_MEMORY(memory);

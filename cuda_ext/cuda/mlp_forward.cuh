@@ -13,6 +13,7 @@ constexpr int mlp_forward_bytes() {
 
 template <int kWidth, int kWarps, int kStages>
 __global__ void __launch_bounds__(kWarps* kColumnWarps * 32, 1) mlp_forward_kernel(MlpPlan p) {
+  if (!kHasProducts) return;
   using Shape = Tile<kWidth, kWarps>;
   SHARED_MEMORY(memory);
   BFloat16* x = reinterpret_cast<BFloat16*>(memory);

@@ -14,6 +14,20 @@ constexpr int kChunk = 64;        // columns of the inputs that a warpgroup make
 constexpr int kMaxOutputs = 8;    // columns of one product
 constexpr int kGap = 8;           // numbers behind a row in shared memory: rows in different banks
 
+// Kernels that mlp.cu never starts on a generation are compiled empty for it: before sm_80 all that take products, and on
+// Hopper, which has room for large tiles of every width, the backward one of small tiles. Not in PTX: others run that, too.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool kHasProducts = false;
+#else
+constexpr bool kHasProducts = true;
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool kHasRoom = true;
+#else
+constexpr bool kHasRoom = false;
+#endif
+constexpr int kSharedBytesOfHopper = 227 << 10;  // of a block
+
 HOST_DEVICE int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 HOST_DEVICE float relu(float x) { return x < 0.0f ? 0.0f : x; }  // NaN stays NaN

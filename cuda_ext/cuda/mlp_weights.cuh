@@ -24,6 +24,7 @@ constexpr int mlp_weights_bytes() {
 
 template <int kWidth, int kStages>
 __global__ void __launch_bounds__(256, 1) mlp_weights_kernel(MlpPlan p) {
+  if (!kHasProducts) return;
   using Shape = WeightTile<kWidth>;
   constexpr int kHalves = kWidth / Shape::kSide;
   SHARED_MEMORY(memory);
