@@ -2,19 +2,18 @@
 // number of cores.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
-#include <cstdint>
-
 #include "../stream.h"
+#include "threads.h"
 
 namespace nerf::cpu {
 
 template <class Body>
 void parallel_for(int64_t count, int64_t grain, const Body& body) {
-  torch::stable::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body(i);
-  });
+  const auto piece = [](int64_t begin, int64_t end, const void* of) {
+    const Body& each = *static_cast<const Body*>(of);
+    for (int64_t i = begin; i < end; ++i) each(i);
+  };
+  in_pieces(count, grain, piece, &body);
 }
 
 // What a portable body runs on: see ../device.h.

@@ -72,7 +72,7 @@ template <class T>
 void index_add(const IndexAddArgs<T>& a, Stream) {
   const SliceWalk<int64_t> walk(a.slice);
   const int64_t elements = a.slice.num_elements(), targets = a.num_targets;
-  const int64_t parts = a.num_rows * elements <= kSerialWork ? 1 : torch::stable::get_num_threads();
+  const int64_t parts = a.num_rows * elements <= kSerialWork ? 1 : num_threads();
   parallel_for(parts, 1, [&](int64_t part) {
     const bool columns = elements >= kColumns * parts;
     // Where share number i of the whole begins; this core has it all where it is not cut.

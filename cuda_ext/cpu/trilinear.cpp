@@ -91,7 +91,7 @@ void scatter_all(const TrilinearArgs<T>& a, const Rows& rows) {
       coordinate_gradient(s, rows, a.grid, a.grad_out + n * a.channels, a.channels, a.grad_coords + 3 * n);
     });
   if (!a.grad_grid || a.channels == 0) return;
-  const int64_t num_slabs = torch::stable::get_num_threads();
+  const int64_t num_slabs = num_threads();
   std::vector<int64_t> points_at(a.vertices[0], 0), first_x(num_slabs + 1, a.vertices[0]);
   std::vector<int64_t> x_of(a.num_points);
   parallel_for(a.num_points, 2048, [&](int64_t n) {
