@@ -9,7 +9,7 @@ namespace nerf::cuda {
 namespace {
 
 constexpr int kTileZ = 32, kTileY = kThreads / kTileZ;  // packs, vertices
-constexpr int kWalk = 8;                                // vertices along x
+constexpr int kTileX = 8;                               // vertices along x
 
 // Adds to the gradients of the pack at i.
 template <class T, int kSize, class Near>
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t column = (tile % tiles_z * kTileZ + threadIdx.x % kTileZ) * kSize;  // z and channel
   const int64_t y = tile / tiles_z % tiles_y * kTileY + threadIdx.x / kTileZ;
   if (column >= row || y >= size_y) return;
-  const int64_t first = tile / (tiles_z * tiles_y) * kWalk, end = min2(first + kWalk, size_x), plane = size_y * row;
+  const int64_t first = tile / (tiles_z * tiles_y) * kTileX, end = min2(first + kTileX, size_x), plane = size_y * row;
   for (int64_t x = first; x < end; ++x) {
     const int64_t i = x * plane + y * row + column;
     const auto grad = load<kSize>(a.grad + i);
@@ -90,7 +90,7 @@ void total_variation(const TotalVariationArgs<T>& a, Stream stream) {
   }
   const auto parts = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
   const int64_t tiles_z = parts(a.vertices[2] * packs, kTileZ), tiles_y = parts(a.vertices[1], kTileY),
-                tiles = tiles_z * tiles_y * parts(a.vertices[0], kWalk);
+                tiles = tiles_z * tiles_y * parts(a.vertices[0], kTileX);
   launch(total_variation_kernel<T>, tiles * kThreads, "total_variation_grad", stream, a, tiles_z, tiles_y);
 }
 
