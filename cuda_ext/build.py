@@ -39,8 +39,8 @@ except ImportError:  # Windows
 ROOT = Path(__file__).resolve().parent
 WALKS = ("camera_rays", "march", "march_visible", "render_rays")  # files that make rays or walk along them
 PORTABLE_WALKS = "portable_walks"  # those of the portable ones, in one file
-# Files of cuda/ that are compiled alone, the longest first: joined, all cores would wait for them. Of
-# the others nvcc takes longer over the headers, once for each GPU generation and for the host, than over the rest.
+# Files of cuda/ that are compiled alone, the longest first: joined, all cores would wait for them. Of the others nvcc
+# takes longer over the headers, once for each GPU generation and for the host, than over the rest.
 ALONE = ("render_rays", "mlp", "adam", "composite")
 LIBRARY = ROOT.parent / "nerf" / "ops" / "libnerf.so"
 OBJECTS = ROOT.parent / "build" / "native"

@@ -124,14 +124,14 @@ void cells_backward(const CellsArgs<T>& a, Stream stream) {
   const int64_t packs = a.channels / kPackSize<T>;
   if (!a.grad_points) {
     const int64_t writes = a.grad_feats ? 8 * a.num_points * packs : 0;
-    launch<kPointBlock>(spread_packs_kernel<T>, (writes + kWrites - 1) / kWrites, "interpolate_cells_backward", stream, a,
-                   packs);
+    launch<kPointBlock>(spread_packs_kernel<T>, (writes + kWrites - 1) / kWrites, "interpolate_cells_backward", stream,
+                        a, packs);
     return;
   }
   int log2_lanes = 0;  // of a point: as many as it has packs, 32 at most
   while (log2_lanes < 5 && 1 << log2_lanes < packs) ++log2_lanes;
-  launch<kPointBlock>(cells_backward_packs_kernel<T>, a.num_points << log2_lanes, "interpolate_cells_backward", stream, a,
-                 packs, log2_lanes);
+  launch<kPointBlock>(cells_backward_packs_kernel<T>, a.num_points << log2_lanes, "interpolate_cells_backward", stream,
+                      a, packs, log2_lanes);
 }
 
 NERF_INSTANTIATE(cells, CellsArgs)

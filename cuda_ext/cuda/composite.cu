@@ -237,7 +237,7 @@ void with_row(const CompositeArgs<float>& a, const Body& body, const Plain& plai
 bool is_plain(const CompositeArgs<float>& a) {
   if (a.num_samples > INT32_MAX / 2) return true;
   return a.channels % kPackSize<float> == 0 && !(is_pack_aligned(a.values) && is_pack_aligned(a.out_values) &&
-                                             is_pack_aligned(a.grad_out_values) && is_pack_aligned(a.grad_values));
+                                                 is_pack_aligned(a.grad_out_values) && is_pack_aligned(a.grad_values));
 }
 
 // kernel(lanes, threads): the lanes of a ray as a constant, and that many threads for each ray. Where there is no ray, what

@@ -131,7 +131,7 @@ template <class T>
 void contract_basis_backward(const ContractBasisArgs<T>& a, Stream stream) {
   const auto fast = [&](auto basis) {
     launch<kSampleBlock>(contract_backward_kernel<T, decltype(basis)::value>, a.num_samples, "contract_basis_backward",
-                   stream, a);
+                         stream, a);
   };
   with_basis(a, fast, [&] { cuda_plain::contract_basis_backward(a, stream); });
 }

@@ -165,7 +165,8 @@ template <>
 void march_visible_fill(const MarchVisibleArgs<float>& a, Stream stream) {
   if (!is_short(a) || a.num_rays == 0) return cuda_plain::march_visible_fill(a, stream);
   const auto fill = [&](auto rows) {
-    launch<32 * kWarps>(fill_kernel<float, decltype(rows)>, kFilling * a.num_rays, "march_visible: fill", stream, a, rows);
+    launch<32 * kWarps>(fill_kernel<float, decltype(rows)>, kFilling * a.num_rays, "march_visible: fill", stream, a,
+                        rows);
   };
   if (a.density.table.words) fill(a.density.table.short_sparse());
   else fill(DenseRows());

@@ -78,7 +78,7 @@ bool are_large(const MlpArgs<float>& a, Stream stream) {
   return large;
 }
 
-static_assert(mlp_backward_bytes<256, 2, kLargeStages>() <= kSharedBytesOfHopper, "kernels for Hopper take it for granted");
+static_assert(mlp_backward_bytes<256, 2, kLargeStages>() <= kSharedBytesOfHopper, "Hopper has large tiles alone");
 
 // Cuts scratch into pieces, or adds up what it takes.
 class Cutter {
