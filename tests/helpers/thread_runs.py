@@ -4,6 +4,7 @@ python tests/helpers/thread_runs.py STEPS SETTING ...      # a line for each num
 python tests/helpers/thread_runs.py --operations STEPS SETTING ...    # the operations that give several results
 """
 
+import functools
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from nerf.cli.train import TrainScriptConfig
 from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split
+from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import select
 from nerf.training.initial_state import init_state
 from nerf.training.loop import StopWhen, train
@@ -32,10 +34,17 @@ CHANCE = ("empty", "rand", "uniform", "normal", "bernoulli")  # operations whose
 
 def begin(settings: list[str]) -> tuple[Config, TrainState]:
     """A state before the first step, of experiment=smoke with these settings on top."""
-    config = compose("train", TrainScriptConfig, ["experiment=smoke", *settings])
+    config, images = read(tuple(settings))
     backend = select("native", "cpu", config.deterministic)
     config = resolve_config(config, backend.device.type)
-    return config, init_state(config, load_split(config.dataset, "train"), backend)
+    return config, init_state(config, images, backend)
+
+
+@functools.cache
+def read(settings: tuple[str, ...]) -> tuple[Config, PosedImages]:
+    """What is the same for all numbers of threads."""
+    config = compose("train", TrainScriptConfig, ["experiment=smoke", *settings])
+    return config, load_split(config.dataset, "train")
 
 
 def advance(config: Config, state: TrainState, steps: int) -> None:
