@@ -128,7 +128,8 @@ def test_two_fingers_zoom_and_one_turns(page: Any) -> None:
     def distance() -> float:
         return page.execute_script("return Math.hypot(...nerf.orbit.center.map((x, i) => x - nerf.orbit.target[i]))")
 
-    page.set_window_size(500, 400)
+    before = page.get_window_size()
+    page.set_window_size(500, 340)
     on_canvas = "return [80, 150, 220].every((x) => document.elementFromPoint(x, 80) === nerf.canvas)"
     wait_for(lambda: page.execute_script(on_canvas))  # no button is in the way
     page.execute_script("nerf.orbit.reset()")
@@ -145,6 +146,7 @@ def test_two_fingers_zoom_and_one_turns(page: Any) -> None:
     wait_for(lambda: page.execute_script("return nerf.orbit.center") != center)
     assert distance() == pytest.approx(far)
     page.execute_script("nerf.orbit.reset()")
+    page.set_window_size(before["width"], before["height"])
 
 
 def test_it_fills_the_screen_and_back(page: Any) -> None:
