@@ -86,12 +86,16 @@ _FROM_20_SECONDS = {
 # stays. After coarse ones 448^3 gain 0.4 dB on room over 320^3, and SSIM on fox; and less regularization is best.
 _COARSE_FIRST = {"field.initial_num_voxels": 100_000}
 _REGULARIZED_LESS = {"field.feature_noise": 0.05, "loss.distortion": 0.005}
-# Where poses are given, the MLP learns up to sixteen times as fast, after a warm-up (mlp_lr_rise): 0.9 dB more in 2
-# seconds, 0.5 in 5 and 0.1 in 60. Learned ones, far off at first, lose by it.
-_CPU_OF_KIND = {kind: {"field.lr_mlp": 4e-3} for kind in ("bounded", "unbounded", "forward_facing")}
 # Rays are drawn at random. Where they are few, a cell in sight of few pixels meets none and is pruned with the surface
 # in it; three times as many find it. They find fog too, which is in sight of all but never weighs much.
 _PRUNED_BY_MORE_RAYS = {"occupancy.rays_per_surface_cell": 24, "occupancy.min_weight": 0.015}
+# Where poses are given, the MLP learns up to sixteen times as fast, after a warm-up (mlp_lr_rise): 0.9 dB more in 2
+# seconds, 0.5 in 5 and 0.1 in 60. Learned ones, far off at first, lose by it.
+_CPU_OF_KIND = {
+    "bounded": {**_PRUNED_BY_MORE_RAYS, "field.lr_mlp": 4e-3},
+    "unbounded": {"field.lr_mlp": 4e-3},
+    "forward_facing": {"field.lr_mlp": 4e-3},
+}
 _UP_TO_8_SECONDS_OF_KIND = {
     "bounded": {"field.lr_mlp": 8e-3},
     "unbounded": {**_COARSE_FIRST, "field.lr_mlp": 4e-3},
