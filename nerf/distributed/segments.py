@@ -38,6 +38,7 @@ class PartSamples:
     offsets: Tensor  # [R*S+1] int64: segment s of ray r owns the samples offsets[r*S+s] to offsets[r*S+s+1]
     segments: int  # S
     order: Order
+    weights: Tensor  # [M] of the samples in their pixels, detached
 
     @property
     def overflow(self) -> Tensor:
@@ -77,9 +78,10 @@ def visible_part_samples(
             first = torch.where(starts.diff() > 0, samples.t_starts.index_select(0, begins), first)
         order = front_to_back(world, through.view(slots), first.view(slots))
         light = order.transmittance.flatten().index_select(0, slot)
-        keep = (light * weight >= min_weight) & (light * in_front >= sampler.config.min_transmittance)
+        weights = light * weight
+        keep = (weights >= min_weight) & (light * in_front >= sampler.config.min_transmittance)
     offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[starts]
-    return PartSamples(samples.select(keep), offsets, count, order)
+    return PartSamples(samples.select(keep), offsets, count, order, weights[keep])
 
 
 def undimmed(backend: Backend, optical_depth: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -78,6 +78,15 @@ def test_a_transparent_ball_is_seen_through_and_stays_whole() -> None:
     assert kept[radius < 0.9].all() and not kept[radius > 1 + 3 * CELL].any()
 
 
+def test_smoke_stays_whole_where_more_weight_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of its samples has that weight but the first ones of a ray, and its rays are opaque all the same."""
+    radius, _ = radii()
+    assert pruned(inside=0.05, min_weight=0.02)[radius < 0.9].all()
+    assert not pruned(inside=0.03, min_weight=0.02).any(), "one that is not so opaque"
+    monkeypatch.setattr(pruning, "SMOKE", 2.0)
+    assert pruned(inside=0.05, min_weight=0.02)[radius < 0.9].double().mean() < 0.8
+
+
 @pytest.mark.parametrize("outside", [0.018, 0.022])
 def test_haze_goes_where_it_is_thinner_than_the_threshold(outside: float) -> None:
     kept = pruned(inside=0.9, outside=outside)
@@ -100,8 +109,9 @@ def test_more_rays_find_what_is_in_sight_of_few_pixels(monkeypatch: pytest.Monke
     by_one, by_many = (pruned(inside=0.9, outside=0.022, rays_per_surface_cell=rays) for rays in (1, 24))
     assert by_one[seen_shell].double().mean() < 0.98 and by_many[seen_shell].double().mean() > 0.999
     assert by_many[air].all()
+    monkeypatch.setattr(pruning, "SMOKE", 0.9)  # this haze fills the box, and is as opaque as smoke along its diagonal
     clear = pruned(inside=0.9, outside=0.022, rays_per_surface_cell=24, min_weight=0.03)
-    assert clear[seen_shell].double().mean() > 0.999 and not clear[air].any()
+    assert clear[seen_shell].double().mean() > 0.999 and clear[air].double().mean() < 0.1
 
 
 def test_kept_cells_bring_their_neighbours() -> None:
