@@ -91,7 +91,10 @@ class SamplerConfig:
 class OccupancyConfig:
     alpha_threshold: float = setting(0.02, "cells whose voxels' alpha is below this are pruned", low=0, high=1)
     min_weight: float | None = setting(
-        None, "cells where no sample of a training ray has this weight are pruned", low=0, high=1
+        None,
+        "cells where no sample of a training ray has this weight are pruned; in smoke less is enough",
+        low=0,
+        high=1,
     )
     rays_per_surface_cell: int | None = setting(
         None,
