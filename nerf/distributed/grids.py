@@ -96,10 +96,16 @@ class Parts:
     # In every step.
 
     def visible_samples(
-        self, field: Field, sampler: RaySampler, rays: Rays, jitter: Tensor | None, min_weight: float | None = None
+        self,
+        field: Field,
+        sampler: RaySampler,
+        rays: Rays,
+        jitter: Tensor | None,
+        min_weight: float | None = None,
+        with_weights: bool = False,
     ) -> PartSamples:
         """This rank's share of rendering.visible_samples. sampler: of the whole scene."""
-        return visible_part_samples(self.world, self.division, field, sampler, rays, jitter, min_weight)
+        return visible_part_samples(self.world, self.division, field, sampler, rays, jitter, min_weight, with_weights)
 
     def render(
         self,

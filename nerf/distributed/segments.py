@@ -38,7 +38,7 @@ class PartSamples:
     offsets: Tensor  # [R*S+1] int64: segment s of ray r owns the samples offsets[r*S+s] to offsets[r*S+s+1]
     segments: int  # S
     order: Order
-    weights: Tensor  # [M] of the samples in their pixels, detached
+    weights: Tensor | None = None  # [M] of the samples in their pixels, detached; where they were asked for
 
     @property
     def overflow(self) -> Tensor:
@@ -57,6 +57,7 @@ def visible_part_samples(
     rays: Rays,
     jitter: Tensor | None = None,
     min_weight: float | None = None,
+    with_weights: bool = False,
 ) -> PartSamples:
     """The samples of the rays in this rank's part with a weight of at least min_weight in their pixel.
 
@@ -81,7 +82,7 @@ def visible_part_samples(
         weights = light * weight
         keep = (weights >= min_weight) & (light * in_front >= sampler.config.min_transmittance)
     offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[starts]
-    return PartSamples(samples.select(keep), offsets, count, order, weights[keep])
+    return PartSamples(samples.select(keep), offsets, count, order, weights[keep] if with_weights else None)
 
 
 def undimmed(backend: Backend, optical_depth: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -53,7 +53,7 @@ def prune(
         if parts is None:
             samples = visible_samples(field, sampler, rays, jitter, min_weight=least)
         else:
-            of_part = parts.visible_samples(field, sampler, rays, jitter, least)
+            of_part = parts.visible_samples(field, sampler, rays, jitter, least, with_weights=finds_smoke)
             samples = of_part.samples
         cells = samples.coords(sampler.grid_map).long()
         if finds_smoke:
