@@ -28,7 +28,7 @@ from nerf.training.loop import StopWhen, train
 from nerf.training.state import TrainState
 
 THREADS = (1, 2, 3)  # of runs; more than cores is no matter
-OF_OPERATIONS = (5, 3, 2, 1)  # the last result is the one that training goes on with
+OF_OPERATIONS = (5, 2, 1)  # the last result is the one that training goes on with
 CHANCE = ("empty", "rand", "uniform", "normal", "bernoulli")  # operations whose numbers are any, by their names
 
 

@@ -266,9 +266,7 @@ def read_page(path: Path) -> tuple[str, dict]:
 
 @pytest.mark.slow
 def test_the_page_of_a_right_scene(tmp_path: Path) -> None:
-    result = run_script(
-        "train", "dry_run=true", "device=cpu", "backend=torch", f"hydra.run.dir={tmp_path}/run", cwd=tmp_path
-    )
+    result = run_script("train", "dry_run=true", "device=cpu", f"hydra.run.dir={tmp_path}/run", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     page, drawn = read_page(tmp_path / "run" / "dry_run.html")
     assert "<span class=red>" not in page and page.count("<span class=green>") >= 6
@@ -299,7 +297,7 @@ def test_the_page_of_a_scene_in_a_wrong_convention(tmp_path: Path) -> None:
         Image.open(BRICKS / f"{frame['file_path']}.png").save(folder / f"{name}.png")
         frame["file_path"], frame["transform_matrix"] = name, [*pose.tolist(), [0, 0, 0, 1]]
     (folder / "transforms_train.json").write_text(json.dumps(transforms))
-    settings = ("dataset=blender", f"dataset.root='{folder}'", "device=cpu", "backend=torch", "hydra.run.dir=run")
+    settings = ("dataset=blender", f"dataset.root='{folder}'", "device=cpu", "hydra.run.dir=run")
     result = run_script("train", "dry_run=true", "evaluation.split=train", *settings, cwd=tmp_path)
     assert result.returncode == 1, result.stderr
     assert "OpenCV axes" in result.stdout and "negate the second and the third column" in result.stdout
