@@ -176,7 +176,8 @@ def scene_parts() -> tuple[Part, ...]:
 
 
 # Exact color and depth along R rays whose origins lie outside every part of a scene: rgb [R,3] (sRGB values in
-# [0, 1]), hit [R] bool and depth [R] (world distance t along the ray).
+# [0, 1], times opacity), opacity [R] in [0, 1] or, of solids, hit [R] bool, and depth [R] (world distance t along the
+# ray).
 Renderer = Callable[[Rays], tuple[Tensor, Tensor, Tensor]]
 
 
@@ -276,7 +277,7 @@ def render_view(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One image from supersample^2 rays per pixel on a regular grid.
 
-    Returns rgba uint8 [H,W,4] (straight alpha: the mean colour of the rays that hit, and their share) and
+    Returns rgba uint8 [H,W,4] (straight alpha: the rays' mean colour by their opacity, and their mean opacity) and
     depth float32 [H,W]: world distance along the ray through the pixel centre, 0 where that ray misses.
     Raises ValueError for a supersample below 1.
     """
@@ -286,10 +287,10 @@ def render_view(
     view = cameras[index]
     c2w, intrinsics = view.c2w.double(), view.intrinsics.double()
     _, _, depth = render(Cameras(c2w, intrinsics, width, height).image_rays(0))
-    rgb, hit, _ = render(Cameras(c2w, intrinsics * n, width * n, height * n).image_rays(0))
-    hits = hit.view(height, n, width, n).sum((1, 3))
-    color = rgb.view(height, n, width, n, 3).sum((1, 3)) / hits.clamp(min=1)[..., None]
-    rgba = torch.cat([color, hits[..., None] / n**2], dim=-1)
+    rgb, opacity, _ = render(Cameras(c2w, intrinsics * n, width * n, height * n).image_rays(0))
+    opaque = opacity.double().view(height, n, width, n).sum((1, 3))[..., None]
+    color = rgb.view(height, n, width, n, 3).sum((1, 3)) / torch.where(opaque > 0, opaque, 1.0)
+    rgba = torch.cat([color, (opaque / n**2).float()], dim=-1)  # of single precision: the bundled images round so
     return (255 * rgba).round().byte().cpu().numpy(), depth.view(height, width).float().cpu().numpy()
 
 

@@ -4,7 +4,7 @@
 
 writes the copy that comes with the repository, the same in every pixel; other sizes and numbers of views make
 it easier or harder. The variants measure what bricks do not: `--variant glossy` how well highlights and reflections
-are learned, `--variant thin` what is finer than voxels in a wide, empty box.
+are learned, `--variant thin` what is finer than voxels in a wide, empty box, `--variant smoke` what has no surface.
 """
 
 import argparse
@@ -15,9 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run from a check
 
 from _bricks import render_bricks, write_scene
 from _glossy import render_glossy
+from _smoke import render_smoke
 from _thin import render_thin
 
-VARIANTS = {"bricks": render_bricks, "glossy": render_glossy, "thin": render_thin}
+VARIANTS = {"bricks": render_bricks, "glossy": render_glossy, "thin": render_thin, "smoke": render_smoke}
 
 
 def positive(text: str) -> int:
@@ -40,7 +41,8 @@ def main() -> None:
         "--variant",
         choices=VARIANTS,
         default="bricks",
-        help="glossy: mirrors, metal and varnish of many roughnesses; thin: wires, nets and ropes in a wide box",
+        help="glossy: mirrors, metal and varnish of many roughnesses; thin: wires, nets and ropes in a wide box; "
+        "smoke: balls from a breath to nearly opaque",
     )
     parser.add_argument("--size", type=positive, default=200, help="width and height of the images in pixels")
     parser.add_argument("--train", type=positive, default=100, help="training views, all over the hemisphere")

@@ -1,4 +1,4 @@
-"""The variants of the bundled scene: their solids, what makes one glossy and the other thin, and their files."""
+"""The variants of the bundled scene: their solids, what makes one glossy, one thin and one smoke, and their files."""
 
 import math
 import sys
@@ -10,6 +10,7 @@ import warm_python
 from _bricks import Renderer, render_bricks
 from _glossy import FLOOR, ROUGHNESS, glossy_parts, render_glossy
 from _round_solids import Rod, Sphere
+from _smoke import BALLS, render_smoke
 from _solids import Part, nearest_hits
 from _thin import render_thin, thin_parts
 from test_bricks import random_rays
@@ -134,7 +135,31 @@ def test_the_thin_scene_is_wide_and_nearly_empty() -> None:
     assert widths.max() < 3 * pixel and widths.median() < pixel
 
 
-@pytest.mark.parametrize(("variant", "render"), [("glossy", render_glossy), ("thin", render_thin)])
+def test_smoke_stops_light_by_its_density_and_what_stands_in_front_counts_first() -> None:
+    """Against sums over short steps."""
+    found, step = random_rays(300, radius=2.5, spread=0.5), 5e-4
+    rays = Rays(found.origins.double(), found.directions.double())
+    points = rays.origins[:, None] + torch.arange(1.2, 3.8, step)[:, None].double() * rays.directions[:, None]
+    density, color = torch.zeros(points.shape[:2], dtype=torch.float64), torch.zeros_like(points)
+    for ball in BALLS:
+        inside = distance_outside(ball.body, points) < 0
+        assert not (inside & (density > 0)).any()  # no two balls meet
+        density[inside] = -math.log(1 - ball.opacity) / (2 * ball.body.radius)
+        color[inside] = torch.tensor(ball.color, dtype=torch.float64)
+    optical = density.cumsum(1) * step
+    weights = torch.exp(-optical) * density * step
+    rgb, opacity, depth = render_smoke(rays)
+    assert 0.3 < (opacity > 0).double().mean() < 0.99 and 20 < (depth > 0).sum() < 250
+    torch.testing.assert_close(opacity, 1 - torch.exp(-optical[:, -1]), rtol=0, atol=5e-3)
+    torch.testing.assert_close(rgb, (weights[..., None] * color).sum(1), rtol=0, atol=5e-3)
+    half = 1.2 + step * (optical > math.log(2)).byte().argmax(1).double()
+    sure = (opacity - 0.5).abs() > 0.01
+    torch.testing.assert_close(depth[sure], torch.where(opacity > 0.5, half, 0.0)[sure], rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("variant", "render"), [("glossy", render_glossy), ("thin", render_thin), ("smoke", render_smoke)]
+)
 def test_one_command_makes_a_scene_that_loads_like_the_bundled_one(
     variant: str, render: Renderer, tmp_path: Path
 ) -> None:

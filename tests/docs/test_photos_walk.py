@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "walks" / "photos.md"
 SMALLER = {
     "prepare": ("--threads", "1"),
     "dry_run": (),
-    "train": ("train.steps=30", "dataset.downscale=4", "evaluation.every=4"),
+    "train": ("train.steps=30", "dataset.downscale=4", "evaluation.every=4", "field.num_voxels=60000"),
     "view": None,
     "export": ("web_steps=20",),
 }

@@ -23,7 +23,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LoadedR
     with pytest.MonkeyPatch.context() as monkeypatch:
         call = script_caller(monkeypatch, tmp_path_factory.mktemp("splats"))
         assert call("train", "train.steps=100", "dataset.downscale=2", "evaluation.every=100", "hydra.run.dir=run") == 0
-        assert call("export", "run", "format=splats", "max_splats=8000", "splats_steps=80", "hydra.run.dir=out") == 0
+        assert call("export", "run", "format=splats", "max_splats=8000", "splats_steps=40", "hydra.run.dir=out") == 0
         yield load("run"), Path("out/splats.ply").absolute()
 
 
@@ -44,7 +44,7 @@ def test_the_bundled_scene_as_splats(exported: tuple[LoadedRun, Path]) -> None:
     views = list(range(0, len(cameras), len(cameras) // 3))
     ours = [run.render(cameras, index).rgb.clamp(0, 1) for index in views]
     found = [psnr(*pair) for pair in zip(pictures_by_numpy(run, splats, views), ours)]
-    assert sum(found) / len(found) >= 29  # 31 found
+    assert sum(found) / len(found) >= 29  # 30.4 found
 
 
 def test_spark_draws_it_as_the_papers_equations_do(exported: tuple[LoadedRun, Path]) -> None:
