@@ -19,7 +19,7 @@ ARGS =
 CASES = 10000
 FUZZERS = tests/fuzz/readers.py tests/fuzz/faults.py tests/fuzz/ops.py
 # Processes of one thread each: as most tensors of the tests are tiny, two such processes take half the time of one
-# with two threads. The third works where others wait for a browser, a compiler or the end of another process: a tenth
+# with two threads. The third works where others wait for a browser, a compiler or the end of another process: a twelfth
 # less on two cores. A file's tests stay together and share what they trained. Files go in the order of their names, by
 # which tests/unit, the many quick ones, come last: no process waits long for the last file of another.
 WORKERS = 3
