@@ -15,27 +15,28 @@ namespace {
 // Whether any number of a row is not zero, by their bits but for the sign: these make vectors, comparisons do not.
 template <class T>
 bool any_of(const T* row, int64_t channels) {
-  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>;
   Bits any = 0;
   for (int64_t c = 0; c < channels; ++c) {
     Bits bits;
     std::memcpy(&bits, row + c, sizeof bits);
     any |= bits;
   }
-  return any << 1 != 0;
+  return Bits(any << 1) != 0;
 }
 
 // Row n of those that are visited. kChannels: how many, 0: not known to the compiler. lr: of each.
 template <class S, int kChannels, class T>
 void update_row(const AdamArgs<S>& a, const AdamScale<T> scale, const T* lr, int64_t n) {
   const int64_t channels = kChannels ? kChannels : a.channels, first = (a.rows ? a.rows[n] : n) * channels;
-  T *__restrict__ param = a.param + first, *__restrict__ grad = a.grad + first;
+  T* __restrict__ param = a.param + first;
+  Gradient<S>* __restrict__ grad = a.grad + first;
   if (!any_of(grad, channels)) return;
   Moment<S> *__restrict__ m = a.exp_avg + n * channels, *__restrict__ v = a.exp_avg_sq + n * channels;
   const uint32_t seed = random_row(*a.step, n);
   for (int64_t c = 0; c < channels; ++c) {
-    adam_value(a, scale, lr[c], grad[c], param[c], m[c], v[c], random_bits(seed, uint32_t(c)));
-    grad[c] = T(0);
+    adam_value(a, scale, lr[c], T(widen(grad[c])), param[c], m[c], v[c], random_bits(seed, uint32_t(c)));
+    grad[c] = Gradient<S>{};
   }
 }
 
@@ -65,7 +66,9 @@ void adam_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
 
 NERF_INSTANTIATE(adam, AdamArgs)
 template void adam(const AdamArgs<ShortMoments>&, Stream);
+template void adam(const AdamArgs<ShortGradients>&, Stream);
 NERF_INSTANTIATE(adam_smooth, AdamSmoothArgs)
 template void adam_smooth(const AdamSmoothArgs<ShortMoments>&, Stream);
+template void adam_smooth(const AdamSmoothArgs<ShortGradients>&, Stream);
 
 }  // namespace nerf::cpu

@@ -6,26 +6,27 @@ namespace nerf::cpu {
 namespace {
 
 // As total_variation_gradient, in its order, for all channels of a vertex that has all six neighbours.
-template <class T>
-void add_slopes_inside(const TotalVariationArgs<T>& a, int64_t vertex) {
+template <class S>
+void add_slopes_inside(const TotalVariationArgs<S>& a, int64_t vertex) {
+  using T = Wide<S>;
   const int64_t size = a.channels, row = a.vertices[2] * size, plane = a.vertices[1] * row;
   const bool touched_only = a.touched_only;  // local, or the compiler takes grad for its alias
   const T weight = a.weight;
   const T* own = a.grid + vertex * size;
-  T* __restrict__ grad = a.grad + vertex * size;
+  Gradient<S>* __restrict__ grad = a.grad + vertex * size;
   for (int64_t c = 0; c < size; ++c) {
     const T v = own[c];
     const T sum = variation_slope(v, own[c - size]) + variation_slope(v, own[c + size]) +
                   variation_slope(v, own[c - row]) + variation_slope(v, own[c + row]) +
                   variation_slope(v, own[c - plane]) + variation_slope(v, own[c + plane]);
-    grad[c] += touched_only && grad[c] == T(0) ? T(0) : weight * sum;
+    add_to(grad[c], touched_only && widen(grad[c]) == T(0) ? T(0) : weight * sum);
   }
 }
 
 }  // namespace
 
-template <class T>
-void total_variation(const TotalVariationArgs<T>& a, Stream) {
+template <class S>
+void total_variation(const TotalVariationArgs<S>& a, Stream) {
   if (a.table.words)
     return parallel_for(a.num_rows, 512, [&](int64_t n) { sparse_total_variation_gradient(a, n, 0, a.channels); });
   const int64_t size_x = a.vertices[0], size_y = a.vertices[1], size_z = a.vertices[2];
@@ -39,5 +40,6 @@ void total_variation(const TotalVariationArgs<T>& a, Stream) {
 }
 
 NERF_INSTANTIATE(total_variation, TotalVariationArgs)
+template void total_variation(const TotalVariationArgs<ShortGradients>&, Stream);
 
 }  // namespace nerf::cpu

@@ -40,8 +40,9 @@ void gather(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
 }
 
 // The adjoint of one point in a cell at x, restricted to the corners whose x lies in [x_begin, x_end).
-template <class T, int64_t kChannels, class Rows>
-void scatter(const TrilinearArgs<T>& a, const Rows& rows, int64_t n, int64_t x, int64_t x_begin, int64_t x_end) {
+template <class S, int64_t kChannels, class Rows>
+void scatter(const TrilinearArgs<S>& a, const Rows& rows, int64_t n, int64_t x, int64_t x_begin, int64_t x_end) {
+  using T = Wide<S>;
   const int64_t channels = kChannels ? kChannels : a.channels;
   const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
   T row[kChannels + 1];
@@ -54,17 +55,17 @@ void scatter(const TrilinearArgs<T>& a, const Rows& rows, int64_t n, int64_t x, 
     const T weight = s.corner_weight(k);
     const int64_t to = rows.row(s.corner_row(k));
     if (Rows::kSparse && to < 0) continue;
-    T* __restrict__ target = a.grad_grid + to * channels;
-    for (int64_t c = 0; c < channels; ++c) target[c] += weight * grad[c];
+    Gradient<S>* __restrict__ target = a.grad_grid + to * channels;
+    for (int64_t c = 0; c < channels; ++c) add_to(target[c], weight * grad[c]);
   }
 }
 
 // Asks for the rows of gradients that a point will be added to: where they are the processor cannot guess, and to add is
 // to wait for them. Two corners on the z axis are one piece of memory.
-template <class T, class Rows>
-void ask_for_rows(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
-  const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
-  const int64_t bytes = 2 * a.channels * int64_t(sizeof(T));
+template <class S, class Rows>
+void ask_for_rows(const TrilinearArgs<S>& a, const Rows& rows, int64_t n) {
+  const auto s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+  const int64_t bytes = 2 * a.channels * int64_t(sizeof(Gradient<S>));
   for (int k = 0; k < 8; k += 2) {
     const int64_t row = rows.row(s.corner_row(k));
     if (Rows::kSparse && row < 0) continue;
@@ -83,8 +84,9 @@ void gather_all(const TrilinearArgs<T>& a, const Rows& rows) {
 
 // Each core owns a slab of the grid and adds what falls into it, in the order of the points: no atomics, and the same
 // sum for any number of cores. A histogram over x cuts the slabs so that they hold equal work.
-template <class T, class Rows>
-void scatter_all(const TrilinearArgs<T>& a, const Rows& rows) {
+template <class S, class Rows>
+void scatter_all(const TrilinearArgs<S>& a, const Rows& rows) {
+  using T = Wide<S>;
   if (a.grad_coords)
     parallel_for(a.num_points, 256, [&](int64_t n) {
       const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
@@ -106,7 +108,7 @@ void scatter_all(const TrilinearArgs<T>& a, const Rows& rows) {
       const auto meets = [&](int64_t n) { return x_of[n] + 1 >= first_x[slab] && x_of[n] < first_x[slab + 1]; };
       for (int64_t n = 0; n < a.num_points; ++n) {
         if (n + kAhead < a.num_points && meets(n + kAhead)) ask_for_rows(a, rows, n + kAhead);
-        if (meets(n)) scatter<T, decltype(constant)::value>(a, rows, n, x_of[n], first_x[slab], first_x[slab + 1]);
+        if (meets(n)) scatter<S, decltype(constant)::value>(a, rows, n, x_of[n], first_x[slab], first_x[slab + 1]);
       }
     });
   });
@@ -120,13 +122,14 @@ void trilinear(const TrilinearArgs<T>& a, Stream) {
   else gather_all(a, DenseRows());
 }
 
-template <class T>
-void trilinear_backward(const TrilinearArgs<T>& a, Stream) {
+template <class S>
+void trilinear_backward(const TrilinearArgs<S>& a, Stream) {
   if (a.table.words) scatter_all(a, a.table.sparse());
   else scatter_all(a, DenseRows());
 }
 
 NERF_INSTANTIATE(trilinear, TrilinearArgs)
 NERF_INSTANTIATE(trilinear_backward, TrilinearArgs)
+template void trilinear_backward(const TrilinearArgs<ShortGradients>&, Stream);
 
 }  // namespace nerf::cpu

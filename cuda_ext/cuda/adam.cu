@@ -26,25 +26,25 @@ struct NoVariation {
   static constexpr int kAhead = 4;
 };
 
-template <class T>
+template <class S>
 struct DenseVariation {
   static constexpr bool kAdds = true;
   static constexpr int kAhead = 3;
-  TotalVariationArgs<T> args;
+  TotalVariationArgs<S> args;
 
-  template <int kSize>
+  template <int kSize, class T>
   __device__ NearPacks<T, kSize> near(const T* param, int64_t i, int64_t, int64_t) const {
     return {param, i, neighbours(args, place(i, args.channels).row)};
   }
 };
 
-template <class T>
+template <class S>
 struct SparseVariation {
   static constexpr bool kAdds = true;
   static constexpr int kAhead = 2;
-  TotalVariationArgs<T> args;
+  TotalVariationArgs<S> args;
 
-  template <int kSize>
+  template <int kSize, class T>
   __device__ NearPacks<T, kSize> near(const T* param, int64_t i, int64_t n, int64_t column) const {
     const SparseRows rows = args.table.sparse();
     const SparseVertex vertex = sparse_vertex(args, rows, args.rows[n]);
@@ -74,7 +74,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
       start[j] = k < count && row >= 0 && row < a.all_rows ? (row * packs + p.column) * kSize : -1;
     }
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) grad[j] = start[j] < 0 ? Pack<T, kSize>{} : load<kSize>(a.grad + start[j]);
+    for (int j = 0; j < kAhead; ++j)
+      grad[j] = start[j] < 0 ? Pack<T, kSize>{} : load_wide<kSize>(a.grad + start[j]);
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
       if (is_zero(grad[j])) continue;
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
       store(a.param + start[j], p);
       store(a.exp_avg + moment, m);
       store(a.exp_avg_sq + moment, v);
-      store(a.grad + start[j], Pack<T, kSize>{});
+      store(a.grad + start[j], Pack<Gradient<S>, kSize>{});
     }
   }
 }
@@ -139,17 +140,17 @@ bool is_aligned(const AdamArgs<S>& a) {
 
 template <int kSize, class S>
 void launch_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
-  using T = Wide<S>;
+  using V = typename AdamSmoothArgs<S>::Smoothed;
   if constexpr (kSize > 1) {
     const bool sparse = a.variation.table.words;
     const int64_t* n = a.variation.vertices;
     const bool counted = n[0] * n[1] * n[2] <= kMostRows &&
-                         (sparse ? launch_by_warp<16>(a.adam, stream, SparseBeside{a.variation})
-                                 : launch_by_warp<16>(a.adam, stream, DenseBeside{a.variation}));
+                         (sparse ? launch_by_warp<16>(a.adam, stream, SparseBeside<V>{a.variation})
+                                 : launch_by_warp<16>(a.adam, stream, DenseBeside<V>{a.variation}));
     if (counted) return;
   }
-  if (a.variation.table.words) launch_adam<kSize>(a.adam, stream, SparseVariation<T>{a.variation});
-  else launch_adam<kSize>(a.adam, stream, DenseVariation<T>{a.variation});
+  if (a.variation.table.words) launch_adam<kSize>(a.adam, stream, SparseVariation<V>{a.variation});
+  else launch_adam<kSize>(a.adam, stream, DenseVariation<V>{a.variation});
 }
 
 }  // namespace
@@ -168,7 +169,7 @@ void adam(const AdamArgs<S>& a, Stream stream) {
   if (aligned && a.channels % kSize == 0) return launch_adam<kSize>(a, stream);
   const int64_t values = a.all_rows * a.channels;
   // Random bits ask where a row ends.
-  const bool by_row = std::is_same_v<S, ShortMoments> || a.rows || a.lr_count != 1;
+  const bool by_row = kHasShortMoments<S> || a.rows || a.lr_count != 1;
   if (!aligned || by_row || values % kSize != 0) return launch_adam<1>(a, stream);
   AdamArgs<S> flat = a;  // all rows at one rate: where a row ends does not matter
   flat.channels = kSize;
@@ -190,7 +191,9 @@ void adam_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
 
 template void adam(const AdamArgs<float>&, Stream);
 template void adam(const AdamArgs<ShortMoments>&, Stream);
+template void adam(const AdamArgs<ShortGradients>&, Stream);
 NERF_INSTANTIATE(adam_smooth, AdamSmoothArgs)
 template void adam_smooth(const AdamSmoothArgs<ShortMoments>&, Stream);
+template void adam_smooth(const AdamSmoothArgs<ShortGradients>&, Stream);
 
 }  // namespace nerf::cuda

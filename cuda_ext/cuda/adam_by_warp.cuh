@@ -7,6 +7,7 @@
 
 #include "../math/adam.h"
 #include "warp.cuh"
+#include "wide_pack.cuh"
 
 namespace nerf::cuda {
 
@@ -18,9 +19,10 @@ struct NoneBeside {
   __device__ void find(int, int, int (&)[3][2]) const {}
 };
 
+template <class S>
 struct DenseBeside {
   static constexpr bool kAdds = true;
-  TotalVariationArgs<float> args;
+  TotalVariationArgs<S> args;
 
   __device__ float weight() const { return args.weight; }
   __device__ void find(int, int row, int (&near)[3][2]) const {
@@ -36,9 +38,10 @@ struct DenseBeside {
   }
 };
 
+template <class S>
 struct SparseBeside {
   static constexpr bool kAdds = true;
-  TotalVariationArgs<float> args;
+  TotalVariationArgs<S> args;
 
   __device__ float weight() const { return args.weight; }
   // Along z the rows of neighbours follow each other, and a bit tells whether there is one. A vertex that does not exist has
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, 4) adam_by_warp_kernel(AdamArgs<S> a
     for (int j = 0; j < kPacks; ++j) {
       const int k = 32 * j + lane, of = __shfl_sync(kAllLanes, row, k / kPacks);
       asked[j] = of >= 0;
-      grad[j] = load<kSize>(a.grad + int64_t(max2(of, 0)) * kChannels + k % kPacks * kSize);
+      grad[j] = load_wide<kSize>(a.grad + int64_t(max2(of, 0)) * kChannels + k % kPacks * kSize);
     }
     found[lane] = false;
     __syncwarp();
@@ -129,7 +132,7 @@ __global__ void __launch_bounds__(kThreads, 4) adam_by_warp_kernel(AdamArgs<S> a
       }
       if (!there) continue;
       const int64_t i = int64_t(of) * kChannels + column, moment = int64_t(first + owner) * kChannels + column;
-      auto g = load<kSize>(a.grad + i);  // again, from the nearest cache
+      auto g = load_wide<kSize>(a.grad + i);  // again, from the nearest cache
       if (is_zero(g)) continue;
       auto p = load<kSize>(a.param + i);
       auto m = load<kSize>(a.exp_avg + moment), v = load<kSize>(a.exp_avg_sq + moment);
@@ -159,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, 4) adam_by_warp_kernel(AdamArgs<S> a
       store(a.param + i, p);
       store(a.exp_avg + moment, m);
       store(a.exp_avg_sq + moment, v);
-      store(a.grad + i, Pack<float, kSize>{});
+      store(a.grad + i, Pack<Gradient<S>, kSize>{});
     }
     __syncwarp();  // before the order of the next 32 is written
   }

@@ -4,6 +4,7 @@
 // all gradients of a pack are zero nothing else of it is read. Other rows take the plain kernel.
 #include "../portable/total_variation.h"
 #include "variation.cuh"
+#include "wide_pack.cuh"
 
 namespace nerf::cuda {
 namespace {
@@ -12,20 +13,20 @@ constexpr int kTileZ = 32, kTileY = kThreads / kTileZ;  // packs, vertices
 constexpr int kTileX = 8;                               // vertices along x
 
 // Adds to the gradients of the pack at i.
-template <class T, int kSize, class Near>
-__device__ void add_slopes(const TotalVariationArgs<T>& a, int64_t i, Pack<T, kSize> grad, const Near& near) {
+template <class S, class T, int kSize, class Near>
+__device__ void add_slopes(const TotalVariationArgs<S>& a, int64_t i, Pack<T, kSize> grad, const Near& near) {
   const Pack<T, kSize> own = load<kSize>(a.grid + i);
   const Pack<T, kSize> sum = NearPacks<T, kSize>(a.grid, i, near).slopes(own);
 #pragma unroll
   for (int c = 0; c < kSize; ++c)
     if (!a.touched_only || grad.v[c] != T(0)) grad.v[c] += a.weight * sum.v[c];
-  store(a.grad + i, grad);
+  store_narrow(a.grad + i, grad);
 }
 
-template <class T>
+template <class S>
 __global__ void __launch_bounds__(kThreads)
-    total_variation_kernel(TotalVariationArgs<T> a, int64_t tiles_z, int64_t tiles_y) {
-  constexpr int kSize = kPackSize<T>;
+    total_variation_kernel(TotalVariationArgs<S> a, int64_t tiles_z, int64_t tiles_y) {
+  constexpr int kSize = kPackSize<Wide<S>>;
   const int64_t tile = blockIdx.x, size_x = a.vertices[0], size_y = a.vertices[1], row = a.vertices[2] * a.channels;
   const int64_t column = (tile % tiles_z * kTileZ + threadIdx.x % kTileZ) * kSize;  // z and channel
   const int64_t y = tile / tiles_z % tiles_y * kTileY + threadIdx.x / kTileZ;
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first = tile / (tiles_z * tiles_y) * kTileX, end = min2(first + kTileX, size_x), plane = size_y * row;
   for (int64_t x = first; x < end; ++x) {
     const int64_t i = x * plane + y * row + column;
-    const auto grad = load<kSize>(a.grad + i);
+    const auto grad = load_wide<kSize>(a.grad + i);
     if (a.touched_only && is_zero(grad)) continue;
     add_slopes(a, i, grad,
                Neighbours{{plane, row, a.channels},
@@ -43,23 +44,23 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) total_variation_of_rows_kernel(TotalVariationArgs<T> a, int64_t packs) {
-  constexpr int kSize = kPackSize<T>;
+template <class S>
+__global__ void __launch_bounds__(kThreads) total_variation_of_rows_kernel(TotalVariationArgs<S> a, int64_t packs) {
+  constexpr int kSize = kPackSize<Wide<S>>;
   const int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (k >= a.num_rows * packs) return;
   const Place p = place(k, packs);
   const int64_t row = a.rows[p.row];
   if (row < 0 || row >= a.vertices[0] * a.vertices[1] * a.vertices[2]) return;
   const int64_t i = (row * packs + p.column) * kSize;
-  const auto grad = load<kSize>(a.grad + i);
+  const auto grad = load_wide<kSize>(a.grad + i);
   if (a.touched_only && is_zero(grad)) return;
   add_slopes(a, i, grad, neighbours(a, row));
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) sparse_total_variation_kernel(TotalVariationArgs<T> a, int64_t packs) {
-  constexpr int kSize = kPackSize<T>;
+template <class S>
+__global__ void __launch_bounds__(kThreads) sparse_total_variation_kernel(TotalVariationArgs<S> a, int64_t packs) {
+  constexpr int kSize = kPackSize<Wide<S>>;
   const int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (k >= a.num_rows * packs) return;
   const Place p = place(k, packs);
@@ -67,33 +68,34 @@ __global__ void __launch_bounds__(kThreads) sparse_total_variation_kernel(TotalV
   const SparseVertex vertex = sparse_vertex(a, rows, a.rows[p.row]);
   const int64_t row = row_of(rows, vertex), column = int64_t(p.column) * kSize, i = row * a.channels + column;
   if (row < 0) return;
-  const auto grad = load<kSize>(a.grad + i);
+  const auto grad = load_wide<kSize>(a.grad + i);
   if (a.touched_only && is_zero(grad)) return;
   add_slopes(a, i, grad, sparse_neighbours(a, rows, vertex, column));
 }
 
 }  // namespace
 
-template <class T>
-void total_variation(const TotalVariationArgs<T>& a, Stream stream) {
-  constexpr int kSize = kPackSize<T>;
+template <class S>
+void total_variation(const TotalVariationArgs<S>& a, Stream stream) {
+  constexpr int kSize = kPackSize<Wide<S>>;
   if (a.channels % kSize != 0 || !is_pack_aligned(a.grid) || !is_pack_aligned(a.grad))
     return cuda_plain::total_variation(a, stream);
   const int64_t packs = a.channels / kSize;
   if (a.table.words) {
-    launch(sparse_total_variation_kernel<T>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
+    launch(sparse_total_variation_kernel<S>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
     return;
   }
   if (a.rows) {
-    launch(total_variation_of_rows_kernel<T>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
+    launch(total_variation_of_rows_kernel<S>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
     return;
   }
   const auto parts = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
   const int64_t tiles_z = parts(a.vertices[2] * packs, kTileZ), tiles_y = parts(a.vertices[1], kTileY),
                 tiles = tiles_z * tiles_y * parts(a.vertices[0], kTileX);
-  launch(total_variation_kernel<T>, tiles * kThreads, "total_variation_grad", stream, a, tiles_z, tiles_y);
+  launch(total_variation_kernel<S>, tiles * kThreads, "total_variation_grad", stream, a, tiles_z, tiles_y);
 }
 
 NERF_INSTANTIATE(total_variation, TotalVariationArgs)
+template void total_variation(const TotalVariationArgs<ShortGradients>&, Stream);
 
 }  // namespace nerf::cuda

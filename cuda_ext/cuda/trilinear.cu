@@ -1,5 +1,6 @@
-// interpolate_trilinear on CUDA, in float: the kernels are in trilinear_gather.cuh and trilinear_scatter.cuh. They
-// count in 32 bits; grids of more vertices than that are left to the plain ones.
+// interpolate_trilinear on CUDA, in float, with gradients of the grid in float or bfloat16: the kernels are in
+// trilinear_gather.cuh and trilinear_scatter.cuh. They count in 32 bits; grids of more vertices than that are left to the
+// plain ones.
 #include "../math/channels.h"
 #include "../portable/trilinear.h"
 #include "float4.cuh"
@@ -14,8 +15,8 @@ namespace {
 constexpr int kFourQuads = 16;  // channels
 
 // body(rows, grid) with the rows of a short grid.
-template <class Body>
-void with_rows(const TrilinearArgs<float>& a, const Body& body) {
+template <class S, class Body>
+void with_rows(const TrilinearArgs<S>& a, const Body& body) {
   const auto with = [&](auto rows) { body(rows, ShortGrid(a.vertices, rows)); };
   if (a.table.words) with(a.table.short_sparse());
   else with(DenseRows());
@@ -30,12 +31,12 @@ void gather_quads(const TrilinearArgs<float>& a, Stream stream) {
   });
 }
 
-template <class V, int kWidth>
-void scatter_runs(const TrilinearArgs<float>& a, int64_t width, Stream stream) {
+template <class V, int kWidth, class S>
+void scatter_runs(const TrilinearArgs<S>& a, int64_t width, Stream stream) {
   const int64_t threads = (a.num_points + kRun - 1) / kRun * 2 * width;
   with_rows(a, [&](auto rows, const ShortGrid& grid) {
-    launch(scatter_runs_kernel<V, kWidth, decltype(rows)>, threads, "interpolate_trilinear_backward", stream, a, grid,
-           int(width), rows);
+    launch(scatter_runs_kernel<V, kWidth, S, decltype(rows)>, threads, "interpolate_trilinear_backward", stream, a,
+           grid, int(width), rows);
   });
 }
 
@@ -72,16 +73,16 @@ void trilinear_backward(const TrilinearArgs<double>& a, Stream stream) {
   cuda_plain::trilinear_backward(a, stream);
 }
 
-template <>
-void trilinear_backward(const TrilinearArgs<float>& a, Stream stream) {
+template <class S>
+void trilinear_backward(const TrilinearArgs<S>& a, Stream stream) {
   if (a.grad_coords) {
-    TrilinearArgs<float> coords_alone = a;
+    TrilinearArgs<S> coords_alone = a;
     coords_alone.grad_grid = nullptr;
     cuda_plain::trilinear_backward(coords_alone, stream);
   }
   if (!a.grad_grid || a.channels == 0) return;
   if (!is_short(a)) {
-    TrilinearArgs<float> grid_alone = a;
+    TrilinearArgs<S> grid_alone = a;
     grid_alone.grad_coords = nullptr;
     return cuda_plain::trilinear_backward(grid_alone, stream);
   }
@@ -90,11 +91,14 @@ void trilinear_backward(const TrilinearArgs<float>& a, Stream stream) {
   if (a.channels == kFourQuads)
     return with_rows(a, [&](auto rows, const ShortGrid& grid) {
       const int64_t threads = (a.num_points + kRun - 1) / kRun * 8;
-      launch(scatter_four_quads_kernel<decltype(rows)>, threads, "interpolate_trilinear_backward", stream, a, grid,
+      launch(scatter_four_quads_kernel<S, decltype(rows)>, threads, "interpolate_trilinear_backward", stream, a, grid,
              rows);
     });
   const auto known = [&](auto channels) { scatter_runs<float4, channels.value / 4>(a, channels.value / 4, stream); };
   with_channels(CommonChannels(), a.channels, known, [&] { scatter_runs<float4, 0>(a, a.channels / 4, stream); });
 }
+
+template void trilinear_backward(const TrilinearArgs<float>&, Stream);
+template void trilinear_backward(const TrilinearArgs<ShortGradients>&, Stream);
 
 }  // namespace nerf::cuda

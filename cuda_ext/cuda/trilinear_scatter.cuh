@@ -23,6 +23,22 @@ __device__ inline bool is_zero(float4 v) { return v.x == 0 && v.y == 0 && v.z ==
 
 __device__ inline void add(float* target, float value) { atomicAdd(target, value); }
 __device__ inline void add(float4* target, float4 value) { add_float4(target, value); }
+__device__ inline void add(BFloat16* target, float value) { add_short(target, value); }
+__device__ inline void add(ShortFour* target, float4 value) { add_short(target, value); }
+
+// A piece V of a row of gradients, as it is stored.
+template <class S, class V>
+struct StoredPiece {
+  using Type = V;
+};
+template <>
+struct StoredPiece<ShortGradients, float> {
+  using Type = BFloat16;
+};
+template <>
+struct StoredPiece<ShortGradients, float4> {
+  using Type = ShortFour;
+};
 
 // On one axis of a point's cell: the vertex with an even number and the one with an odd number, each times its stride,
 // and their weights.
@@ -46,23 +62,23 @@ struct Incoming {
   V grad;
 };
 
-template <class V>
-__device__ Incoming<V> incoming(const TrilinearArgs<float>& a, int n, int width, int piece) {
+template <class V, class S>
+__device__ Incoming<V> incoming(const TrilinearArgs<S>& a, int n, int width, int piece) {
   const float* coord = a.coords + 3 * int64_t(n);
   return {{__ldg(coord), __ldg(coord + 1), __ldg(coord + 2)},
           __ldg(reinterpret_cast<const V*>(a.grad_out) + (int64_t(n) * width + piece))};
 }
 
 // kWidth: pieces V per row where known at compile time, else 0.
-template <class V, int kWidth, class Rows>
+template <class V, int kWidth, class S, class Rows>
 __global__ void __launch_bounds__(kThreads, 3)
-    scatter_runs_kernel(TrilinearArgs<float> a, ShortGrid grid, int width, Rows rows) {
+    scatter_runs_kernel(TrilinearArgs<S> a, ShortGrid grid, int width, Rows rows) {
   if (kWidth) width = kWidth;
   const Place place = nerf::place(int64_t(blockIdx.x) * kThreads + threadIdx.x, 2 * width);
   const int first = int(place.row) * kRun, end = min2(first + kRun, int(a.num_points));
   if (first >= end) return;
   const int odd_z = place.column >= unsigned(width), piece = int(place.column) - odd_z * width;
-  V* target = reinterpret_cast<V*>(a.grad_grid) + piece;
+  auto* target = reinterpret_cast<typename StoredPiece<S, V>::Type*>(a.grad_grid) + piece;
   reckon_here(target);
   V sum[2][2] = {};
   int vertex[2][2] = {};  // whose sums these are
@@ -111,9 +127,9 @@ constexpr int kStays = -2;  // in place of a row: the place keeps its vertex
 // of the vertices whose numbers are odd on the axes where the bit is set: it weighs the place's corner and knows its
 // row. The four threads with that z, which keep the sums of the place, a piece each, learn the weight from it, and the
 // row where the sum has to be written. So the table is asked once for each vertex that comes into a place.
-template <class Rows>
+template <class S, class Rows>
 __global__ void __launch_bounds__(kThreads, 4)
-    scatter_four_quads_kernel(TrilinearArgs<float> a, ShortGrid grid, Rows rows) {
+    scatter_four_quads_kernel(TrilinearArgs<S> a, ShortGrid grid, Rows rows) {
   static_assert(kRun == 8, "each of eight threads finds the cell of a point");
   const int lane = int(threadIdx.x % 8), piece = lane % 4;
   const int first = int(blockIdx.x * (kThreads / 8) + threadIdx.x / 8) * kRun, count = int(a.num_points) - first;
@@ -141,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   const float4* grads = reinterpret_cast<const float4*>(a.grad_out) + (int64_t(first) * 4 + piece);
   reckon_here(grads);
   const int in_run = min2(count, kRun);
-  float4* target = reinterpret_cast<float4*>(a.grad_grid) + piece;
+  auto* target = reinterpret_cast<typename StoredPiece<S, float4>::Type*>(a.grad_grid) + piece;
   reckon_here(target);
   float4 sum[4] = {};  // of the places 2 x + y with this thread's z
   int vertex = -1;     // in the place that this thread stands for; none yet

@@ -20,16 +20,19 @@ struct WideOf<ShortMoments> {
   using Type = float;
 };
 
-// What moments are stored as. Squares of gradients need the range of a float32.
+// Whether moments are stored as bfloat16. Squares of gradients need the range of a float32.
 template <class S>
-using Moment = std::conditional_t<std::is_same_v<S, Float16> || std::is_same_v<S, ShortMoments>, BFloat16, S>;
+constexpr bool kHasShortMoments =
+    std::is_same_v<S, Float16> || std::is_same_v<S, ShortMoments> || std::is_same_v<S, ShortGradients>;
+template <class S>
+using Moment = std::conditional_t<kHasShortMoments<S>, BFloat16, S>;
 
 template <class S>
 struct AdamArgs {
   using T = Wide<S>;
   T* param;                         // [V,C]
   Moment<S> *exp_avg, *exp_avg_sq;  // [num_rows,C]: moments of the rows that are visited, in their order
-  T* grad;                          // [V,C]
+  Gradient<S>* grad;                // [V,C]
   int64_t channels;                 // C
   int64_t all_rows;                 // V
   const int64_t* rows;              // [num_rows] those to visit, each once; null: all
@@ -43,9 +46,12 @@ struct AdamArgs {
 // A step that first adds the total variation of param to the gradients that are not zero.
 template <class S>
 struct AdamSmoothArgs {
+  // That stores gradients as S does.
+  using Smoothed = std::conditional_t<std::is_same_v<S, ShortGradients>, S, Wide<S>>;
+
   AdamArgs<S> adam;
   // Of the same param and grad; rows: the vertex of each row that is visited, in their order.
-  TotalVariationArgs<Wide<S>> variation;
+  TotalVariationArgs<Smoothed> variation;
 };
 
 template <class T>
@@ -106,11 +112,11 @@ HOST_DEVICE void adam_update(const AdamArgs<S>& a, const AdamScale<T>& scale, in
                              uint32_t random = 0) {
   T p = a.param[i];
   Moment<S> m = a.exp_avg[moment], v = a.exp_avg_sq[moment];
-  adam_value(a, scale, lr, a.grad[i], p, m, v, random);
+  adam_value(a, scale, lr, T(widen(a.grad[i])), p, m, v, random);
   a.param[i] = p;
   a.exp_avg[moment] = m;
   a.exp_avg_sq[moment] = v;
-  a.grad[i] = T(0);
+  a.grad[i] = Gradient<S>{};
 }
 
 }  // namespace nerf

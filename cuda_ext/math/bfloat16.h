@@ -24,6 +24,17 @@ struct WideOf<BFloat16> {
 template <class T>
 using Wide = typename WideOf<T>::Type;
 
+// Stands for float32 values whose gradients, and what Adam keeps of them, are stored as bfloat16.
+struct ShortGradients {};
+template <>
+struct WideOf<ShortGradients> {
+  using Type = float;
+};
+
+// What gradients are stored as.
+template <class S>
+using Gradient = std::conditional_t<std::is_same_v<S, ShortGradients>, BFloat16, Wide<S>>;
+
 HOST_DEVICE float widen(float x) { return x; }
 HOST_DEVICE double widen(double x) { return x; }
 HOST_DEVICE float widen(BFloat16 x) {
@@ -48,6 +59,13 @@ HOST_DEVICE T narrow(Wide<T> x) {
   } else {
     return x;
   }
+}
+
+// Adds to a number that may be stored as bfloat16, and then is rounded.
+template <class G>
+HOST_DEVICE void add_to(G& sum, Wide<G> value) {
+  if constexpr (std::is_same_v<G, BFloat16>) sum = narrow<G>(widen(sum) + value);
+  else sum += value;
 }
 
 }  // namespace nerf

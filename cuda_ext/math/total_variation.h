@@ -6,17 +6,19 @@
 // In a sparse grid (rows.h) the pairs are those of which both have a row.
 #pragma once
 
+#include "bfloat16.h"
 #include "place.h"
 #include "rows.h"
 
 namespace nerf {
 
-template <class T>
+template <class S>
 struct TotalVariationArgs {
+  using T = Wide<S>;
   const T* grid;   // [X,Y,Z,C], or [L,C] if it is sparse
   RowTable table;  // if it is sparse, rows must be given
   int64_t vertices[3], channels;
-  T* grad;  // like grid, added to
+  Gradient<S>* grad;  // like grid, added to
   T weight;
   bool touched_only;    // leave values alone whose gradient is zero
   const int64_t* rows;  // [num_rows] vertices to visit, each once; null: all
@@ -54,10 +56,11 @@ HOST_DEVICE T variation_slope(T own, T neighbour) {
   return clamp(difference, T(-1), T(1));
 }
 
-template <class T>
-HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<T>& a, int64_t k) {
+template <class S>
+HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<S>& a, int64_t k) {
+  using T = Wide<S>;
   const int64_t i = variation_place(a, k);
-  if (i < 0 || (a.touched_only && a.grad[i] == T(0))) return;
+  if (i < 0 || (a.touched_only && widen(a.grad[i]) == T(0))) return;
   int64_t stride = a.channels, position = i / a.channels;
   T sum = T(0);
   for (int axis = 2; axis >= 0; --axis) {
@@ -67,7 +70,7 @@ HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<T>& a, int64_
     position /= a.vertices[axis];
     stride *= a.vertices[axis];
   }
-  a.grad[i] += a.weight * sum;
+  add_to(a.grad[i], a.weight * sum);
 }
 
 // A listed vertex of a sparse grid.
@@ -113,27 +116,28 @@ HOST_DEVICE void neighbour_rows(const TotalVariationArgs<T>& a, const SparseRows
 }
 
 // As total_variation_gradient, in its order, at the n-th listed vertex of a sparse grid and its channels from first on.
-template <class T>
-HOST_DEVICE void sparse_total_variation_gradient(const TotalVariationArgs<T>& a, int64_t n, int64_t first,
+template <class S>
+HOST_DEVICE void sparse_total_variation_gradient(const TotalVariationArgs<S>& a, int64_t n, int64_t first,
                                                  int64_t end) {
+  using T = Wide<S>;
   const SparseRows rows = a.table.sparse();
   const SparseVertex v = sparse_vertex(a, rows, a.rows[n]);
   const int64_t row = row_of(rows, v);
   if (row < 0) return;
   const T* own = a.grid + row * a.channels;
-  T* grad = a.grad + row * a.channels;
+  Gradient<S>* grad = a.grad + row * a.channels;
   bool touched = !a.touched_only;
-  for (int64_t c = first; c < end && !touched; ++c) touched = grad[c] != T(0);
+  for (int64_t c = first; c < end && !touched; ++c) touched = widen(grad[c]) != T(0);
   if (!touched) return;
   int64_t near[3][2];
   neighbour_rows(a, rows, v, near);
   for (int64_t c = first; c < end; ++c) {
-    if (a.touched_only && grad[c] == T(0)) continue;
+    if (a.touched_only && widen(grad[c]) == T(0)) continue;
     T sum = T(0);
     NERF_UNROLL for (int axis = 2; axis >= 0; --axis)
       NERF_UNROLL for (int up = 0; up < 2; ++up)
         if (near[axis][up] >= 0) sum += variation_slope(own[c], a.grid[near[axis][up] * a.channels + c]);
-    grad[c] += a.weight * sum;
+    add_to(grad[c], a.weight * sum);
   }
 }
 

@@ -6,6 +6,7 @@
 // In a sparse grid (rows.h) a vertex without a row counts as 0.
 #pragma once
 
+#include "bfloat16.h"
 #include "cells.h"
 #include "dot.h"
 #include "rows.h"
@@ -85,17 +86,18 @@ HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const Rows& rows, cons
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) grad_coord[axis] = sum[axis];
 }
 
-template <class T>
+template <class S>
 struct TrilinearArgs {
+  using T = Wide<S>;
   const T* grid;   // [X,Y,Z,C], or [L,C] if it is sparse
   RowTable table;
   int64_t vertices[3], channels;
   const T* coords;  // [N,3] grid units
   int64_t num_points;
-  T* out;             // [N,C]             forward
-  const T* grad_out;  // [N,C]             backward
-  T* grad_grid;       // like grid, or null: added to
-  T* grad_coords;     // [N,3] or null
+  T* out;                  // [N,C]             forward
+  const T* grad_out;       // [N,C]             backward
+  Gradient<S>* grad_grid;  // like grid, or null: added to
+  T* grad_coords;          // [N,3] or null
 };
 
 }  // namespace nerf

@@ -13,7 +13,6 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   check_floating("param", param);
   const ScalarType dtype = param.scalar_type();
   const Shape shape(param.sizes().begin(), param.sizes().end());
-  check_argument("grad", grad, param, dtype, shape);
   check_argument("lr", lr, param, ScalarType::Float, {kAny});
   check_argument("step", step, param, ScalarType::Float, {1});
   const int64_t channels = shape.empty() ? 1 : shape.back();
@@ -22,6 +21,8 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   const Shape moments = rows ? Shape{rows->numel(), channels} : shape;
   const bool are_short = dtype == ScalarType::Float && exp_avg.scalar_type() == ScalarType::BFloat16;
   const ScalarType of_moments = are_short ? ScalarType::BFloat16 : dtype;
+  const bool are_all_short = are_short && grad.scalar_type() == ScalarType::BFloat16;
+  check_argument("grad", grad, param, are_all_short ? ScalarType::BFloat16 : dtype, shape);
   check_argument("exp_avg", exp_avg, param, of_moments, moments);
   check_argument("exp_avg_sq", exp_avg_sq, param, of_moments, moments);
   if (lr.numel() != 1 && lr.numel() != channels)
@@ -59,7 +60,7 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     a.param = data<T>(param);
     a.exp_avg = data<Moment<S>>(exp_avg);
     a.exp_avg_sq = data<Moment<S>>(exp_avg_sq);
-    a.grad = data<T>(grad);
+    a.grad = data<Gradient<S>>(grad);
     a.channels = channels;
     a.all_rows = all_rows;
     a.rows = rows ? data<int64_t>(visited) : nullptr;
@@ -72,7 +73,7 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     a.eps = eps;
     if (!adds) return NERF_CALL(param, adam, a);
     AdamSmoothArgs<S> smooth = {a, {}};
-    TotalVariationArgs<T>& v = smooth.variation;
+    auto& v = smooth.variation;
     v.grid = a.param;
     v.table = grid.table;
     for (int axis = 0; axis < 3; ++axis) v.vertices[axis] = grid.vertices[axis];
@@ -84,7 +85,8 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     v.num_rows = num_rows;
     NERF_CALL(param, adam_smooth, smooth);
   };
-  if (are_short) step_on(ShortMoments());
+  if (are_all_short) step_on(ShortGradients());
+  else if (are_short) step_on(ShortMoments());
   else with_scalar(param, step_on);
 }
 

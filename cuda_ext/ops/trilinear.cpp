@@ -10,24 +10,23 @@
 namespace nerf {
 namespace {
 
+// of_points: the type of coords.
 GridShape check_grid(const char* name, const Tensor& grid, const Tensor& coords, const std::optional<Tensor>& table,
-                     int64_t depth) {
-  check_floating(name, grid);
+                     int64_t depth, ScalarType of_points) {
   const GridShape shape = grid_shape(name, grid, table, depth, grid);
   if (product(name, {shape.vertices[0], shape.vertices[1], shape.vertices[2]}) == 0)
     reject(std::string(name) + " has shape " + shape_name(grid.sizes()) + ", expected at least one vertex");
-  check_argument("coords", coords, grid, grid.scalar_type(), {kAny, 3});
+  check_argument("coords", coords, grid, of_points, {kAny, 3});
   return shape;
 }
 
-template <class T>
-TrilinearArgs<T> grid_arguments(const GridShape& shape, const Tensor& grid, const Tensor& coords) {
-  TrilinearArgs<T> a = {};
-  a.grid = data<T>(grid);
+template <class S>
+TrilinearArgs<S> grid_arguments(const GridShape& shape, const Tensor& coords) {
+  TrilinearArgs<S> a = {};
   a.table = shape.table;
   for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = shape.vertices[axis];
   a.channels = shape.channels;
-  a.coords = data<T>(coords);
+  a.coords = data<Wide<S>>(coords);
   a.num_points = coords.size(0);
   return a;
 }
@@ -65,12 +64,14 @@ void add_in_order(const Tensor& grad, const TrilinearArgs<T>& points) {
 
 Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords, const std::optional<Tensor>& table,
                              int64_t depth) {
-  const GridShape shape = check_grid("grid", grid, coords, table, depth);
+  check_floating("grid", grid);
+  const GridShape shape = check_grid("grid", grid, coords, table, depth, grid.scalar_type());
   const Tensor g = dense(grid), x = dense(coords);
   Tensor out = empty(g, {x.size(0), shape.channels}, g.scalar_type());
   with_scalar(g, [&](auto scalar) {
     using T = decltype(scalar);
-    TrilinearArgs<T> a = grid_arguments<T>(shape, g, x);
+    TrilinearArgs<T> a = grid_arguments<T>(shape, x);
+    a.grid = data<T>(g);
     a.out = data<T>(out);
     NERF_CALL(g, trilinear, a);
   });
@@ -80,7 +81,8 @@ Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords, const std
 std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
                                                           const Tensor& coords, bool needs_grid, bool needs_coords,
                                                           const std::optional<Tensor>& table, int64_t depth) {
-  const GridShape shape = check_grid("grid", grid, coords, table, depth);
+  check_floating("grid", grid);
+  const GridShape shape = check_grid("grid", grid, coords, table, depth, grid.scalar_type());
   check_argument("grad_out", grad_out, grid, grid.scalar_type(), {coords.size(0), shape.channels});
   const Tensor go = dense(grad_out), g = dense(grid), x = dense(coords);
   const Shape like_grid(g.sizes().begin(), g.sizes().end());
@@ -88,7 +90,8 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
   Tensor grad_coords = needs_coords ? empty(g, {x.size(0), 3}, g.scalar_type()) : no_gradient(g);
   with_scalar(g, [&](auto scalar) {
     using T = decltype(scalar);
-    TrilinearArgs<T> a = grid_arguments<T>(shape, g, x);
+    TrilinearArgs<T> a = grid_arguments<T>(shape, x);
+    a.grid = data<T>(g);
     a.grad_out = data<T>(go);
     a.grad_grid = needs_grid ? data<T>(grad_grid) : nullptr;
     a.grad_coords = needs_coords ? data<T>(grad_coords) : nullptr;
@@ -99,21 +102,32 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
 
 void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords, bool deterministic,
                                 const std::optional<Tensor>& table, int64_t depth) {
-  const GridShape shape = check_grid("grad", grad, coords, table, depth);
-  check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), shape.channels});
+  const bool is_short = grad.scalar_type() == ScalarType::BFloat16;
+  if (!is_short) check_floating("grad", grad);
+  const ScalarType of_points = is_short ? ScalarType::Float : grad.scalar_type();
+  const GridShape shape = check_grid("grad", grad, coords, table, depth, of_points);
+  check_argument("grad_out", grad_out, grad, of_points, {coords.size(0), shape.channels});
   if (table && deterministic && grad.is_cuda())
     reject("table is given with deterministic, expected a dense grid: on CUDA sparse ones are added to in any order");
+  if (is_short && deterministic && grad.is_cuda())
+    reject("grad has dtype bfloat16 with deterministic, expected float32: on CUDA bfloat16 is added to in any order");
   check_in_place("grad", grad);
   const Tensor go = dense(grad_out), x = dense(coords);
   check_apart({{"grad", &grad}}, {{"grad_out", &go}, {"coords", &x}, {"table", &shape.words}});
+  const auto add = [&](auto storage, const auto& call) {
+    using S = decltype(storage);
+    TrilinearArgs<S> a = grid_arguments<S>(shape, x);
+    a.grad_out = data<Wide<S>>(go);
+    a.grad_grid = data<Gradient<S>>(grad);
+    call(a);
+  };
+  if (is_short) return add(ShortGradients(), [&](const auto& a) { NERF_CALL(grad, trilinear_backward, a); });
   with_scalar(grad, [&](auto scalar) {
-    using T = decltype(scalar);
-    TrilinearArgs<T> a = grid_arguments<T>(shape, grad, x);
-    a.grad_out = data<T>(go);
-    a.grad_grid = data<T>(grad);
-    // On the CPU there is one order in any case, and a faster one.
-    if (deterministic && grad.is_cuda()) add_in_order(grad, a);
-    else NERF_CALL(grad, trilinear_backward, a);
+    add(scalar, [&](const auto& a) {
+      // On the CPU there is one order in any case, and a faster one.
+      if (deterministic && grad.is_cuda()) add_in_order(grad, a);
+      else NERF_CALL(grad, trilinear_backward, a);
+    });
   });
 }
 

@@ -27,8 +27,9 @@ void trilinear(const Device& device, const TrilinearArgs<T>& a) {
   else trilinear_in(device, a, DenseRows());
 }
 
-template <class T, class Rows>
-void trilinear_backward_in(const Device& device, const TrilinearArgs<T>& a, const Rows& rows) {
+template <class S, class Rows>
+void trilinear_backward_in(const Device& device, const TrilinearArgs<S>& a, const Rows& rows) {
+  using T = Wide<S>;
   if (a.grad_coords)
     device.for_each("interpolate_trilinear_backward", a.num_points, [a, rows] ON_DEVICE(int64_t n) {
       const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
@@ -42,13 +43,14 @@ void trilinear_backward_in(const Device& device, const TrilinearArgs<T>& a, cons
       const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
       for (int k = 0; k < 8; ++k) {
         const int64_t row = rows.row(s.corner_row(k));
-        if (!Rows::kSparse || row >= 0) Device::add(a.grad_grid + row * a.channels + c, s.corner_weight(k) * grad);
+        if (!Rows::kSparse || row >= 0)
+          Device::add(a.grad_grid + row * a.channels + c, narrow<Gradient<S>>(s.corner_weight(k) * grad));
       }
     });
 }
 
-template <class T>
-void trilinear_backward(const Device& device, const TrilinearArgs<T>& a) {
+template <class S>
+void trilinear_backward(const Device& device, const TrilinearArgs<S>& a) {
   if (a.table.words) trilinear_backward_in(device, a, a.table.sparse());
   else trilinear_backward_in(device, a, DenseRows());
 }
@@ -57,5 +59,6 @@ void trilinear_backward(const Device& device, const TrilinearArgs<T>& a) {
 
 NERF_PORTABLE(trilinear, TrilinearArgs)
 NERF_PORTABLE(trilinear_backward, TrilinearArgs)
+NERF_BODY_FOR(trilinear_backward, TrilinearArgs, ShortGradients)
 
 }  // namespace nerf

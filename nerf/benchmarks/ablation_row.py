@@ -81,6 +81,11 @@ class FirstStep:
     num_samples: int
     num_visible: int
 
+    @property
+    def rounded(self) -> bool:
+        """Whether gradients were added up in bfloat16."""
+        return any(gradient.dtype == torch.bfloat16 for gradient in self.gradients.values())
+
     def difference(self, other: "FirstStep") -> tuple[float, float | None]:
         """Relative differences: of the loss, and of the gradients by norm, for the parameter that differs most."""
         norms = [float((g - other.gradients[n]).norm() / other.gradients[n].norm()) for n, g in self.gradients.items()]

@@ -175,6 +175,8 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     whole = state.optimizer.active_vertices is None or state.field.rows is not None  # Adam needs no list of rows
     listed = 0 if whole else LONG * batch.visited * len(grids)
     short = 4 * 2 * (v + turn) * (c - 1) if config.train.moments == "bfloat16" else 0  # saved, in and out
+    # Of gradients: bytes saved of a row.
+    narrow = sum((FLOAT - g.grad.element_size()) * g.shape[-1] for g in grids if g.grad is not None)
     cells = math.prod(n - 1 for n in state.field.resolution)
     composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {
@@ -194,10 +196,19 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         "network's inputs backward": Work(FLOAT * p * (3 * shown + 2)),
         "composite backward": Work(composite + of_samples * (2 + shown)),
         "density backward": Work(3 * of_samples),
-        "interpolate backward": Work(points * len(grids) + FLOAT * c * (m + 2 * v), reductions=8 * m * c),
-        "total variation": Work(FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn),
+        "interpolate backward": Work(
+            points * len(grids) + FLOAT * c * (m + 2 * v) - 2 * narrow * v, reductions=8 * m * c
+        ),
+        "total variation": Work(
+            FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn - 2 * narrow * turn
+        ),
         "finite check": Work(FLOAT * (1 + m + dense)),
-        "adam": Work(FLOAT * (batch.visited * c + 7 * (v + turn) * c + 8 * dense) + listed - short),
+        "adam": Work(
+            FLOAT * (batch.visited * c + 7 * (v + turn) * c + 8 * dense)
+            + listed
+            - short
+            - narrow * (batch.visited + v + turn)
+        ),
     }
     work["basis backward"] = work["basis"]
     return {stage: work[stage] for stage in STAGES}

@@ -29,7 +29,7 @@ class _GatherRows(torch.autograd.Function):
     def backward(ctx: FunctionCtx, grad_out: Tensor) -> tuple[None, Tensor | None, None, None]:
         (rows,) = ctx.saved_tensors
         grad = grad_out.new_zeros(ctx.shape) if ctx.grad is None else ctx.grad
-        ctx.native.index_add(grad, 0, rows, grad_out, 1.0)
+        ctx.native.index_add(grad, 0, rows, grad_out.to(grad.dtype), 1.0)
         return None, grad if ctx.grad is None else None, None, None
 
 

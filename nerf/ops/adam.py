@@ -33,7 +33,7 @@ def adam_step(
     param, grad: one shape [...,C]. rows [L] int64: rows of C values to visit, each once, all others stay as they are,
     the gradient too; None: all. A row that does not exist raises ValueError on the CPU and is passed over on CUDA.
     exp_avg, exp_avg_sq: of the rows, in their order, [L,C]; without rows of param's shape. Of a float32 param they may
-    be bfloat16, rounded at random by step, row of theirs and column (nerf/ops/rounding.py).
+    be bfloat16, rounded at random by step, row of theirs and column (nerf/ops/rounding.py); grad may be so too then.
     lr: [1], or [C]. step [1] float32: number of this step, from 1; 0 leaves the step out, but for clearing; a tensor,
     so that a CUDA graph can replay the call.
 
@@ -50,6 +50,7 @@ def adam_step(
     if rows is not None:
         whole = tuple(x.view(-1, x.shape[-1]) for x in whole)
         param, grad = (x.index_select(0, rows) for x in whole)
+    stored, grad = grad, grad.to(param.dtype)
     touched = (grad != 0) & (grad * grad).isfinite() & (step > 0)
     mean, square = exp_avg.to(param), exp_avg_sq.to(param)
     mean = torch.where(touched, torch.lerp(grad, mean, beta1), mean)
@@ -65,9 +66,9 @@ def adam_step(
         square = narrow_at_random(square, exp_avg_sq.dtype, random >> 16)
     exp_avg.copy_(mean)
     exp_avg_sq.copy_(square)
-    grad.zero_()
+    stored.zero_()
     if rows is not None:
-        for target, part in zip(whole, (param, grad), strict=True):
+        for target, part in zip(whole, (param, stored), strict=True):
             target.index_copy_(0, rows, part)
 
 

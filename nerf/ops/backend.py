@@ -55,6 +55,13 @@ def device_name(device: torch.device) -> str:
     return f"CPU, {torch.get_num_threads()} threads"
 
 
+def adds_bfloat16(device: torch.device, deterministic: bool) -> bool:
+    """Whether gradients of grids can be bfloat16 there: additions are one instruction, and may come in any order."""
+    if not hasattr(torch.Tensor, "grad_dtype"):  # a PyTorch that wants a gradient of the parameter's own dtype
+        return False
+    return device.type == "cpu" or (not deterministic and torch.cuda.get_device_capability(device) >= (9, 0))
+
+
 def _choose_device(device: str) -> tuple[torch.device, str]:
     if device == "cpu":
         return torch.device("cpu"), "as asked"

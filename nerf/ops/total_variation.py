@@ -32,6 +32,8 @@ def total_variation_grad(
 ) -> None:
     """Adds weight * d total_variation(grid) / d grid to grad [X,Y,Z,C], in place.
 
+    grad may be bfloat16 where grid is float32; sums are rounded then.
+
     touched_only leaves values alone whose gradient is zero: regions that no ray of the batch met. rows [L] int64:
     vertices to visit, each once, counted (x * Y + y) * Z + z; all others stay as they are. None: all. One that
     does not exist raises ValueError on the CPU and is passed over on CUDA.
@@ -53,7 +55,7 @@ def total_variation_grad(
         slope = slope.flatten(0, 2)[visited]
         if touched_only:
             slope = slope.masked_fill(grad[row] == 0, 0)
-        grad.index_add_(0, row, slope, alpha=weight)
+        grad.index_copy_(0, row, torch.add(grad[row].to(slope.dtype), slope, alpha=weight).to(grad.dtype))
         return
     with torch.enable_grad():
         leaf = grid.detach().requires_grad_()

@@ -65,11 +65,14 @@ def interpolate_trilinear_grad(
 ) -> None:
     """Adds to grad [X,Y,Z,C], in place, what grad_out [N,C] at coords [N,3] means for the grid.
 
-    deterministic: in one order, without atomic additions (docs/kernels/scatter.md); on CUDA for dense grids alone.
+    grad may be bfloat16 where grad_out and coords are float32: sums are rounded as they are added to it.
+    deterministic: in one order, without atomic additions (docs/kernels/scatter.md); on CUDA for dense float32 and
+    float64 grids alone.
     table, depth: of a sparse grid, see interpolate_trilinear; grad is [L,C].
     """
     with torch.enable_grad():
-        leaf = torch.zeros_like(grad, requires_grad=True)  # the result is linear in the grid, so any grid will do
+        # The result is linear in the grid, so any grid will do.
+        leaf = torch.zeros_like(grad, dtype=grad_out.dtype, requires_grad=True)
         (slope,) = torch.autograd.grad(
             interpolate_trilinear(leaf, coords.detach(), table=table, depth=depth), leaf, grad_out
         )

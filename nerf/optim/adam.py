@@ -49,6 +49,7 @@ class MaskedAdam:
     moments are parts of one tensor there.
 
     moments: torch.bfloat16 stores those of float32 values [...,C] of grids so, rounded at random, if C > 1.
+    gradients: the dtype of the buffers of the same grids; torch.bfloat16 needs moments of that dtype.
     """
 
     def __init__(
@@ -59,8 +60,9 @@ class MaskedAdam:
         backend: Backend,
         active_vertices: Tensor | None = None,
         moments: torch.dtype = torch.float32,
+        gradients: torch.dtype = torch.float32,
     ) -> None:
-        self.of_features = moments
+        self.of_features, self.of_gradients = moments, gradients
         self.backend, self.beta1, self.beta2 = backend, beta1, beta2
         self.trained, self.groups = trained, trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
@@ -81,10 +83,13 @@ class MaskedAdam:
             shape = (len(self.active_vertices), shape[-1])
         if group.host is not None:
             return self._no_moments_in_host(group, shape[0])
-        dtype = group.parameter.dtype
-        if group.on_vertices and shape[-1] > 1 and dtype == torch.float32:
-            dtype = self.of_features
+        dtype = self._short_or(group.parameter, self.of_features) if group.on_vertices else group.parameter.dtype
         return group.parameter.new_zeros(shape, dtype=dtype), group.parameter.new_zeros(shape, dtype=dtype)
+
+    @staticmethod
+    def _short_or(grid: Tensor, short: torch.dtype) -> torch.dtype:
+        """The dtype of what is kept of a grid: short if it has several channels of float32, else its own."""
+        return short if grid.shape[-1] > 1 and grid.dtype == torch.float32 else grid.dtype
 
     def _no_moments_in_host(self, group: ParameterGroup, rows: int) -> tuple[Tensor, Tensor]:
         self.in_host[group.name] = both = group.host.no_moments(rows, group.parameter.shape[-1])
@@ -123,20 +128,25 @@ class MaskedAdam:
         self._clear_gradients()
 
     def widen_moments(self) -> None:
-        """Moments that bfloat16 holds on the device become float32."""
+        """Moments that bfloat16 holds on the device become float32, and so do gradients, which are cleared."""
         for name, pair in self.moments.items():
             if name not in self.in_host:
                 self.moments[name] = tuple(x.float() if x.dtype == torch.bfloat16 else x for x in pair)
+        self.of_features = self.of_gradients = torch.float32
+        self._clear_gradients()
 
     def _clear_gradients(self) -> None:
         for group in self.groups:
-            grad = group.parameter.grad
+            grad, dtype = group.parameter.grad, self._short_or(group.parameter, self.of_gradients)
             if group.host is not None or not (group.on_vertices and self.backend.adds_to_gradients):
                 group.parameter.grad = None
-            elif grad is None:
-                group.parameter.grad = torch.zeros_like(group.parameter)
-            else:  # in place, because a captured step knows its address
+            elif grad is not None and grad.dtype == dtype:  # in place, because a captured step knows its address
                 grad.zero_()
+            else:
+                group.parameter.grad = None
+                if grad is not None or dtype != group.parameter.dtype:
+                    group.parameter.grad_dtype = dtype
+                group.parameter.grad = torch.zeros_like(group.parameter, dtype=dtype)
 
     @torch.no_grad()
     def step(

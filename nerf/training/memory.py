@@ -18,7 +18,7 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.fields.registry import build_field
 from nerf.fields.voxel_field import sparse_saves
-from nerf.ops.backend import select
+from nerf.ops.backend import adds_bfloat16, select
 from nerf.optim.host_rows import MOST_RAYS_AHEAD
 from nerf.scene.box import Resolution, SceneBox
 from nerf.system import host_memory
@@ -104,7 +104,9 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
     lattice = int(max(0, most_voxels - vertices) * (BYTES_PER_VERTEX + BYTES_PER_CELL))
     of_density = FLOAT if in_host else per_vertex
-    of_moments = FLOAT + (of_density - FLOAT) // (2 if config.train.moments == "bfloat16" else 1)
+    short = config.train.moments == "bfloat16"
+    of_moments = FLOAT + (of_density - FLOAT) // (2 if short else 1)
+    saved = (of_density - of_moments) if short and _has_short_gradients(config) else 0  # of a vertex's gradients
     values = int(stored * vertices) * of_density + rest
     pixels = images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if config.train.images != "host" else 0
     depths = images.depths.nbytes if images.depths is not None and config.loss.depth > 0 else 0
@@ -118,12 +120,18 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
     return MemoryPlan(
         values=values + where + lattice,
         moments=2 * (int(ACTIVE_FRACTION * vertices) * of_moments + rest),
-        gradients=values,
+        gradients=values - int(stored * vertices) * saved,
         images=pixels + depths,
         samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),
         window=window,
         in_host=int((stored + 2 * ACTIVE_FRACTION) * vertices) * of_features // FLOAT * IN_HOST,
     )
+
+
+def _has_short_gradients(config: Config) -> bool:
+    """Whether gradients are bfloat16 where moments are, on the GPU that is there, or else on any that would be used."""
+    on_gpu = config.device != "cpu" and torch.cuda.is_available()
+    return not config.deterministic and adds_bfloat16(torch.device("cuda" if on_gpu else "cpu"), False)
 
 
 def _visible(config: Config, finest: Resolution) -> float:

@@ -13,6 +13,12 @@ inline void add_float4(float4* target, float4 value) {
   ++additions;
   target->x += value.x, target->y += value.y, target->z += value.z, target->w += value.w;
 }
+struct ShortFour { BFloat16 v[4]; };
+inline void add_short(BFloat16* target, float value) { add_to(*target, widen(narrow<BFloat16>(value))); }
+inline void add_short(ShortFour* target, float4 value) {
+  add_short(target->v, value.x), add_short(target->v + 1, value.y);
+  add_short(target->v + 2, value.z), add_short(target->v + 3, value.w);
+}
 
 }  // namespace nerf::cuda
 
@@ -98,6 +104,27 @@ void gather(const Job& job, const Rows& rows, const LongRows& long_rows, const s
   }
 }
 
+// The same with gradients of the grid that are stored as bfloat16, on a sum of sizes for what rounding may do.
+template <class Rows>
+void scatter_short(const Job& job, const Rows& rows, const std::vector<double>& wanted,
+                   const std::vector<double>& sizes) {
+  std::vector<BFloat16> found(wanted.size());
+  TrilinearArgs<ShortGradients> a = {};
+  const TrilinearArgs<float>& b = job.a;
+  std::copy(b.vertices, b.vertices + 3, a.vertices);
+  a.table = b.table, a.channels = b.channels, a.coords = b.coords, a.num_points = b.num_points;
+  a.grad_out = b.grad_out, a.grad_grid = found.data();
+  const int piece = a.channels % 4 ? 1 : 4, width = int(a.channels / piece);
+  const int64_t threads = (a.num_points + kRun - 1) / kRun * 2 * width;
+  emulated::launch({int((threads + kThreads - 1) / kThreads), 1}, kThreads, 0, [&] {
+    if (a.channels == 16) scatter_four_quads_kernel(a, job.grid, rows);
+    else if (piece == 4) scatter_runs_kernel<float4, 0>(a, job.grid, width, rows);
+    else scatter_runs_kernel<float, 0>(a, job.grid, width, rows);
+  });
+  for (size_t i = 0; i < wanted.size(); ++i)
+    expect_same(widen(found[i]), wanted[i], sizes[i] / 16, "gradients of the grid as bfloat16");
+}
+
 template <class Rows, class LongRows>
 void scatter(const Job& job, const Rows& rows, const LongRows& long_rows, const std::vector<float>& found) {
   const TrilinearArgs<float>& a = job.a;
@@ -108,7 +135,7 @@ void scatter(const Job& job, const Rows& rows, const LongRows& long_rows, const 
     else if (piece == 4) scatter_runs_kernel<float4, 0>(a, job.grid, width, rows);
     else scatter_runs_kernel<float, 0>(a, job.grid, width, rows);
   });
-  std::vector<double> wanted(found.size());
+  std::vector<double> wanted(found.size()), sizes(found.size());
   for (int64_t n = 0; n < a.num_points; ++n) {
     const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices, long_rows);
     for (int64_t first = 0; first < a.channels; first += piece) {
@@ -117,12 +144,15 @@ void scatter(const Job& job, const Rows& rows, const LongRows& long_rows, const 
       for (int c = 0; c < piece; ++c) adds |= grad[c] != 0;
       for (int k = 0; k < 8 && adds; ++k) {
         const int64_t row = long_rows.row(s.corner_row(k));
-        for (int c = 0; c < piece && row >= 0; ++c)
+        for (int c = 0; c < piece && row >= 0; ++c) {
           wanted[row * a.channels + first + c] += s.corner_weight(k) * grad[c];
+          sizes[row * a.channels + first + c] += std::abs(s.corner_weight(k) * grad[c]);
+        }
       }
     }
   }
   for (size_t i = 0; i < wanted.size(); ++i) expect_same(found[i], wanted[i], 2e-5, "gradients of the grid");
+  scatter_short(job, rows, wanted, sizes);
 }
 
 void interpolate(const Case& c, int64_t channels) {

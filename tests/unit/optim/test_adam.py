@@ -180,3 +180,31 @@ def test_moments_of_16_bits_become_float32_and_stay_so(backend: Backend) -> None
     assert {x.dtype for pair in optimizer.moments.values() for x in pair} == {torch.float32}
     kept, saved = (state["feature_grid.exp_avg"] for state in (optimizer.state_dict(), before))
     assert torch.equal(kept[:3], saved) and saved.any()
+
+
+def _step_without_network(field: VoxelMlp, optimizer: MaskedAdam) -> None:
+    for parameter in field.mlp.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+
+
+def test_gradients_of_features_are_bfloat16_until_moments_are_widened() -> None:
+    backend = select("native", "cpu")
+    field = make_field(backend)
+    optimizer = MaskedAdam(field, *BETAS, backend, None, torch.bfloat16, torch.bfloat16)
+    assert field.density_grid.grad.dtype == torch.float32 and field.feature_grid.grad.dtype == torch.bfloat16
+    address, points = field.feature_grid.grad.data_ptr(), torch.rand(50, 3)
+    out = field.interpolate(field.feature_grid, points)
+    out.sum().backward()
+    assert field.feature_grid.grad.data_ptr() == address, "added to in place"
+    torch.testing.assert_close(
+        field.feature_grid.grad.float().sum((0, 1, 2)), torch.full((4,), 50.0), rtol=0.02, atol=0
+    )
+    before = field.feature_grid.detach().clone()
+    _step_without_network(field, optimizer)
+    assert not torch.equal(field.feature_grid, before) and not field.feature_grid.grad.any()
+    optimizer.widen_moments()
+    assert {p.grad.dtype for p in (field.density_grid, field.feature_grid)} == {torch.float32}
+    field.interpolate(field.feature_grid, points).sum().backward()
+    _step_without_network(field, optimizer)
+    assert {m.dtype for pair in optimizer.moments.values() for m in pair} == {torch.float32}

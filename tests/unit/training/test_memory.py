@@ -22,6 +22,12 @@ from nerf.training.state import TrainState
 FINEST = (201, 350, 240)  # lego at 256^3
 
 
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever GPU is there, plans are those of one that adds bfloat16 as fast as float32."""
+    monkeypatch.setattr(memory, "adds_bfloat16", lambda device, deterministic: not deterministic)
+
+
 def on_a_gpu(name: str, **train_settings: object) -> tuple:
     """The resolved config of a run on a GPU, its finest grid and some images."""
     config = resolve_config(Config(field=FIELDS[name](), train=TrainConfig(**train_settings)), "cuda", "bounded")
@@ -38,9 +44,10 @@ def test_the_plan_counts_what_is_there() -> None:
     plan = plan_memory(*on_a_gpu("voxel_deferred"))
     vertices = 201 * 350 * 240
     stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
-    assert plan.gradients == pytest.approx(stored * vertices * (1 + 16) * 4, rel=4e-3)
+    assert plan.gradients == pytest.approx(stored * vertices * (4 + 16 * 2), rel=6e-3)
     assert plan.moments == pytest.approx(2 * ACTIVE_FRACTION * vertices * (4 + 16 * 2), rel=6e-3)
-    assert plan.values == pytest.approx(plan.gradients + vertices * (0.25 + 8 * (stored + 2 * ACTIVE_FRACTION)))
+    where = 0.25 + 8 * (stored + 2 * ACTIVE_FRACTION)
+    assert plan.values == pytest.approx(vertices * (stored * (1 + 16) * 4 + where), rel=4e-3)
     assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
     assert plan.total == plan.values + plan.gradients + plan.moments + plan.images + plan.samples + plan.libraries
     assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(plan)
@@ -56,7 +63,8 @@ def test_the_plan_of_a_run_without_doublings_has_dense_grids() -> None:
     """Its first grid is its finest, and is dense and on the device until it is pruned."""
     config, finest, images = on_a_gpu("voxel_deferred", features="host")
     plan = plan_memory(replace(config, field=replace(config.field, upsample_at=[])), finest, images)
-    assert plan.values == plan.gradients == pytest.approx(math.prod(finest) * (1 + 16) * 4, rel=2e-3)
+    assert plan.values == pytest.approx(math.prod(finest) * (1 + 16) * 4, rel=2e-3)
+    assert plan.gradients == pytest.approx(math.prod(finest) * (4 + 16 * 2), rel=4e-3)
     assert plan.in_host == plan.window == 0
 
 
@@ -81,7 +89,14 @@ def test_the_plan_with_moments_of_16_bits() -> None:
     channels = config.field.feature_channels
     share = (1 + channels / 2) / (1 + channels)
     assert plan.moments == pytest.approx(share * whole.moments, rel=0.02)
-    assert whole.total - plan.total == whole.moments - plan.moments
+    assert plan.gradients == pytest.approx(share * whole.gradients, rel=0.02)
+    assert whole.total - plan.total == whole.moments - plan.moments + whole.gradients - plan.gradients
+
+
+def test_the_plan_of_a_gpu_whose_gradients_are_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "adds_bfloat16", lambda device, deterministic: False)
+    plan, whole = (plan_memory(*on_a_gpu("voxel_deferred", **more)) for more in ({}, {"moments": "float32"}))
+    assert whole.total - plan.total == whole.moments - plan.moments > 0
 
 
 def test_host_memory_that_is_too_small_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,25 @@
+// Packs of numbers that may be stored as bfloat16, as they are computed in. The includer brings pack.cuh, or a stand-in
+// for it (tests/cpp).
+#pragma once
+
+#include "../math/bfloat16.h"
+
+namespace nerf::cuda {
+
+template <int kCount, class G>
+__device__ Pack<Wide<G>, kCount> load_wide(const G* address) {
+  const Pack<G, kCount> pack = load<kCount>(address);
+  Pack<Wide<G>, kCount> wide;
+  NERF_UNROLL for (int c = 0; c < kCount; ++c) wide.v[c] = widen(pack.v[c]);
+  return wide;
+}
+
+// Rounds to the nearest.
+template <class G, int kCount>
+__device__ void store_narrow(G* address, const Pack<Wide<G>, kCount>& wide) {
+  Pack<G, kCount> pack;
+  NERF_UNROLL for (int c = 0; c < kCount; ++c) pack.v[c] = narrow<G>(wide.v[c]);
+  store(address, pack);
+}
+
+}  // namespace nerf::cuda
