@@ -91,6 +91,9 @@ _REGULARIZED_LESS = {"field.feature_noise": 0.05, "loss.distortion": 0.005}
 # sample has to weigh more. Photos lose by that, cup .3 dB.
 _MORE_RAYS = {"occupancy.rays_per_surface_cell": 24}
 _PRUNED_BY_MORE_RAYS = {**_MORE_RAYS, "occupancy.min_weight": 0.015}
+# Gradient scaling also makes the photos that are nearest to a surface, which see most of it, count least. In runs that
+# long half of its distance keeps floaters away as well.
+_SCALED_NEARER = {"loss.grad_scaling_distance": 1.0}
 # Where poses are given, the MLP learns up to sixteen times as fast, after a warm-up (mlp_lr_rise): 0.9 dB more in 2
 # seconds, 0.5 in 5 and 0.1 in 60. Learned ones, far off at first, lose by it.
 _CPU_OF_KIND = {
@@ -112,6 +115,7 @@ _FROM_20_SECONDS_OF_KIND = {
     "bounded": {**_PRUNED_BY_MORE_RAYS, "field.lr_mlp": 4e-3},
     "unbounded": {
         **_MORE_RAYS,
+        **_SCALED_NEARER,
         **_COARSE_FIRST,
         **_REGULARIZED_LESS,
         "field.lr_mlp": 2e-3,
