@@ -137,16 +137,17 @@ class MaskedAdam:
 
     def _clear_gradients(self) -> None:
         for group in self.groups:
-            grad, dtype = group.parameter.grad, self._short_or(group.parameter, self.of_gradients)
+            parameter, grad = group.parameter, group.parameter.grad
             if group.host is not None or not (group.on_vertices and self.backend.adds_to_gradients):
-                group.parameter.grad = None
-            elif grad is not None and grad.dtype == dtype:  # in place, because a captured step knows its address
-                grad.zero_()
-            else:
-                group.parameter.grad = None
-                if grad is not None or dtype != group.parameter.dtype:
-                    group.parameter.grad_dtype = dtype
-                group.parameter.grad = torch.zeros_like(group.parameter, dtype=dtype)
+                parameter.grad = None
+                continue
+            dtype = self._short_or(parameter, self.of_gradients)
+            if grad is not None and grad.dtype == dtype:
+                grad.zero_()  # in place, because a captured step knows its address
+                continue
+            if grad is not None or dtype != parameter.dtype:
+                parameter.grad, parameter.grad_dtype = None, dtype
+            parameter.grad = torch.zeros_like(parameter, dtype=dtype)
 
     @torch.no_grad()
     def step(
