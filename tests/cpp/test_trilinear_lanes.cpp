@@ -104,7 +104,20 @@ void gather(const Job& job, const Rows& rows, const LongRows& long_rows, const s
   }
 }
 
-// The same with gradients of the grid that are stored as bfloat16, on a sum of sizes for what rounding may do.
+int numbers_of_piece(int64_t channels) { return channels % 4 ? 1 : 4; }
+
+template <class S, class Rows>
+void launch_scatter(const TrilinearArgs<S>& a, const ShortGrid& grid, const Rows& rows) {
+  const int piece = numbers_of_piece(a.channels), width = int(a.channels / piece);
+  const int64_t threads = (a.num_points + kRun - 1) / kRun * 2 * width;
+  emulated::launch({int((threads + kThreads - 1) / kThreads), 1}, kThreads, 0, [&] {
+    if (a.channels == 16) scatter_four_quads_kernel(a, grid, rows);
+    else if (piece == 4) scatter_runs_kernel<float4, 0>(a, grid, width, rows);
+    else scatter_runs_kernel<float, 0>(a, grid, width, rows);
+  });
+}
+
+// As `scatter` below, with gradients of the grid that are stored as bfloat16, on a sum of sizes for what rounding may do.
 template <class Rows>
 void scatter_short(const Job& job, const Rows& rows, const std::vector<double>& wanted,
                    const std::vector<double>& sizes) {
@@ -114,13 +127,7 @@ void scatter_short(const Job& job, const Rows& rows, const std::vector<double>& 
   std::copy(b.vertices, b.vertices + 3, a.vertices);
   a.table = b.table, a.channels = b.channels, a.coords = b.coords, a.num_points = b.num_points;
   a.grad_out = b.grad_out, a.grad_grid = found.data();
-  const int piece = a.channels % 4 ? 1 : 4, width = int(a.channels / piece);
-  const int64_t threads = (a.num_points + kRun - 1) / kRun * 2 * width;
-  emulated::launch({int((threads + kThreads - 1) / kThreads), 1}, kThreads, 0, [&] {
-    if (a.channels == 16) scatter_four_quads_kernel(a, job.grid, rows);
-    else if (piece == 4) scatter_runs_kernel<float4, 0>(a, job.grid, width, rows);
-    else scatter_runs_kernel<float, 0>(a, job.grid, width, rows);
-  });
+  launch_scatter(a, job.grid, rows);
   for (size_t i = 0; i < wanted.size(); ++i)
     expect_same(widen(found[i]), wanted[i], sizes[i] / 16, "gradients of the grid as bfloat16");
 }
@@ -128,13 +135,8 @@ void scatter_short(const Job& job, const Rows& rows, const std::vector<double>& 
 template <class Rows, class LongRows>
 void scatter(const Job& job, const Rows& rows, const LongRows& long_rows, const std::vector<float>& found) {
   const TrilinearArgs<float>& a = job.a;
-  const int piece = a.channels % 4 ? 1 : 4, width = int(a.channels / piece);
-  const int64_t threads = (a.num_points + kRun - 1) / kRun * 2 * width;
-  emulated::launch({int((threads + kThreads - 1) / kThreads), 1}, kThreads, 0, [&] {
-    if (a.channels == 16) scatter_four_quads_kernel(a, job.grid, rows);
-    else if (piece == 4) scatter_runs_kernel<float4, 0>(a, job.grid, width, rows);
-    else scatter_runs_kernel<float, 0>(a, job.grid, width, rows);
-  });
+  launch_scatter(a, job.grid, rows);
+  const int piece = numbers_of_piece(a.channels);
   std::vector<double> wanted(found.size()), sizes(found.size());
   for (int64_t n = 0; n < a.num_points; ++n) {
     const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices, long_rows);
