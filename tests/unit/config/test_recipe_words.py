@@ -1,6 +1,7 @@
 """What --help says that open settings become, against what the recipes make of them."""
 
 import dataclasses
+import functools
 import itertools
 import re
 
@@ -15,7 +16,12 @@ from nerf.config.recipes import BACKGROUNDS, KINDS, flat, resolve_config
 from nerf.config.schema import Config, DatasetConfig, PosesConfig, TrainConfig
 
 SECONDS = (2.0, 3.0, 5.0, 6.0, 8.0, 8.5, 10.0, 15.0, 20.0, 21.0, 60.0, 300.0)  # at and between the ends of recipes
-WORDS = defaults_in_words()
+
+
+@functools.cache
+def words() -> dict[str, str]:
+    """Made when a test asks for them: that takes longer than most files take to be collected."""
+    return defaults_in_words()
 
 
 def holds(condition: str, labels: tuple[str, ...], seconds: float) -> bool:
@@ -35,12 +41,12 @@ def holds(condition: str, labels: tuple[str, ...], seconds: float) -> bool:
     return False
 
 
-def told(words: str, labels: tuple[str, ...], seconds: float) -> str:
+def told(text: str, labels: tuple[str, ...], seconds: float) -> str:
     """The value that the words give in a case."""
-    rules = re.findall(r"(\S+) \(([^)]*)\), ", words)
+    rules = re.findall(r"(\S+) \(([^)]*)\), ", text)
     met = {value for value, conditions in rules if all(holds(c, labels, seconds) for c in conditions.split(", "))}
-    assert len(met) <= 1, (words, labels, seconds)
-    return met.pop() if met else re.search(r"(?:else )?(\S+)$", words)[1]
+    assert len(met) <= 1, (text, labels, seconds)
+    return met.pop() if met else re.search(r"(?:else )?(\S+)$", text)[1]
 
 
 @pytest.mark.parametrize("field", known_fields())
@@ -58,9 +64,9 @@ def test_help_says_what_the_recipes_fill_in(device: str, field: str) -> None:
         for name in {
             name for name, value in before.items() if value is None and after[name] is not None
         } - DERIVED.keys():
-            assert told(WORDS[name], (device, kind, poses, field), seconds) == shown(name, after[name]), name
+            assert told(words()[name], (device, kind, poses, field), seconds) == shown(name, after[name]), name
             checked.add(name)
-        assert told(WORDS["dataset.background"], (kind,), seconds) == after["dataset.background"] == BACKGROUNDS[kind]
+        assert told(words()["dataset.background"], (kind,), seconds) == after["dataset.background"] == BACKGROUNDS[kind]
     assert len(checked) >= 20
 
 
@@ -68,10 +74,10 @@ def test_help_shows_the_words_and_no_meaning_repeats_a_number_of_a_recipe() -> N
     text = help_text(TrainScriptConfig, "")
     for field in field_settings():
         for name, f in leaves(TrainScriptConfig, field):
-            if name in WORDS:
+            if name in words():
                 assert not re.search(r"\b(none|auto) = ", f.metadata["doc"]), f"{name}: its recipes tell that"
-                assert name == "field.name" or f"= {WORDS[name]}\n" in text, name
-    assert "0.05 (box, GPU, up to 8 s" in WORDS["field.lr_features"] or "up to 8 s" in WORDS["field.lr_features"]
+                assert name == "field.name" or f"= {words()[name]}\n" in text, name
+    assert "0.05 (box, GPU, up to 8 s" in words()["field.lr_features"] or "up to 8 s" in words()["field.lr_features"]
 
 
 def test_a_setting_that_depends_on_nothing_is_one_value() -> None:
