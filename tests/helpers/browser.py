@@ -44,6 +44,18 @@ def browser(width: int = 320, height: int = 240) -> Iterator[Any]:
         driver.quit()
 
 
+@contextmanager
+def tab(driver: Any) -> Iterator[Any]:
+    """The same browser with a new tab in front, which is closed again: a browser of its own starts for two seconds."""
+    before = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    try:
+        yield driver
+    finally:
+        driver.close()
+        driver.switch_to.window(before)
+
+
 def wait_for(condition: Callable[[], Any]) -> Any:
     """What condition returns once it is true. Fails after PATIENCE."""
     end = time.monotonic() + PATIENCE

@@ -13,7 +13,7 @@ import imageio
 import numpy as np
 import pytest
 import torch
-from browser import browser, wait_for
+from browser import browser, tab, wait_for
 from PIL import Image
 from script_runs import start_script
 from viewed import tiny_scene
@@ -44,9 +44,15 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield viewer
 
 
-@pytest.fixture
-def page(viewer: Any) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def window() -> Iterator[Any]:
     with browser(800, 500) as driver:
+        yield driver
+
+
+@pytest.fixture
+def page(viewer: Any, window: Any) -> Iterator[Any]:
+    with tab(window) as driver:
         driver.get(viewer.url)
         wait_for(lambda: viewer.pages)
         yield driver
@@ -193,11 +199,11 @@ def test_two_clients_each_have_a_camera_and_one_may_go(viewer: Any, page: Any) -
     wait_for(lambda: rests(viewer.pages[0]))
 
 
-def test_closing_leaves_no_thread(tmp_path: Path) -> None:
+def test_closing_leaves_no_thread(window: Any, tmp_path: Path) -> None:
     from nerf.viewer.server import Viewer
 
     before = set(threading.enumerate())
-    with Viewer(StillScene(tiny_scene()), "127.0.0.1", free_port(), tmp_path) as viewer, browser(400, 300) as driver:
+    with Viewer(StillScene(tiny_scene()), "127.0.0.1", free_port(), tmp_path) as viewer, tab(window) as driver:
         driver.get(viewer.url)
         wait_for(lambda: viewer.pages and rests(viewer.pages[0]))
         viewer.close()

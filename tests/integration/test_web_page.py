@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from browser import browser, picture, wait_for
+from browser import browser, picture, tab, wait_for
 from PIL import Image
 from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 from torch import Tensor
@@ -47,10 +47,15 @@ def written(run: LoadedRun, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(trained: LoadedRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def window() -> Iterator[Any]:
     with browser() as driver:
-        opened(driver, written(trained, tmp_path_factory.mktemp("page")))
         yield driver
+
+
+@pytest.fixture(scope="module")
+def page(window: Any, trained: LoadedRun, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    opened(window, written(trained, tmp_path_factory.mktemp("page")))
+    return window
 
 
 def opened(driver: Any, path: Path) -> None:
@@ -167,11 +172,11 @@ def test_the_picture_is_saved(page: Any, tmp_path: Path) -> None:
     assert picture.shape[1::-1] == tuple(size) and picture.std() > 1
 
 
-def test_a_browser_without_webgl_is_told_so(trained: LoadedRun, tmp_path: Path) -> None:
+def test_a_browser_without_webgl_is_told_so(window: Any, trained: LoadedRun, tmp_path: Path) -> None:
     path = written(trained, tmp_path)
     text = path.read_text().replace('getContext("webgl2"', 'getContext("none"')
     path.write_text(text)
-    with browser() as driver:
+    with tab(window) as driver:
         driver.get(path.as_uri())
         wait_for(lambda: "WebGL 2" in driver.find_element("id", "message").text)
 
@@ -190,7 +195,7 @@ def warped(run: LoadedRun, space: NdcSpace | ContractedSpace) -> LoadedRun:
 
 
 @pytest.mark.parametrize("kind", ["forward_facing", "unbounded"])
-def test_warped_scenes_are_drawn_alike(kind: str, tmp_path: Path) -> None:
+def test_warped_scenes_are_drawn_alike(kind: str, window: Any, tmp_path: Path) -> None:
     config = tiny_config("voxel_deferred")
     config.field.diffuse = True  # as photos have it
     config, state = tiny_state(config)
@@ -208,7 +213,7 @@ def test_warped_scenes_are_drawn_alike(kind: str, tmp_path: Path) -> None:
     seen = Cameras(poses, torch.tensor([[40.0, 40.0, 24.0, 24.0]]).expand(4, 4), 48, 48)
     run = replace(run, cameras=seen, given_cameras=seen)
     assert run.render(seen, 0).opacity.mean() > 0.05
-    with browser() as driver:
+    with tab(window) as driver:
         opened(driver, written(run, tmp_path))
         assert worst_psnr(driver, run, seen[:2]) >= 43
         driver.execute_script("nerf.renderer.gl.getExtension('WEBGL_lose_context').loseContext()")
