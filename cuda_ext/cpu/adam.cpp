@@ -29,13 +29,13 @@ bool any_of(const T* row, int64_t channels) {
 template <class S, int kChannels, class T>
 void update_row(const AdamArgs<S>& a, const AdamScale<T> scale, const T* lr, int64_t n) {
   const int64_t channels = kChannels ? kChannels : a.channels, first = (a.rows ? a.rows[n] : n) * channels;
-  T* __restrict__ param = a.param + first;
+  Value<S>* __restrict__ param = a.param + first;
   Gradient<S>* __restrict__ grad = a.grad + first;
   if (!any_of(grad, channels)) return;
   Moment<S> *__restrict__ m = a.exp_avg + n * channels, *__restrict__ v = a.exp_avg_sq + n * channels;
   const uint32_t seed = random_row(*a.step, n);
   for (int64_t c = 0; c < channels; ++c) {
-    adam_value(a, scale, lr[c], T(widen(grad[c])), param[c], m[c], v[c], random_bits(seed, uint32_t(c)));
+    adam_stored(a, scale, lr[c], T(widen(grad[c])), param[c], m[c], v[c], random_bits(seed, uint32_t(c)));
     grad[c] = Gradient<S>{};
   }
 }
@@ -66,9 +66,9 @@ void adam_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
 
 NERF_INSTANTIATE(adam, AdamArgs)
 template void adam(const AdamArgs<ShortMoments>&, Stream);
-template void adam(const AdamArgs<ShortGradients>&, Stream);
+template void adam(const AdamArgs<ShortValues>&, Stream);
 NERF_INSTANTIATE(adam_smooth, AdamSmoothArgs)
 template void adam_smooth(const AdamSmoothArgs<ShortMoments>&, Stream);
-template void adam_smooth(const AdamSmoothArgs<ShortGradients>&, Stream);
+template void adam_smooth(const AdamSmoothArgs<ShortValues>&, Stream);
 
 }  // namespace nerf::cpu

@@ -12,13 +12,13 @@ void add_slopes_inside(const TotalVariationArgs<S>& a, int64_t vertex) {
   const int64_t size = a.channels, row = a.vertices[2] * size, plane = a.vertices[1] * row;
   const bool touched_only = a.touched_only;  // local, or the compiler takes grad for its alias
   const T weight = a.weight;
-  const T* own = a.grid + vertex * size;
+  const Value<S>* own = a.grid + vertex * size;
   Gradient<S>* __restrict__ grad = a.grad + vertex * size;
   for (int64_t c = 0; c < size; ++c) {
-    const T v = own[c];
-    const T sum = variation_slope(v, own[c - size]) + variation_slope(v, own[c + size]) +
-                  variation_slope(v, own[c - row]) + variation_slope(v, own[c + row]) +
-                  variation_slope(v, own[c - plane]) + variation_slope(v, own[c + plane]);
+    const T v = widen(own[c]);
+    const auto slope = [&](int64_t other) { return variation_slope(v, T(widen(own[other]))); };
+    const T sum = slope(c - size) + slope(c + size) + slope(c - row) + slope(c + row) + slope(c - plane) +
+                  slope(c + plane);
     add_to(grad[c], touched_only && widen(grad[c]) == T(0) ? T(0) : weight * sum);
   }
 }
@@ -40,6 +40,6 @@ void total_variation(const TotalVariationArgs<S>& a, Stream) {
 }
 
 NERF_INSTANTIATE(total_variation, TotalVariationArgs)
-template void total_variation(const TotalVariationArgs<ShortGradients>&, Stream);
+template void total_variation(const TotalVariationArgs<ShortValues>&, Stream);
 
 }  // namespace nerf::cpu

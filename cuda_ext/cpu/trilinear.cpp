@@ -21,8 +21,9 @@ void with_row(int64_t channels, const Body& body) {
 }
 
 // One point: the weighted sum of its corners' rows.
-template <class T, int64_t kChannels, class Rows>
-void gather(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
+template <class S, int64_t kChannels, class Rows>
+void gather(const TrilinearArgs<S>& a, const Rows& rows, int64_t n) {
+  using T = Wide<S>;
   const int64_t channels = kChannels ? kChannels : a.channels;
   const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
   int64_t at[8];
@@ -33,8 +34,8 @@ void gather(const TrilinearArgs<T>& a, const Rows& rows, int64_t n) {
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
     const T weight = s.corner_weight(k);
     if (Rows::kSparse && at[k] < 0) continue;
-    const T* __restrict__ values = a.grid + at[k] * channels;
-    for (int64_t c = 0; c < channels; ++c) sum[c] += weight * values[c];
+    const Value<S>* __restrict__ values = a.grid + at[k] * channels;
+    for (int64_t c = 0; c < channels; ++c) sum[c] += weight * widen(values[c]);
   }
   if (kChannels) std::copy_n(row, channels, a.out + n * channels);
 }
@@ -75,10 +76,10 @@ void ask_for_rows(const TrilinearArgs<S>& a, const Rows& rows, int64_t n) {
   }
 }
 
-template <class T, class Rows>
-void gather_all(const TrilinearArgs<T>& a, const Rows& rows) {
+template <class S, class Rows>
+void gather_all(const TrilinearArgs<S>& a, const Rows& rows) {
   with_row(a.channels, [&](auto constant) {
-    parallel_for(a.num_points, 512, [&](int64_t n) { gather<T, decltype(constant)::value>(a, rows, n); });
+    parallel_for(a.num_points, 512, [&](int64_t n) { gather<S, decltype(constant)::value>(a, rows, n); });
   });
 }
 
@@ -116,8 +117,8 @@ void scatter_all(const TrilinearArgs<S>& a, const Rows& rows) {
 
 }  // namespace
 
-template <class T>
-void trilinear(const TrilinearArgs<T>& a, Stream) {
+template <class S>
+void trilinear(const TrilinearArgs<S>& a, Stream) {
   if (a.table.words) gather_all(a, a.table.sparse());
   else gather_all(a, DenseRows());
 }
@@ -130,6 +131,7 @@ void trilinear_backward(const TrilinearArgs<S>& a, Stream) {
 
 NERF_INSTANTIATE(trilinear, TrilinearArgs)
 NERF_INSTANTIATE(trilinear_backward, TrilinearArgs)
-template void trilinear_backward(const TrilinearArgs<ShortGradients>&, Stream);
+template void trilinear(const TrilinearArgs<ShortValues>&, Stream);
+template void trilinear_backward(const TrilinearArgs<ShortValues>&, Stream);
 
 }  // namespace nerf::cpu

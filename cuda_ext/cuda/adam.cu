@@ -32,8 +32,8 @@ struct DenseVariation {
   static constexpr int kAhead = 3;
   TotalVariationArgs<S> args;
 
-  template <int kSize, class T>
-  __device__ NearPacks<T, kSize> near(const T* param, int64_t i, int64_t, int64_t) const {
+  template <int kSize, class V>
+  __device__ NearPacks<Wide<V>, kSize> near(const V* param, int64_t i, int64_t, int64_t) const {
     return {param, i, neighbours(args, place(i, args.channels).row)};
   }
 };
@@ -44,8 +44,8 @@ struct SparseVariation {
   static constexpr int kAhead = 2;
   TotalVariationArgs<S> args;
 
-  template <int kSize, class T>
-  __device__ NearPacks<T, kSize> near(const T* param, int64_t i, int64_t n, int64_t column) const {
+  template <int kSize, class V>
+  __device__ NearPacks<Wide<V>, kSize> near(const V* param, int64_t i, int64_t n, int64_t column) const {
     const SparseRows rows = args.table.sparse();
     const SparseVertex vertex = sparse_vertex(args, rows, args.rows[n]);
     if (vertex.vertex < 0) return {param, i, Neighbours{}};
@@ -86,15 +86,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) adam_kernel(Ada
       const Place at = place(first + j * kThreads, packs);  // its random bits are those of the row in the list
       const uint32_t seed = random_row(*a.step, at.row), column = at.column * kSize;
       if constexpr (Variation::kAdds) {
-        const auto slopes = variation.template near<kSize>(a.param, start[j], at.row, column).slopes(p);
+        const auto slopes = variation.template near<kSize>(a.param, start[j], at.row, column).slopes(widened(p));
 #pragma unroll
         for (int c = 0; c < kSize; ++c)
           if (grad[j].v[c] != T(0)) grad[j].v[c] += variation.args.weight * slopes.v[c];
       }
 #pragma unroll
       for (int c = 0; c < kSize; ++c)
-        adam_value(a, scale, T(lr[a.lr_count == 1 ? 0 : c]), grad[j].v[c], p.v[c], m.v[c], v.v[c],
-                   random_bits(seed, column + c));
+        adam_stored(a, scale, T(lr[a.lr_count == 1 ? 0 : c]), grad[j].v[c], p.v[c], m.v[c], v.v[c],
+                    random_bits(seed, column + c));
       store(a.param + start[j], p);
       store(a.exp_avg + moment, m);
       store(a.exp_avg_sq + moment, v);
@@ -119,12 +119,11 @@ void launch_adam(const AdamArgs<S>& a, Stream stream, const Variation& variation
 // By warps: whether rows have one of these numbers of channels, those of fields, and can be counted in 32 bits.
 template <int... kChannels, class S, class Beside>
 bool launch_by_warp(const AdamArgs<S>& a, Stream stream, const Beside& beside) {
-  constexpr int kSize = kPackSize<float>;
   if (a.all_rows > kMostRows || a.num_rows > kMostRows) return false;
   bool launched = false;
   const auto known = [&](auto channels) {
     const int64_t most = processors(stream) * kBlocksPerProcessor * kThreads;
-    const auto kernel = adam_by_warp_kernel<S, channels.value / kSize, Beside>;
+    const auto kernel = adam_by_warp_kernel<S, channels.value, Beside>;
     launch(kernel, min2(a.num_rows, most), "adam_step", stream, a, beside);
     launched = true;
   };
@@ -191,9 +190,9 @@ void adam_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
 
 template void adam(const AdamArgs<float>&, Stream);
 template void adam(const AdamArgs<ShortMoments>&, Stream);
-template void adam(const AdamArgs<ShortGradients>&, Stream);
+template void adam(const AdamArgs<ShortValues>&, Stream);
 NERF_INSTANTIATE(adam_smooth, AdamSmoothArgs)
 template void adam_smooth(const AdamSmoothArgs<ShortMoments>&, Stream);
-template void adam_smooth(const AdamSmoothArgs<ShortGradients>&, Stream);
+template void adam_smooth(const AdamSmoothArgs<ShortValues>&, Stream);
 
 }  // namespace nerf::cuda

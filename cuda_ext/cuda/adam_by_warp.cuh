@@ -1,4 +1,4 @@
-// Adam on rows of a few packs (kPacks, known to the compiler), with total variation or without: a warp takes 32 rows of the
+// Adam on rows of a few packs (kChannels, known to the compiler), with total variation or without: a warp takes 32 rows of the
 // list. First each lane reads its share of their gradients, all on their way together. A lane whose own row has a gradient
 // then looks for its neighbours: once a row, as a row's packs all have the same ones, and it is the looking that takes
 // instructions, not the bytes. At last the lanes share out the packs of the rows with a gradient, which are a third, so that
@@ -78,9 +78,15 @@ struct SparseBeside {
   }
 };
 
-template <class S, int kPacks, class Beside>
+// Channels of a pack: as much of a row as one instruction moves, if rows consist of so many and have no neighbours, which
+// twice as many threads read faster.
+template <class S, int kChannels, class Beside>
+constexpr int kSizeOfPack =
+    !Beside::kAdds && kChannels % kPackSize<Value<S>> == 0 ? kPackSize<Value<S>> : kPackSize<float>;
+
+template <class S, int kChannels, class Beside>
 __global__ void __launch_bounds__(kThreads, 4) adam_by_warp_kernel(AdamArgs<S> a, Beside rows_beside) {
-  constexpr int kSize = kPackSize<float>, kChannels = kSize * kPacks;
+  constexpr int kSize = kSizeOfPack<S, kChannels, Beside>, kPacks = kChannels / kSize;
   constexpr int kRows = 32 / kPacks;  // that a warp steps at once
   __shared__ AdamScale<float> scale;
   __shared__ bool has_gradient[kThreads / 32][32];
@@ -137,19 +143,20 @@ __global__ void __launch_bounds__(kThreads, 4) adam_by_warp_kernel(AdamArgs<S> a
       auto p = load<kSize>(a.param + i);
       auto m = load<kSize>(a.exp_avg + moment), v = load<kSize>(a.exp_avg_sq + moment);
       if constexpr (Beside::kAdds) {
+        const Pack<float, kSize> own = widened(p);
         Pack<float, kSize> other[3][2], sum = {};
 #pragma unroll
         for (int axis = 2; axis >= 0; --axis)
 #pragma unroll
           for (int up = 0; up < 2; ++up)
-            other[axis][up] = load<kSize>(a.param + int64_t(beside[axis][up]) * kChannels + column);
+            other[axis][up] = load_wide<kSize>(a.param + int64_t(beside[axis][up]) * kChannels + column);
 #pragma unroll
         for (int axis = 2; axis >= 0; --axis)
 #pragma unroll
           for (int up = 0; up < 2; ++up)
 #pragma unroll
             for (int c = 0; c < kSize; ++c)
-              sum.v[c] += variation_slope(p.v[c], other[axis][up].v[c]);
+              sum.v[c] += variation_slope(own.v[c], other[axis][up].v[c]);
 #pragma unroll
         for (int c = 0; c < kSize; ++c)
           if (g.v[c] != 0) g.v[c] += rows_beside.weight() * sum.v[c];
@@ -157,8 +164,8 @@ __global__ void __launch_bounds__(kThreads, 4) adam_by_warp_kernel(AdamArgs<S> a
       const uint32_t seed = random_row(step, first + owner);
 #pragma unroll
       for (int c = 0; c < kSize; ++c)
-        adam_value(a, scale, a.lr_count == 1 ? one_rate : a.lr[column + c], g.v[c], p.v[c], m.v[c], v.v[c],
-                   random_bits(seed, column + c));
+        adam_stored(a, scale, a.lr_count == 1 ? one_rate : a.lr[column + c], g.v[c], p.v[c], m.v[c], v.v[c],
+                    random_bits(seed, column + c));
       store(a.param + i, p);
       store(a.exp_avg + moment, m);
       store(a.exp_avg_sq + moment, v);

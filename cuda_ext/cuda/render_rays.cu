@@ -2,7 +2,6 @@
 // other, side by side (march_visible.cuh). The lanes share the corners of a cell: lane 4k + q holds the sums of corner k
 // and of every fourth pack of four channels from q on. What the visible samples of a cell give a corner is added up before
 // its row is read, the corners at the end of the pixel.
-#include "../math/channels.h"
 #include "../portable/render_rays.h"
 #include "march_visible.cuh"
 #include "pack.cuh"
@@ -15,44 +14,45 @@ constexpr int kPixels = 4;  // of a warp
 // Pixels differ in what they take, and a block ends with its slowest warp: small blocks, as many as 64 registers allow.
 constexpr int kWarps = 2, kBlocks = 16;
 
-// What a pixel composites from its visible samples: this lane's corner and channels of it. kPacks: packs per row; 0: 5 to 8,
-// known at run time only.
-template <class T, int kPacks, class Rows>
+// What a pixel composites from its visible samples: this lane's corner and channels of it, kRounds packs of them.
+template <class S, int kRounds, class Rows>
 struct Composited {
-  static constexpr int kRounds = kPacks ? (kPacks + kWide - 1) / kWide : 2;
+  using T = Wide<S>;
+  using V = Value<S>;
   using Row = Pack<T, kWide>;
+  using Stored = Pack<V, kWide>;  // as it is read: to widen is to wait
 
-  const Row* grid;  // of this lane's channels; if it is dense, of its corner, were the lowest corner vertex 0
+  const V* grid;    // of this lane's channels; if it is dense, of its corner, were the lowest corner vertex 0
   Rows rows;
   int corner_vertex;  // this lane's corner, were the lowest one vertex 0
   int first_pack, packs;
   Row sum[kRounds] = {};
 
-  __device__ Composited(const RenderRaysArgs<T>& a, const Rows& where, int lane)
-      : rows(where), first_pack(lane % kWide), packs(kPacks ? kPacks : int(a.channels / kWide)) {
+  __device__ Composited(const RenderRaysArgs<S>& a, const Rows& where, int lane)
+      : rows(where), first_pack(lane % kWide), packs(int(a.channels / kWide)) {
     const int corner = lane / kWide;
     const int64_t* n = a.density.vertices;
     const int64_t vertex = ((corner >> 2) * n[1] + (corner >> 1 & 1)) * rows.pitch(n[2]) + (corner & 1);
     corner_vertex = int(vertex);
-    grid = reinterpret_cast<const Row*>(a.values_grid) + (Rows::kSparse ? 0 : vertex * packs) + first_pack;
+    grid = a.values_grid + kWide * ((Rows::kSparse ? 0 : vertex * packs) + first_pack);
   }
 
   // The values at this lane's corner of the cell whose lowest corner is that vertex.
-  __device__ void read(int vertex, Row values[kRounds]) const {
+  __device__ void read(int vertex, Stored values[kRounds]) const {
     const int row = Rows::kSparse ? rows.row(vertex + corner_vertex) : vertex;
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
-      if (Rows::kSparse) values[round] = Row{};
+      if (Rows::kSparse) values[round] = Stored{};
       if ((!Rows::kSparse || row >= 0) && kWide * round + first_pack < packs)
-        values[round] = grid[int64_t(row) * packs + kWide * round];
+        values[round] = load<kWide>(grid + kWide * (int64_t(row) * packs + kWide * round));
     }
   }
 
-  __device__ void add(T weight, const Row values[kRounds]) {
+  __device__ void add(T weight, const Stored values[kRounds]) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round)
 #pragma unroll
-      for (int c = 0; c < kWide; ++c) sum[round].v[c] = fma(weight, values[round].v[c], sum[round].v[c]);
+      for (int c = 0; c < kWide; ++c) sum[round].v[c] = fma(weight, widen(values[round].v[c]), sum[round].v[c]);
   }
 
   // The corners' sums together, times share, to the pixel's values.
@@ -75,22 +75,21 @@ struct Composited {
 template <class T>
 using SharedWeights = T[8][33];
 
-// kPacks: as in Composited; S: rays per pixel.
-template <class T, int kPacks, int S, class Rows>
-__device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const Rows& rows, const PixelRay<T>& of_pixel,
+// kRounds: as in Composited; kOfPixel: rays per pixel.
+template <class S, int kRounds, int kOfPixel, class Rows, class T = Wide<S>>
+__device__ void render_pixel_by_warp(const RenderRaysArgs<S>& a, const Rows& rows, const PixelRay<T>& of_pixel,
                                      int64_t p, int lane, SharedWeights<T>& weights) {
   const LatticeRay<T>& ray = of_pixel.ray;
-  using Row = typename Composited<T, kPacks, Rows>::Row;
-  constexpr int kRounds = Composited<T, kPacks, Rows>::kRounds;
-  Composited<T, kPacks, Rows> composited(a, rows, lane);
+  using Stored = typename Composited<S, kRounds, Rows>::Stored;
+  Composited<S, kRounds, Rows> composited(a, rows, lane);
   T before = T(0), opacity = T(0), depth = T(0);  // before: optical depth of the visible samples in front
-  walk_visible_by_warp<S>(a, rows, of_pixel, lane, [&](const Look<T>& look) {
+  walk_visible_by_warp<kOfPixel>(a, rows, of_pixel, lane, [&](const Look<T>& look) {
     const unsigned visible = __ballot_sync(kAllLanes, look.visible);
     if (visible == 0) return true;
     const T thickness = look.visible ? look.optical_depth : T(0), alpha = look.visible ? look.alpha : T(0);
-    const T through = sum_up_to<S>(thickness, lane), below = __shfl_up_sync(kAllLanes, through, S);
-    const T own_weight = std::exp(-(before + (lane < S ? T(0) : below))) * alpha;
-    before += __shfl_sync(kAllLanes, through, 32 - S + lane % S);
+    const T through = sum_up_to<kOfPixel>(thickness, lane), below = __shfl_up_sync(kAllLanes, through, kOfPixel);
+    const T own_weight = std::exp(-(before + (lane < kOfPixel ? T(0) : below))) * alpha;
+    before += __shfl_sync(kAllLanes, through, 32 - kOfPixel + lane % kOfPixel);
     opacity += own_weight;
     depth += own_weight * ray.t(look.k + T(0.5));
     const int own_row = look.stencil.row;
@@ -101,12 +100,12 @@ __device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const Rows& row
     const unsigned in_cell = __match_any_sync(kAllLanes, look.visible ? own_row : -1);  // the lanes in this one's cell
     unsigned cells = __ballot_sync(kAllLanes, look.visible && lane == __ffs(in_cell) - 1);  // by their first lanes
     int first = __ffs(cells) - 1;
-    Row values[kRounds];
+    Stored values[kRounds];
     composited.read(__shfl_sync(kAllLanes, own_row, first), values);
     while (true) {  // the next cell is on its way while this one is added
       unsigned lanes = __shfl_sync(kAllLanes, in_cell, first);
       cells &= cells - 1;
-      Row ahead[kRounds];
+      Stored ahead[kRounds];
       if (cells) {
         first = __ffs(cells) - 1;
         composited.read(__shfl_sync(kAllLanes, own_row, first), ahead);
@@ -119,45 +118,47 @@ __device__ void render_pixel_by_warp(const RenderRaysArgs<T>& a, const Rows& row
       for (int round = 0; round < kRounds; ++round) values[round] = ahead[round];
     }
   });
-  opacity = warp_sum<S>(opacity);
-  depth = warp_sum<S>(depth);
-  if (lane < S) a.opacity[p * S + lane] = opacity, a.depth[p * S + lane] = depth;
-  composited.write(T(1) / T(S), lane, a.values + p * composited.packs * kWide);
+  opacity = warp_sum<kOfPixel>(opacity);
+  depth = warp_sum<kOfPixel>(depth);
+  if (lane < kOfPixel) a.opacity[p * kOfPixel + lane] = opacity, a.depth[p * kOfPixel + lane] = depth;
+  composited.write(T(1) / T(kOfPixel), lane, a.values + p * composited.packs * kWide);
 }
 
-template <class T, int kPacks, int S, class Rows>
-__global__ void __launch_bounds__(32 * kWarps, kBlocks) render_rays_kernel(RenderRaysArgs<T> a, Rows rows) {
-  __shared__ PixelRay<T> rays_of_warps[kWarps][kPixels * S];
+template <class S, int kRounds, int kOfPixel, class Rows>
+__global__ void __launch_bounds__(32 * kWarps, kBlocks) render_rays_kernel(RenderRaysArgs<S> a, Rows rows) {
+  using T = Wide<S>;
+  __shared__ PixelRay<T> rays_of_warps[kWarps][kPixels * kOfPixel];
   __shared__ SharedWeights<T> weights_of_warps[kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t first = (int64_t(blockIdx.x) * kWarps + warp) * kPixels, num_pixels = a.num_rays / S;
+  const int64_t first = (int64_t(blockIdx.x) * kWarps + warp) * kPixels, num_pixels = a.num_rays / kOfPixel;
   if (first >= num_pixels) return;
   auto& rays = rays_of_warps[warp];
-  const PixelRay<T> own = pixel_ray<S>(a.ray(min2(first * S + lane, a.num_rays - S + lane % S)));
-  if (lane < kPixels * S) rays[lane] = own;
+  const PixelRay<T> own = pixel_ray<kOfPixel>(a.ray(min2(first * kOfPixel + lane, a.num_rays - kOfPixel + lane % kOfPixel)));
+  if (lane < kPixels * kOfPixel) rays[lane] = own;
   __syncwarp();
   for (int i = 0; i < kPixels && first + i < num_pixels; ++i)
-    render_pixel_by_warp<T, kPacks, S>(a, rows, rays[S * i + lane % S], first + i, lane, weights_of_warps[warp]);
+    render_pixel_by_warp<S, kRounds, kOfPixel>(a, rows, rays[kOfPixel * i + lane % kOfPixel], first + i, lane,
+                                              weights_of_warps[warp]);
 }
 
-template <class T, int kPacks, int S>
-void render_pixels(const RenderRaysArgs<T>& a, Stream stream) {
-  const int64_t pixels = a.num_rays / S;
+template <int kRounds, int kOfPixel, class S>
+void render_pixels(const RenderRaysArgs<S>& a, Stream stream) {
+  const int64_t pixels = a.num_rays / kOfPixel;
   const auto render = [&](auto rows) {
-    launch<32 * kWarps>(render_rays_kernel<T, kPacks, S, decltype(rows)>, 32 * ((pixels + kPixels - 1) / kPixels),
+    launch<32 * kWarps>(render_rays_kernel<S, kRounds, kOfPixel, decltype(rows)>, 32 * ((pixels + kPixels - 1) / kPixels),
                         "render_rays", stream, a, rows);
   };
   if (a.density.table.words) render(a.density.table.short_sparse());
   else render(DenseRows());
 }
 
-template <class T, int kPacks>
-void render(const RenderRaysArgs<T>& a, Stream stream) {
+template <int kRounds, class S>
+void render(const RenderRaysArgs<S>& a, Stream stream) {
   pack_occupancy(a, stream);
   find_clear(a, stream);
-  if (a.rays_per_pixel == 2) return render_pixels<T, kPacks, 2>(a, stream);
-  if (a.rays_per_pixel == 4) return render_pixels<T, kPacks, 4>(a, stream);
-  return render_pixels<T, kPacks, 1>(a, stream);
+  if (a.rays_per_pixel == 2) return render_pixels<kRounds, 2>(a, stream);
+  if (a.rays_per_pixel == 4) return render_pixels<kRounds, 4>(a, stream);
+  return render_pixels<kRounds, 1>(a, stream);
 }
 
 }  // namespace
@@ -168,16 +169,16 @@ void render_rays(const RenderRaysArgs<double>& a, Stream stream) {
   cuda_plain::render_rays(a, stream);
 }
 
-template <>
-void render_rays(const RenderRaysArgs<float>& a, Stream stream) {
+template <class S>
+void render_rays(const RenderRaysArgs<S>& a, Stream stream) {
   const bool aligned = is_pack_aligned(a.values_grid) && is_pack_aligned(a.values);
-  const auto plain = [&] { cuda_plain::render_rays(a, stream); };
-  if (!aligned || !is_short(a)) return plain();
-  const auto fast = [&](auto channels) {
-    constexpr int kPacks = decltype(channels)::value / kWide;
-    render<float, kPacks <= kWide ? kPacks : 0>(a, stream);
-  };
-  with_channels(FastChannels(), a.channels, fast, plain);
+  const int64_t packs = a.channels % kWide ? 0 : a.channels / kWide;
+  if (!aligned || !is_short(a) || packs == 0 || packs > 2 * kWide) return cuda_plain::render_rays(a, stream);
+  if (packs <= kWide) render<1>(a, stream);
+  else render<2>(a, stream);
 }
+
+template void render_rays(const RenderRaysArgs<float>&, Stream);
+template void render_rays(const RenderRaysArgs<ShortValues>&, Stream);
 
 }  // namespace nerf::cuda

@@ -4,7 +4,6 @@
 // all gradients of a pack are zero nothing else of it is read. Other rows take the plain kernel.
 #include "../portable/total_variation.h"
 #include "variation.cuh"
-#include "wide_pack.cuh"
 
 namespace nerf::cuda {
 namespace {
@@ -15,7 +14,7 @@ constexpr int kTileX = 8;                               // vertices along x
 // Adds to the gradients of the pack at i.
 template <class S, class T, int kSize, class Near>
 __device__ void add_slopes(const TotalVariationArgs<S>& a, int64_t i, Pack<T, kSize> grad, const Near& near) {
-  const Pack<T, kSize> own = load<kSize>(a.grid + i);
+  const Pack<T, kSize> own = load_wide<kSize>(a.grid + i);
   const Pack<T, kSize> sum = NearPacks<T, kSize>(a.grid, i, near).slopes(own);
 #pragma unroll
   for (int c = 0; c < kSize; ++c)
@@ -23,10 +22,9 @@ __device__ void add_slopes(const TotalVariationArgs<S>& a, int64_t i, Pack<T, kS
   store_narrow(a.grad + i, grad);
 }
 
-template <class S>
+template <class S, int kSize>
 __global__ void __launch_bounds__(kThreads)
     total_variation_kernel(TotalVariationArgs<S> a, int64_t tiles_z, int64_t tiles_y) {
-  constexpr int kSize = kPackSize<Wide<S>>;
   const int64_t tile = blockIdx.x, size_x = a.vertices[0], size_y = a.vertices[1], row = a.vertices[2] * a.channels;
   const int64_t column = (tile % tiles_z * kTileZ + threadIdx.x % kTileZ) * kSize;  // z and channel
   const int64_t y = tile / tiles_z % tiles_y * kTileY + threadIdx.x / kTileZ;
@@ -44,9 +42,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class S>
+template <class S, int kSize>
 __global__ void __launch_bounds__(kThreads) total_variation_of_rows_kernel(TotalVariationArgs<S> a, int64_t packs) {
-  constexpr int kSize = kPackSize<Wide<S>>;
   const int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (k >= a.num_rows * packs) return;
   const Place p = place(k, packs);
@@ -58,9 +55,8 @@ __global__ void __launch_bounds__(kThreads) total_variation_of_rows_kernel(Total
   add_slopes(a, i, grad, neighbours(a, row));
 }
 
-template <class S>
+template <class S, int kSize>
 __global__ void __launch_bounds__(kThreads) sparse_total_variation_kernel(TotalVariationArgs<S> a, int64_t packs) {
-  constexpr int kSize = kPackSize<Wide<S>>;
   const int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (k >= a.num_rows * packs) return;
   const Place p = place(k, packs);
@@ -73,29 +69,35 @@ __global__ void __launch_bounds__(kThreads) sparse_total_variation_kernel(TotalV
   add_slopes(a, i, grad, sparse_neighbours(a, rows, vertex, column));
 }
 
-}  // namespace
-
-template <class S>
-void total_variation(const TotalVariationArgs<S>& a, Stream stream) {
-  constexpr int kSize = kPackSize<Wide<S>>;
-  if (a.channels % kSize != 0 || !is_pack_aligned(a.grid) || !is_pack_aligned(a.grad))
-    return cuda_plain::total_variation(a, stream);
+template <int kSize, class S>
+void by_packs(const TotalVariationArgs<S>& a, Stream stream) {
   const int64_t packs = a.channels / kSize;
   if (a.table.words) {
-    launch(sparse_total_variation_kernel<S>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
+    launch(sparse_total_variation_kernel<S, kSize>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
     return;
   }
   if (a.rows) {
-    launch(total_variation_of_rows_kernel<S>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
+    launch(total_variation_of_rows_kernel<S, kSize>, a.num_rows * packs, "total_variation_grad", stream, a, packs);
     return;
   }
   const auto parts = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
   const int64_t tiles_z = parts(a.vertices[2] * packs, kTileZ), tiles_y = parts(a.vertices[1], kTileY),
                 tiles = tiles_z * tiles_y * parts(a.vertices[0], kTileX);
-  launch(total_variation_kernel<S>, tiles * kThreads, "total_variation_grad", stream, a, tiles_z, tiles_y);
+  launch(total_variation_kernel<S, kSize>, tiles * kThreads, "total_variation_grad", stream, a, tiles_z, tiles_y);
+}
+
+}  // namespace
+
+template <class S>
+void total_variation(const TotalVariationArgs<S>& a, Stream stream) {
+  constexpr int kSize = kPackSize<Wide<S>>, kMost = kPackSize<Value<S>>;
+  if (a.channels % kSize != 0 || !is_pack_aligned(a.grid) || !is_pack_aligned(a.grad))
+    return cuda_plain::total_variation(a, stream);
+  if (kMost > kSize && a.channels % kMost == 0) return by_packs<kMost>(a, stream);
+  by_packs<kSize>(a, stream);
 }
 
 NERF_INSTANTIATE(total_variation, TotalVariationArgs)
-template void total_variation(const TotalVariationArgs<ShortGradients>&, Stream);
+template void total_variation(const TotalVariationArgs<ShortValues>&, Stream);
 
 }  // namespace nerf::cuda

@@ -1,6 +1,6 @@
-// interpolate_trilinear on CUDA, in float, with gradients of the grid in float or bfloat16: the kernels are in
-// trilinear_gather.cuh and trilinear_scatter.cuh. They count in 32 bits; grids of more vertices than that are left to the
-// plain ones.
+// interpolate_trilinear on CUDA, in float, of values that are float or float16, with gradients that are float or bfloat16:
+// the kernels are in trilinear_gather.cuh and trilinear_scatter.cuh. They count in 32 bits; grids of more vertices than that
+// are left to the plain ones.
 #include "../math/channels.h"
 #include "../portable/trilinear.h"
 #include "float4.cuh"
@@ -22,11 +22,11 @@ void with_rows(const TrilinearArgs<S>& a, const Body& body) {
   else with(DenseRows());
 }
 
-template <int kQuads>
-void gather_quads(const TrilinearArgs<float>& a, Stream stream) {
+template <int kQuads, class S>
+void gather_quads(const TrilinearArgs<S>& a, Stream stream) {
   with_rows(a, [&](auto rows, const ShortGrid& grid) {
     const int quads = int(a.channels / 4);
-    launch(gather_float4_kernel<kQuads, decltype(rows)>, a.num_points * quads, "interpolate_trilinear", stream, a, grid,
+    launch(gather_float4_kernel<kQuads, S, decltype(rows)>, a.num_points * quads, "interpolate_trilinear", stream, a, grid,
            quads, rows);
   });
 }
@@ -51,22 +51,26 @@ void trilinear(const TrilinearArgs<double>& a, Stream stream) {
   cuda_plain::trilinear(a, stream);
 }
 
-template <>
-void trilinear(const TrilinearArgs<float>& a, Stream stream) {
-  const bool numbers = a.channels == 1;
+template <class S>
+void trilinear(const TrilinearArgs<S>& a, Stream stream) {
+  const bool numbers = a.channels == 1 && kIsOneOf<S, float>;
   if ((!numbers && !has_whole_quads(a.channels, a.grid)) || !is_short(a)) return cuda_plain::trilinear(a, stream);
-  if (numbers)
-    return with_rows(a, [&](auto rows, const ShortGrid& grid) {
-      launch(gather_numbers_kernel<decltype(rows)>, a.num_points, "interpolate_trilinear", stream, a, grid, rows);
-    });
+  if constexpr (kIsOneOf<S, float>)
+    if (numbers)
+      return with_rows(a, [&](auto rows, const ShortGrid& grid) {
+        launch(gather_numbers_kernel<decltype(rows)>, a.num_points, "interpolate_trilinear", stream, a, grid, rows);
+      });
   if (a.channels == kFourQuads)
     return with_rows(a, [&](auto rows, const ShortGrid& grid) {
-      launch(gather_four_quads_kernel<decltype(rows)>, a.num_points * 4, "interpolate_trilinear", stream, a, grid,
+      launch(gather_four_quads_kernel<S, decltype(rows)>, a.num_points * kThreadsOfPoint<S>, "interpolate_trilinear", stream, a, grid,
              rows);
     });
   const auto known = [&](auto channels) { gather_quads<channels.value / 4>(a, stream); };
   with_channels(CommonChannels(), a.channels, known, [&] { gather_quads<0>(a, stream); });
 }
+
+template void trilinear(const TrilinearArgs<float>&, Stream);
+template void trilinear(const TrilinearArgs<ShortValues>&, Stream);
 
 template <>
 void trilinear_backward(const TrilinearArgs<double>& a, Stream stream) {
@@ -99,6 +103,6 @@ void trilinear_backward(const TrilinearArgs<S>& a, Stream stream) {
 }
 
 template void trilinear_backward(const TrilinearArgs<float>&, Stream);
-template void trilinear_backward(const TrilinearArgs<ShortGradients>&, Stream);
+template void trilinear_backward(const TrilinearArgs<ShortValues>&, Stream);
 
 }  // namespace nerf::cuda

@@ -32,11 +32,11 @@ struct StoredPiece {
   using Type = V;
 };
 template <>
-struct StoredPiece<ShortGradients, float> {
+struct StoredPiece<ShortValues, float> {
   using Type = BFloat16;
 };
 template <>
-struct StoredPiece<ShortGradients, float4> {
+struct StoredPiece<ShortValues, float4> {
   using Type = ShortFour;
 };
 

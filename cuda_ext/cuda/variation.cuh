@@ -3,6 +3,8 @@
 
 #include "../math/total_variation.h"
 #include "pack.cuh"
+// Behind it.
+#include "wide_pack.cuh"
 
 namespace nerf::cuda {
 
@@ -51,14 +53,14 @@ struct NearPacks {
   Pack<T, kSize> pack[3][2];
   bool there[3][2];
 
-  template <class Near>
-  __device__ NearPacks(const T* grid, int64_t i, const Near& near) {
+  template <class V, class Near>
+  __device__ NearPacks(const V* grid, int64_t i, const Near& near) {
 #pragma unroll
     for (int axis = 2; axis >= 0; --axis)
 #pragma unroll
       for (int up = 0; up < 2; ++up) {
         there[axis][up] = near.there[axis][up];
-        pack[axis][up] = load<kSize>(grid + (there[axis][up] ? near.place(i, axis, up) : i));
+        pack[axis][up] = load_wide<kSize>(grid + (there[axis][up] ? near.place(i, axis, up) : i));
       }
   }
 

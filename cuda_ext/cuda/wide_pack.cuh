@@ -1,4 +1,4 @@
-// Packs of numbers that may be stored as bfloat16, as they are computed in. The includer brings pack.cuh, or a stand-in
+// Packs of numbers that may be stored with 16 bits, as they are computed in. The includer brings pack.cuh, or a stand-in
 // for it (tests/cpp).
 #pragma once
 
@@ -6,12 +6,16 @@
 
 namespace nerf::cuda {
 
-template <int kCount, class G>
-__device__ Pack<Wide<G>, kCount> load_wide(const G* address) {
-  const Pack<G, kCount> pack = load<kCount>(address);
+template <class G, int kCount>
+__device__ Pack<Wide<G>, kCount> widened(const Pack<G, kCount>& pack) {
   Pack<Wide<G>, kCount> wide;
   NERF_UNROLL for (int c = 0; c < kCount; ++c) wide.v[c] = widen(pack.v[c]);
   return wide;
+}
+
+template <int kCount, class G>
+__device__ Pack<Wide<G>, kCount> load_wide(const G* address) {
+  return widened(load<kCount>(address));
 }
 
 // Rounds to the nearest.

@@ -8,29 +8,15 @@
 // the caller says on the device that it is to be left out, without waiting for it.
 #pragma once
 
-#include "rounding.h"
+#include "stored.h"
 #include "total_variation.h"
 
 namespace nerf {
 
-// Stands for float32 values whose moments are stored as bfloat16.
-struct ShortMoments {};
-template <>
-struct WideOf<ShortMoments> {
-  using Type = float;
-};
-
-// Whether moments are stored as bfloat16. Squares of gradients need the range of a float32.
-template <class S>
-constexpr bool kHasShortMoments =
-    std::is_same_v<S, Float16> || std::is_same_v<S, ShortMoments> || std::is_same_v<S, ShortGradients>;
-template <class S>
-using Moment = std::conditional_t<kHasShortMoments<S>, BFloat16, S>;
-
 template <class S>
 struct AdamArgs {
   using T = Wide<S>;
-  T* param;                         // [V,C]
+  Value<S>* param;                  // [V,C]
   Moment<S> *exp_avg, *exp_avg_sq;  // [num_rows,C]: moments of the rows that are visited, in their order
   Gradient<S>* grad;                // [V,C]
   int64_t channels;                 // C
@@ -46,8 +32,8 @@ struct AdamArgs {
 // A step that first adds the total variation of param to the gradients that are not zero.
 template <class S>
 struct AdamSmoothArgs {
-  // That stores gradients as S does.
-  using Smoothed = std::conditional_t<std::is_same_v<S, ShortGradients>, S, Wide<S>>;
+  // That stores values and gradients as S does.
+  using Smoothed = std::conditional_t<kIsOneOf<S, ShortValues>, S, Wide<S>>;
 
   AdamArgs<S> adam;
   // Of the same param and grad; rows: the vertex of each row that is visited, in their order.
@@ -96,23 +82,25 @@ HOST_DEVICE void adam_value(const AdamArgs<S>& a, const AdamScale<T>& scale, T l
   p -= touched ? change : T(0);
 }
 
-// The same with moments as they are stored. random: the bits that they are rounded by (rounding.h), if they are short.
+// The same of numbers as they are stored. random: the bits that short ones are rounded by (rounding.h).
 template <class S, class T>
-HOST_DEVICE void adam_value(const AdamArgs<S>& a, const AdamScale<T>& scale, T lr, T g, T& p, Moment<S>& m, Moment<S>& v,
-                            uint32_t random) {
-  T wide_m = widen(m), wide_v = widen(v);
-  adam_value(a, scale, lr, g, p, wide_m, wide_v);
+HOST_DEVICE void adam_stored(const AdamArgs<S>& a, const AdamScale<T>& scale, T lr, T g, Value<S>& p, Moment<S>& m,
+                             Moment<S>& v, uint32_t random) {
+  T wide_p = widen(p), wide_m = widen(m), wide_v = widen(v);
+  adam_value(a, scale, lr, g, wide_p, wide_m, wide_v);
   m = narrow_at_random<Moment<S>>(wide_m, random);
   v = narrow_at_random<Moment<S>>(wide_v, random >> 16);
+  if constexpr (kIsOneOf<Value<S>, Float16>) p = narrow_at_random<Float16>(wide_p, hashed(random));
+  else p = wide_p;
 }
 
 // The same for value i of the grid, whose moments have a place of their own.
 template <class S, class T>
 HOST_DEVICE void adam_update(const AdamArgs<S>& a, const AdamScale<T>& scale, int64_t i, int64_t moment, T lr,
                              uint32_t random = 0) {
-  T p = a.param[i];
+  Value<S> p = a.param[i];
   Moment<S> m = a.exp_avg[moment], v = a.exp_avg_sq[moment];
-  adam_value(a, scale, lr, T(widen(a.grad[i])), p, m, v, random);
+  adam_stored(a, scale, lr, T(widen(a.grad[i])), p, m, v, random);
   a.param[i] = p;
   a.exp_avg[moment] = m;
   a.exp_avg_sq[moment] = v;

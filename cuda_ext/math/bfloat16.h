@@ -24,17 +24,6 @@ struct WideOf<BFloat16> {
 template <class T>
 using Wide = typename WideOf<T>::Type;
 
-// Stands for float32 values whose gradients, and what Adam keeps of them, are stored as bfloat16.
-struct ShortGradients {};
-template <>
-struct WideOf<ShortGradients> {
-  using Type = float;
-};
-
-// What gradients are stored as.
-template <class S>
-using Gradient = std::conditional_t<std::is_same_v<S, ShortGradients>, BFloat16, Wide<S>>;
-
 HOST_DEVICE float widen(float x) { return x; }
 HOST_DEVICE double widen(double x) { return x; }
 HOST_DEVICE float widen(BFloat16 x) {

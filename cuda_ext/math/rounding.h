@@ -32,13 +32,17 @@ HOST_DEVICE uint32_t bits_of(float x) {
 }
 
 HOST_DEVICE float widen(Float16 x) {
+  float wide;
+#ifdef __CUDA_ARCH__
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+#else
   const uint32_t magnitude = x.bits & 0x7fffu;
   uint32_t bits = magnitude < 0x400 ? bits_of(float(magnitude) / kSubnormals)
                                     : (magnitude << kFloat16Dropped) + (kFloat16Shift << 23);
   if (magnitude >= kInfinity) bits |= 0x7f800000u;
   bits |= uint32_t(x.bits & 0x8000u) << 16;
-  float wide;
   memcpy(&wide, &bits, sizeof wide);
+#endif
   return wide;
 }
 

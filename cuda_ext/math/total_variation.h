@@ -6,17 +6,17 @@
 // In a sparse grid (rows.h) the pairs are those of which both have a row.
 #pragma once
 
-#include "bfloat16.h"
 #include "place.h"
 #include "rows.h"
+#include "stored.h"
 
 namespace nerf {
 
 template <class S>
 struct TotalVariationArgs {
   using T = Wide<S>;
-  const T* grid;   // [X,Y,Z,C], or [L,C] if it is sparse
-  RowTable table;  // if it is sparse, rows must be given
+  const Value<S>* grid;  // [X,Y,Z,C], or [L,C] if it is sparse
+  RowTable table;        // if it is sparse, rows must be given
   int64_t vertices[3], channels;
   Gradient<S>* grad;  // like grid, added to
   T weight;
@@ -62,11 +62,12 @@ HOST_DEVICE void total_variation_gradient(const TotalVariationArgs<S>& a, int64_
   const int64_t i = variation_place(a, k);
   if (i < 0 || (a.touched_only && widen(a.grad[i]) == T(0))) return;
   int64_t stride = a.channels, position = i / a.channels;
+  const T own = widen(a.grid[i]);
   T sum = T(0);
   for (int axis = 2; axis >= 0; --axis) {
     const int64_t x = position % a.vertices[axis];
-    if (x > 0) sum += variation_slope(a.grid[i], a.grid[i - stride]);
-    if (x + 1 < a.vertices[axis]) sum += variation_slope(a.grid[i], a.grid[i + stride]);
+    if (x > 0) sum += variation_slope(own, widen(a.grid[i - stride]));
+    if (x + 1 < a.vertices[axis]) sum += variation_slope(own, widen(a.grid[i + stride]));
     position /= a.vertices[axis];
     stride *= a.vertices[axis];
   }
@@ -124,7 +125,7 @@ HOST_DEVICE void sparse_total_variation_gradient(const TotalVariationArgs<S>& a,
   const SparseVertex v = sparse_vertex(a, rows, a.rows[n]);
   const int64_t row = row_of(rows, v);
   if (row < 0) return;
-  const T* own = a.grid + row * a.channels;
+  const Value<S>* own = a.grid + row * a.channels;
   Gradient<S>* grad = a.grad + row * a.channels;
   bool touched = !a.touched_only;
   for (int64_t c = first; c < end && !touched; ++c) touched = widen(grad[c]) != T(0);
@@ -136,7 +137,8 @@ HOST_DEVICE void sparse_total_variation_gradient(const TotalVariationArgs<S>& a,
     T sum = T(0);
     NERF_UNROLL for (int axis = 2; axis >= 0; --axis)
       NERF_UNROLL for (int up = 0; up < 2; ++up)
-        if (near[axis][up] >= 0) sum += variation_slope(own[c], a.grid[near[axis][up] * a.channels + c]);
+        if (near[axis][up] >= 0)
+          sum += variation_slope(T(widen(own[c])), T(widen(a.grid[near[axis][up] * a.channels + c])));
     add_to(grad[c], a.weight * sum);
   }
 }

@@ -6,10 +6,10 @@
 // In a sparse grid (rows.h) a vertex without a row counts as 0.
 #pragma once
 
-#include "bfloat16.h"
 #include "cells.h"
 #include "dot.h"
 #include "rows.h"
+#include "stored.h"
 
 namespace nerf {
 
@@ -73,8 +73,8 @@ HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3], c
 }
 
 // d(out . grad) / d(coord) = sum over corners of slope * (grad . corner values).
-template <class T, class Rows>
-HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const Rows& rows, const T* grid, const T* grad_out,
+template <class T, class Rows, class V>
+HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const Rows& rows, const V* grid, const T* grad_out,
                                      int64_t channels, T* grad_coord) {
   T sum[3] = {T(0), T(0), T(0)};
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
@@ -89,7 +89,7 @@ HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const Rows& rows, cons
 template <class S>
 struct TrilinearArgs {
   using T = Wide<S>;
-  const T* grid;   // [X,Y,Z,C], or [L,C] if it is sparse
+  const Value<S>* grid;  // [X,Y,Z,C], or [L,C] if it is sparse
   RowTable table;
   int64_t vertices[3], channels;
   const T* coords;  // [N,3] grid units

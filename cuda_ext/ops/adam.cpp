@@ -10,8 +10,9 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
                const Tensor& lr, const Tensor& step, const std::optional<Tensor>& rows, double beta1, double beta2,
                double eps, double variation, const std::optional<Tensor>& vertices, const std::optional<Tensor>& table,
                int64_t depth) {
-  check_floating("param", param);
-  const ScalarType dtype = param.scalar_type();
+  const bool has_short_values = param.scalar_type() == ScalarType::Half;
+  if (!has_short_values) check_floating("param", param);
+  const ScalarType dtype = has_short_values ? ScalarType::Float : param.scalar_type();
   const Shape shape(param.sizes().begin(), param.sizes().end());
   check_argument("lr", lr, param, ScalarType::Float, {kAny});
   check_argument("step", step, param, ScalarType::Float, {1});
@@ -19,10 +20,10 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   check_channels("param", channels);
   if (rows) check_argument("rows", *rows, param, ScalarType::Long, {kAny});
   const Shape moments = rows ? Shape{rows->numel(), channels} : shape;
-  const bool are_short = dtype == ScalarType::Float && exp_avg.scalar_type() == ScalarType::BFloat16;
+  const bool are_short =
+      has_short_values || (dtype == ScalarType::Float && exp_avg.scalar_type() == ScalarType::BFloat16);
   const ScalarType of_moments = are_short ? ScalarType::BFloat16 : dtype;
-  const bool are_all_short = are_short && grad.scalar_type() == ScalarType::BFloat16;
-  check_argument("grad", grad, param, are_all_short ? ScalarType::BFloat16 : dtype, shape);
+  check_argument("grad", grad, param, has_short_values ? ScalarType::BFloat16 : dtype, shape);
   check_argument("exp_avg", exp_avg, param, of_moments, moments);
   check_argument("exp_avg_sq", exp_avg_sq, param, of_moments, moments);
   if (lr.numel() != 1 && lr.numel() != channels)
@@ -57,7 +58,7 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     using S = decltype(scalar);
     using T = Wide<S>;
     AdamArgs<S> a = {};
-    a.param = data<T>(param);
+    a.param = data<Value<S>>(param);
     a.exp_avg = data<Moment<S>>(exp_avg);
     a.exp_avg_sq = data<Moment<S>>(exp_avg_sq);
     a.grad = data<Gradient<S>>(grad);
@@ -85,7 +86,7 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
     v.num_rows = num_rows;
     NERF_CALL(param, adam_smooth, smooth);
   };
-  if (are_all_short) step_on(ShortGradients());
+  if (has_short_values) step_on(ShortValues());
   else if (are_short) step_on(ShortMoments());
   else with_scalar(param, step_on);
 }

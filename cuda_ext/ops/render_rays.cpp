@@ -21,7 +21,8 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
   const ScalarType dtype = o.scalar_type();
   Shape expected(density.grid.sizes().begin(), density.grid.sizes().end());
   expected.back() = kAny;  // of the density's vertices
-  check_argument("values_grid", values_grid, o, dtype, expected);
+  const bool is_short = dtype == ScalarType::Float && values_grid.scalar_type() == ScalarType::Half;
+  check_argument("values_grid", values_grid, o, is_short ? ScalarType::Half : dtype, expected);
   const Tensor grid = dense(values_grid);
   const int64_t num_rays = o.size(0), channels = expected.size() == 2 ? grid.size(1) : grid.size(3);
   if (rays_per_pixel != 1 && rays_per_pixel != 2 && rays_per_pixel != 4)
@@ -31,19 +32,22 @@ std::tuple<Tensor, Tensor, Tensor> render_rays(const Tensor& origins, const Tens
            std::to_string(num_rays) + ", the number of rays");
   Tensor values = empty(o, {num_rays / rays_per_pixel, channels}, dtype), opacity = empty(o, {num_rays}, dtype),
          depth = empty(o, {num_rays}, dtype);
-  with_scalar(o, [&](auto scalar) {
-    using T = decltype(scalar);
-    RenderRaysArgs<T> a = {};
+  const auto render = [&](auto storage) {
+    using S = decltype(storage);
+    using T = Wide<S>;
+    RenderRaysArgs<S> a = {};
     rays.fill(a);
     density.fill(a);
-    a.values_grid = data<T>(grid);
+    a.values_grid = data<Value<S>>(grid);
     a.channels = channels;
     a.rays_per_pixel = rays_per_pixel;
     a.values = data<T>(values);
     a.opacity = data<T>(opacity);
     a.depth = data<T>(depth);
     NERF_CALL(o, render_rays, a);
-  });
+  };
+  if (is_short) render(ShortValues());
+  else with_scalar(o, render);
   return {values, opacity, depth};
 }
 

@@ -12,8 +12,7 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
   if (!is_short) check_floating("grad", grad);
   check_in_place("grad", grad);
   const GridShape shape = grid_shape("grad", grad, table, depth, grad);
-  check_argument("grid", grid, grad, is_short ? ScalarType::Float : grad.scalar_type(),
-                 Shape(grad.sizes().begin(), grad.sizes().end()));
+  check_argument("grid", grid, grad, is_short ? ScalarType::Half : grad.scalar_type(), Shape(grad.sizes().begin(), grad.sizes().end()));
   if (table && !rows) reject("rows is missing, expected the vertices to visit of a sparse grid");
   if (rows) check_argument("rows", *rows, grad, ScalarType::Long, {kAny});
   const Tensor g = dense(grid), visited = rows ? dense(*rows) : no_gradient(grad);
@@ -25,7 +24,7 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
     using S = decltype(storage);
     using T = Wide<S>;
     TotalVariationArgs<S> a = {};
-    a.grid = data<T>(g);
+    a.grid = data<Value<S>>(g);
     for (int axis = 0; axis < 3; ++axis) a.vertices[axis] = shape.vertices[axis];
     a.channels = shape.channels;
     a.table = shape.table;
@@ -36,7 +35,7 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
     a.num_rows = visited.numel();
     NERF_CALL(grad, total_variation, a);
   };
-  if (is_short) add(ShortGradients());
+  if (is_short) add(ShortValues());
   else with_scalar(grad, add);
 }
 

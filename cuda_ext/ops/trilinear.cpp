@@ -20,6 +20,20 @@ GridShape check_grid(const char* name, const Tensor& grid, const Tensor& coords,
   return shape;
 }
 
+// The type of the points of a grid whose values may be float16.
+ScalarType type_of_points(const Tensor& grid) {
+  if (grid.scalar_type() == ScalarType::Half) return ScalarType::Float;
+  check_floating("grid", grid);
+  return grid.scalar_type();
+}
+
+// body(ShortValues()), or as with_scalar.
+template <class Body>
+void with_values(const Tensor& grid, const Body& body) {
+  if (grid.scalar_type() == ScalarType::Half) body(ShortValues());
+  else with_scalar(grid, body);
+}
+
 template <class S>
 TrilinearArgs<S> grid_arguments(const GridShape& shape, const Tensor& coords) {
   TrilinearArgs<S> a = {};
@@ -64,15 +78,15 @@ void add_in_order(const Tensor& grad, const TrilinearArgs<T>& points) {
 
 Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords, const std::optional<Tensor>& table,
                              int64_t depth) {
-  check_floating("grid", grid);
-  const GridShape shape = check_grid("grid", grid, coords, table, depth, grid.scalar_type());
+  const ScalarType of_points = type_of_points(grid);
+  const GridShape shape = check_grid("grid", grid, coords, table, depth, of_points);
   const Tensor g = dense(grid), x = dense(coords);
-  Tensor out = empty(g, {x.size(0), shape.channels}, g.scalar_type());
-  with_scalar(g, [&](auto scalar) {
-    using T = decltype(scalar);
-    TrilinearArgs<T> a = grid_arguments<T>(shape, x);
-    a.grid = data<T>(g);
-    a.out = data<T>(out);
+  Tensor out = empty(g, {x.size(0), shape.channels}, of_points);
+  with_values(g, [&](auto storage) {
+    using S = decltype(storage);
+    TrilinearArgs<S> a = grid_arguments<S>(shape, x);
+    a.grid = data<Value<S>>(g);
+    a.out = data<Wide<S>>(out);
     NERF_CALL(g, trilinear, a);
   });
   return out;
@@ -81,19 +95,22 @@ Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords, const std
 std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
                                                           const Tensor& coords, bool needs_grid, bool needs_coords,
                                                           const std::optional<Tensor>& table, int64_t depth) {
-  check_floating("grid", grid);
-  const GridShape shape = check_grid("grid", grid, coords, table, depth, grid.scalar_type());
-  check_argument("grad_out", grad_out, grid, grid.scalar_type(), {coords.size(0), shape.channels});
+  const ScalarType of_points = type_of_points(grid);
+  const GridShape shape = check_grid("grid", grid, coords, table, depth, of_points);
+  check_argument("grad_out", grad_out, grid, of_points, {coords.size(0), shape.channels});
+  if (needs_grid && grid.scalar_type() == ScalarType::Half)
+    reject("grid has dtype float16 and needs a gradient, expected float32, or grad to add to: float16 has not its range");
   const Tensor go = dense(grad_out), g = dense(grid), x = dense(coords);
   const Shape like_grid(g.sizes().begin(), g.sizes().end());
   Tensor grad_grid = needs_grid ? zeros(g, like_grid, g.scalar_type()) : no_gradient(g);
-  Tensor grad_coords = needs_coords ? empty(g, {x.size(0), 3}, g.scalar_type()) : no_gradient(g);
-  with_scalar(g, [&](auto scalar) {
-    using T = decltype(scalar);
-    TrilinearArgs<T> a = grid_arguments<T>(shape, x);
-    a.grid = data<T>(g);
+  Tensor grad_coords = needs_coords ? empty(g, {x.size(0), 3}, of_points) : no_gradient(g);
+  with_values(g, [&](auto storage) {
+    using S = decltype(storage);
+    using T = Wide<S>;
+    TrilinearArgs<S> a = grid_arguments<S>(shape, x);
+    a.grid = data<Value<S>>(g);
     a.grad_out = data<T>(go);
-    a.grad_grid = needs_grid ? data<T>(grad_grid) : nullptr;
+    a.grad_grid = needs_grid ? data<Gradient<S>>(grad_grid) : nullptr;
     a.grad_coords = needs_coords ? data<T>(grad_coords) : nullptr;
     NERF_CALL(g, trilinear_backward, a);
   });
@@ -121,7 +138,7 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
     a.grad_grid = data<Gradient<S>>(grad);
     call(a);
   };
-  if (is_short) return add(ShortGradients(), [&](const auto& a) { NERF_CALL(grad, trilinear_backward, a); });
+  if (is_short) return add(ShortValues(), [&](const auto& a) { NERF_CALL(grad, trilinear_backward, a); });
   with_scalar(grad, [&](auto scalar) {
     add(scalar, [&](const auto& a) {
       // On the CPU there is one order in any case, and a faster one.

@@ -28,9 +28,9 @@ void adam_smooth(const Device& device, const AdamSmoothArgs<S>& a) {
 
 NERF_PORTABLE(adam, AdamArgs)
 NERF_BODY_FOR(adam, AdamArgs, ShortMoments)
-NERF_BODY_FOR(adam, AdamArgs, ShortGradients)
+NERF_BODY_FOR(adam, AdamArgs, ShortValues)
 NERF_PORTABLE(adam_smooth, AdamSmoothArgs)
 NERF_BODY_FOR(adam_smooth, AdamSmoothArgs, ShortMoments)
-NERF_BODY_FOR(adam_smooth, AdamSmoothArgs, ShortGradients)
+NERF_BODY_FOR(adam_smooth, AdamSmoothArgs, ShortValues)
 
 }  // namespace nerf

@@ -22,6 +22,6 @@ void total_variation(const Device& device, const TotalVariationArgs<T>& a) {
 }  // namespace portable
 
 NERF_PORTABLE(total_variation, TotalVariationArgs)
-NERF_BODY_FOR(total_variation, TotalVariationArgs, ShortGradients)
+NERF_BODY_FOR(total_variation, TotalVariationArgs, ShortValues)
 
 }  // namespace nerf

@@ -7,8 +7,9 @@
 namespace nerf {
 namespace portable {
 
-template <class T, class Rows>
-void trilinear_in(const Device& device, const TrilinearArgs<T>& a, const Rows& rows) {
+template <class S, class Rows>
+void trilinear_in(const Device& device, const TrilinearArgs<S>& a, const Rows& rows) {
+  using T = Wide<S>;
   device.for_each("interpolate_trilinear", a.num_points * a.channels, [a, rows] ON_DEVICE(int64_t i) {
     const int64_t n = i / a.channels, c = i % a.channels;
     const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
@@ -16,13 +17,13 @@ void trilinear_in(const Device& device, const TrilinearArgs<T>& a, const Rows& r
     corner_rows(s, rows, row);
     T sum = T(0);
     NERF_UNROLL for (int k = 0; k < 8; ++k)
-      if (!Rows::kSparse || row[k] >= 0) sum += s.corner_weight(k) * a.grid[row[k] * a.channels + c];
+      if (!Rows::kSparse || row[k] >= 0) sum += s.corner_weight(k) * widen(a.grid[row[k] * a.channels + c]);
     a.out[i] = sum;
   });
 }
 
-template <class T>
-void trilinear(const Device& device, const TrilinearArgs<T>& a) {
+template <class S>
+void trilinear(const Device& device, const TrilinearArgs<S>& a) {
   if (a.table.words) trilinear_in(device, a, a.table.sparse());
   else trilinear_in(device, a, DenseRows());
 }
@@ -58,7 +59,8 @@ void trilinear_backward(const Device& device, const TrilinearArgs<S>& a) {
 }  // namespace portable
 
 NERF_PORTABLE(trilinear, TrilinearArgs)
+NERF_BODY_FOR(trilinear, TrilinearArgs, ShortValues)
 NERF_PORTABLE(trilinear_backward, TrilinearArgs)
-NERF_BODY_FOR(trilinear_backward, TrilinearArgs, ShortGradients)
+NERF_BODY_FOR(trilinear_backward, TrilinearArgs, ShortValues)
 
 }  // namespace nerf

@@ -175,14 +175,15 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     whole = state.optimizer.active_vertices is None or state.field.rows is not None  # Adam needs no list of rows
     listed = 0 if whole else LONG * batch.visited * len(grids)
     short = 4 * 2 * (v + turn) * (c - 1) if config.train.moments == "bfloat16" else 0  # saved, in and out
-    # Of gradients: bytes saved of a row.
+    # Of values and of gradients: bytes saved of a row.
+    thin = sum((FLOAT - g.element_size()) * g.shape[-1] for g in grids)
     narrow = sum((FLOAT - g.grad.element_size()) * g.shape[-1] for g in grids if g.grad is not None)
     cells = math.prod(n - 1 for n in state.field.resolution)
     composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {
         "pixels and rays": Work(p * (6 * LONG + 4 + 4 * FLOAT) - neighbors * LONG + r * 6 * FLOAT),
         "march": Work(9 * FLOAT * r + cells + FLOAT * v + of_rays + m * (LONG + 5 * FLOAT)),
-        "interpolate": Work(points * len(grids) + FLOAT * c * (v + m)),
+        "interpolate": Work(points * len(grids) + FLOAT * c * (v + m) - thin * v),
         "basis": Work(LONG * m + FLOAT * (r * functions + m * (grids[1].shape[-1] + 3))),
         "density": Work(2 * of_samples),
         "composite": Work(composite),
@@ -200,7 +201,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
             points * len(grids) + FLOAT * c * (m + 2 * v) - 2 * narrow * v, reductions=8 * m * c
         ),
         "total variation": Work(
-            FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn - 2 * narrow * turn
+            FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn - (2 * narrow + thin) * turn
         ),
         "finite check": Work(FLOAT * (1 + m + dense)),
         "adam": Work(
@@ -208,6 +209,7 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
             + listed
             - short
             - narrow * (batch.visited + v + turn)
+            - 2 * thin * (v + turn)
         ),
     }
     work["basis backward"] = work["basis"]

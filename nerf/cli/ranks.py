@@ -130,9 +130,9 @@ def _settings(given: Any) -> dict[str, object]:
 def divided(training: TrainingRun, world: World) -> TrainingRun:
     """The run with its scene divided among the ranks.
 
-    Moments become float32: bfloat16 is rounded by the numbers of vertices, which each rank counts in its own way, so
-    that replicas would differ. Raises UserError where images or settings of the ranks differ, or features are in host
-    memory.
+    Moments and values of 16 bits become float32: they are rounded by the numbers of vertices, which each rank counts in
+    its own way, so that replicas would differ. Raises UserError where images or settings of the ranks differ, or
+    features are in host memory.
     """
     state, config = training.state, training.config
     if config.train.features == "host":
@@ -146,6 +146,7 @@ def divided(training: TrainingRun, world: World) -> TrainingRun:
             notes = (*notes, "train.moments=float32: bfloat16 needs one process")
         config = replace(config, train=replace(config.train, moments="float32"))
         sources = {**sources, "train.moments": "several ranks"} if sources else sources
+        state.field.store_features_as(torch.float32)
         state.optimizer.widen_moments()
     resolved = _settings(config)  # some follow the memory of a rank's GPU
     facts = {"the checksum of the images": state.batches.checksum(), "the step": state.clock.step}

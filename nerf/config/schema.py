@@ -183,8 +183,8 @@ class TrainConfig:
     moments: str | None = setting(
         None,
         "how Adam's moments of features or colors are stored on the device; bfloat16 = in half the memory, rounded at "
-        "random, and so their gradients, rounded to the nearest, but on GPUs before Hopper and for runs that repeat on "
-        "a GPU; in host memory moments always are",
+        "random, and on GPUs from Hopper on, but for runs that repeat, their gradients too and values as float16; in "
+        "host memory moments always are",
         choices=("float32", "bfloat16"),
     )
     cuda_graph: bool = setting(True, "replay each step as one CUDA graph (native backend on a GPU)")

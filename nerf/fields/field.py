@@ -153,6 +153,12 @@ class Field(nn.Module, ABC):
             "train.features=device."
         )
 
+    def store_features_as(self, dtype: torch.dtype) -> None:
+        """Stores the appearance grid on the device as float16 or float32 from now on; without one nothing changes.
+
+        float16 rounds values to the nearest. An optimizer that holds the grid needs set_active() afterwards.
+        """
+
     def begin_step(self, window: Window | None = None) -> None:
         """Called before a training step evaluates the field. window: as HostRows.begin_step takes it."""
 
@@ -164,6 +170,10 @@ class Field(nn.Module, ABC):
     def host_rows(self) -> HostRows | None:
         """Where the appearance grid is, and what the current step has of it, while it is in host memory; else None."""
         return None
+
+    def reads_in_place(self, grid: Tensor) -> bool:
+        """Whether operations read one of the field's grids where it is: not one of 16 bits in host memory."""
+        return self.host_rows is None or grid.dtype != torch.float16
 
     @property
     def grids(self) -> tuple[nn.Parameter, ...]:
@@ -179,7 +189,7 @@ class Field(nn.Module, ABC):
     def deferred_grid(self) -> Tensor | None:
         """The grid whose interpolation gives the values of forward(), for deferred shading.
 
-        None if there is none, or operations cannot read it in place: it is stored with 16 bits, in host memory.
+        None if there is none, or operations cannot read it in place.
         """
         return None
 

@@ -181,7 +181,7 @@ class VoxelDeferred(VoxelMlp):
 
     @property
     def deferred_grid(self) -> Tensor | None:
-        return None if self.feature_grid.dtype == torch.float16 else self.feature_grid  # which is brought, not read
+        return self.feature_grid if self.reads_in_place(self.feature_grid) else None
 
     @property
     def shading(self) -> str:

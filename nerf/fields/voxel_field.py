@@ -48,6 +48,7 @@ class VoxelField(Field):
         super().__init__(box, resolution, finest_voxel, initial_alpha, backend)
         self._rows: VertexRows | None = None
         self._host: HostRows | None = None
+        self._feature_dtype: torch.dtype | None = None  # of the appearance grid on the device; None: as density
         self._density_gradients: list[Tensor] | None = None  # in a training step
         self.density_grid = nn.Parameter(torch.zeros(*resolution, 1, device=backend.device))
 
@@ -62,6 +63,13 @@ class VoxelField(Field):
     def keep_features_in_host_memory(self) -> None:
         """From the next store_at() or upsample() on, the appearance grid is in host memory where grids are sparse."""
         self._host = self._host or HostRows(self.backend)
+
+    def store_features_as(self, dtype: torch.dtype) -> None:
+        self._feature_dtype = dtype
+        grid = self.appearance_grid
+        if self.host_rows is None and grid.dtype != dtype:
+            grid.grad = None
+            grid.data = grid.data.to(dtype)
 
     def begin_step(self, window: Window | None = None) -> None:
         self._density_gradients = []
@@ -84,7 +92,7 @@ class VoxelField(Field):
         if host is not None and grid is self.appearance_grid and host.in_step and torch.is_grad_enabled():
             rows = host.bring(grid.detach(), coords.detach(), rows)
             grid = rows.values
-        elif grid.dtype == torch.float16:
+        elif not self.reads_in_place(grid):
             rows = host.look(grid.detach(), coords.detach(), rows)
             grid = rows.values
         if rows is not None:
@@ -114,12 +122,13 @@ class VoxelField(Field):
 
     def dense(self, grid: Tensor) -> Tensor:
         """One of the field's grids as [X,Y,Z,C], 0 at vertices that are not stored."""
-        return grid if self._rows is None else self._rows.expanded(grid).to(self.density_grid.dtype)
+        values = grid if self._rows is None else self._rows.expanded(grid)
+        return values.to(self.density_grid.dtype)
 
     def values_at(self, grid: Tensor, vertices: Tensor) -> Tensor:
         """The values [K,C] of one of the field's grids at vertices [K] int64, 0 where they are not stored."""
         if self._rows is None:
-            return grid.flatten(0, 2).index_select(0, vertices)
+            return grid.flatten(0, 2).index_select(0, vertices).to(self.density_grid.dtype)
         if len(grid) == 0:
             return self.density_grid.new_zeros(len(vertices), grid.shape[1])
         row = self._rows.rows(vertices)
@@ -156,7 +165,7 @@ class VoxelField(Field):
         rows = self._rows_for(vertices, self.resolution)
         if rows is None and self._rows is None:
             for grid in self.grids:
-                grid.detach().flatten(0, 2).index_copy_(0, vertices, made(grid.detach()))
+                grid.detach().flatten(0, 2).index_copy_(0, vertices, made(grid.detach()).to(grid.dtype))
             return
 
         def replaced(_: str, grid: Tensor) -> Tensor:
@@ -191,12 +200,17 @@ class VoxelField(Field):
         """A grid for values at these rows, of as many channels as the one of that name."""
         shape = len(rows.vertices), grid.shape[-1]
         in_host = self._goes_to_host(name, rows)
-        return self._host.no_values(*shape) if in_host else grid.new_empty(shape, dtype=self.density_grid.dtype)
+        return self._host.no_values(*shape) if in_host else grid.new_empty(shape, dtype=self._dtype_of(name))
+
+    def _dtype_of(self, name: str) -> torch.dtype:
+        """As which the grid of that name is stored on the device."""
+        of_features = name == self.appearance_name and self._feature_dtype
+        return of_features or self.density_grid.dtype
 
     def _stored(self, name: str, grid: Tensor, rows: VertexRows | None) -> Tensor:
         """A grid's values dense, or at these rows: then where grids of that name are; in parts, to bound memory."""
         if rows is None:
-            return self.dense(grid)
+            return self.dense(grid).to(self._dtype_of(name))
         values = self._unfilled(name, grid, rows)
         for first in range(0, len(values), POINTS_AT_A_TIME):
             some = slice(first, first + POINTS_AT_A_TIME)
@@ -270,7 +284,7 @@ class VoxelField(Field):
                 coords = torch.stack([axis[place] for axis, place in places], -1)
                 finer[first : first + POINTS_AT_A_TIME] = self.interpolate(grid, coords)
             return finer
-        finer = self.density_grid.new_empty(*resolution, grid.shape[-1])
+        finer = self.density_grid.new_empty(*resolution, grid.shape[-1], dtype=self._dtype_of(name))
         slab = max(1, POINTS_AT_A_TIME // (y * z))
         for first in range(0, x, slab):
             coords = torch.cartesian_prod(axes[0][first : first + slab], *axes[1:])

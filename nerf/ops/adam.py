@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from nerf.ops.registry import call, example, fake, numbers
-from nerf.ops.rounding import narrow_at_random, random_bits
+from nerf.ops.rounding import hashed, narrow_at_random, random_bits
 from nerf.ops.total_variation import total_variation_grad
 
 _ops = torch.ops.nerf
@@ -33,7 +33,8 @@ def adam_step(
     param, grad: one shape [...,C]. rows [L] int64: rows of C values to visit, each once, all others stay as they are,
     the gradient too; None: all. A row that does not exist raises ValueError on the CPU and is passed over on CUDA.
     exp_avg, exp_avg_sq: of the rows, in their order, [L,C]; without rows of param's shape. Of a float32 param they may
-    be bfloat16, rounded at random by step, row of theirs and column (nerf/ops/rounding.py); grad may be so too then.
+    be bfloat16, rounded at random by step, row of theirs and column (nerf/ops/rounding.py). Those of a float16 param
+    are, as is grad; param itself is rounded by a hash of the same random bits.
     lr: [1], or [C]. step [1] float32: number of this step, from 1; 0 leaves the step out, but for clearing; a tensor,
     so that a CUDA graph can replay the call.
 
@@ -50,7 +51,9 @@ def adam_step(
     if rows is not None:
         whole = tuple(x.view(-1, x.shape[-1]) for x in whole)
         param, grad = (x.index_select(0, rows) for x in whole)
-    stored, grad = grad, grad.to(param.dtype)
+    stored_param, stored_grad = param, grad
+    param = param.float() if param.dtype == torch.float16 else param
+    grad = grad.to(param.dtype)
     touched = (grad != 0) & (grad * grad).isfinite() & (step > 0)
     mean, square = exp_avg.to(param), exp_avg_sq.to(param)
     mean = torch.where(touched, torch.lerp(grad, mean, beta1), mean)
@@ -64,11 +67,13 @@ def adam_step(
         random = random_bits(step, places, channels).view(param.shape)
         mean = narrow_at_random(mean, exp_avg.dtype, random)
         square = narrow_at_random(square, exp_avg_sq.dtype, random >> 16)
+        if stored_param is not param:
+            stored_param.copy_(narrow_at_random(param, stored_param.dtype, hashed(random)))
     exp_avg.copy_(mean)
     exp_avg_sq.copy_(square)
-    stored.zero_()
+    stored_grad.zero_()
     if rows is not None:
-        for target, part in zip(whole, (param, stored), strict=True):
+        for target, part in zip(whole, (stored_param, stored_grad), strict=True):
             target.index_copy_(0, rows, part)
 
 

@@ -40,6 +40,11 @@ class Backend:
         return self.name == "native"
 
     @property
+    def adds_bfloat16(self) -> bool:
+        """Whether a run may store gradients of features as bfloat16, and then their values as float16."""
+        return self.adds_to_gradients and adds_bfloat16(self.device, self.deterministic)
+
+    @property
     def smooths_in_adam(self) -> bool:
         """Whether adam_step adds total variation (variation): on CUDA one pass instead of two, in no fixed order."""
         return self.name == "native" and self.device.type == "cuda" and not self.deterministic
@@ -56,10 +61,14 @@ def device_name(device: torch.device) -> str:
 
 
 def adds_bfloat16(device: torch.device, deterministic: bool) -> bool:
-    """Whether gradients of grids can be bfloat16 there: additions are one instruction, and may come in any order."""
+    """Whether gradients of grids can be bfloat16 there: additions are one instruction, and may come in any order.
+
+    On a CPU, which has no such instructions, float32 is faster.
+    """
     if not hasattr(torch.Tensor, "grad_dtype"):  # a PyTorch that wants a gradient of the parameter's own dtype
         return False
-    return device.type == "cpu" or (not deterministic and torch.cuda.get_device_capability(device) >= (9, 0))
+    fast = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    return fast and not deterministic
 
 
 def _choose_device(device: str) -> tuple[torch.device, str]:

@@ -33,8 +33,9 @@ def render_rays(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Composited values of pixels: march_visible, interpolate_trilinear and composite_rays in one.
 
-    values_grid [X,Y,Z,C]: at the vertices of the density. rays_per_pixel: 1, 2 or 4 rays beside each other, whose
-    values are averaged. table: of sparse grids [L,1] and [L,C]. The others: see march_visible.
+    values_grid [X,Y,Z,C]: at the vertices of the density; float16 too, where all others are float32. rays_per_pixel: 1,
+    2 or 4 rays beside each other, whose values are averaged. table: of sparse grids [L,1] and [L,C]. The others: see
+    march_visible.
     Returns values [R / rays_per_pixel,C], opacity [R], depth [R] as composite_rays. Not differentiable.
     """
     rays = (origins, directions, jitter, occupied, near, far, step_size)

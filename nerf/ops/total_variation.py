@@ -32,7 +32,7 @@ def total_variation_grad(
 ) -> None:
     """Adds weight * d total_variation(grid) / d grid to grad [X,Y,Z,C], in place.
 
-    grad may be bfloat16 where grid is float32; sums are rounded then.
+    Of a float16 grid grad is bfloat16, and sums are rounded.
 
     touched_only leaves values alone whose gradient is zero: regions that no ray of the batch met. rows [L] int64:
     vertices to visit, each once, counted (x * Y + y) * Z + z; all others stay as they are. None: all. One that
@@ -41,10 +41,11 @@ def total_variation_grad(
     table, depth: of a sparse grid, see interpolate_trilinear; grad and grid are [L,C] and rows must be given. Only
     neighbours that both have a row count, and a vertex without one is passed over, as is -1, which stands for none.
     """
+    grid = grid.detach().float() if grid.dtype == torch.float16 else grid.detach()
     if table is not None:
         size = (*table.shape[:2], depth)
         found = VertexRows(size, listed_vertices(table, depth)[: len(grid)], table)
-        values = grid.detach()[: len(found.vertices)]  # there may be more than the table has vertices
+        values = grid[: len(found.vertices)]  # there may be more than the table has vertices
         there = found.expanded(values.new_ones(len(values), 1)) > 0
         with torch.enable_grad():
             leaf = found.expanded(values).requires_grad_()
@@ -58,7 +59,7 @@ def total_variation_grad(
         grad.index_copy_(0, row, torch.add(grad[row].to(slope.dtype), slope, alpha=weight).to(grad.dtype))
         return
     with torch.enable_grad():
-        leaf = grid.detach().requires_grad_()
+        leaf = grid.requires_grad_()
         (slope,) = torch.autograd.grad(total_variation(leaf), leaf)
     if touched_only:
         slope = slope.masked_fill(grad == 0, 0)

@@ -20,10 +20,12 @@ def interpolate_trilinear(
     """Trilinear interpolation of a grid at points.
 
     grid [X,Y,Z,C]: values at the vertices. coords [N,3]: grid units, vertex (x, y, z) at (x, y, z); outside, the
-    nearest point of the surface counts. Returns [N,C]. Differentiable in grid and coords.
+    nearest point of the surface counts. Returns [N,C] of coords' dtype, which is grid's; of a float16 grid float32.
+    Differentiable in grid and coords.
 
     grad: grid.grad where there is one. The native backward pass adds to it in place, which saves a gradient of the
-    whole grid, and hands autograd no gradient of the grid; in PyTorch autograd does the adding.
+    whole grid, and hands autograd no gradient of the grid; in PyTorch autograd does the adding. A float16 grid has no
+    other gradient: it is bfloat16 (interpolate_trilinear_grad).
 
     deterministic: the native backward pass adds to the grid in one order, so that a GPU gives the same bits every
     time. On a CPU it always does.
@@ -135,14 +137,14 @@ class _InterpolateInto(torch.autograd.Function):
 
 @fake("interpolate_trilinear")
 def _(grid, coords, table=None, depth=0):
-    return grid.new_empty(coords.shape[0], grid.shape[-1])
+    return coords.new_empty(coords.shape[0], grid.shape[-1])
 
 
 @fake("interpolate_trilinear_backward")
 def _(grad_out, grid, coords, needs_grid, needs_coords, table=None, depth=0):
     return (
         grid.new_empty(grid.shape) if needs_grid else grid.new_empty(0),
-        grid.new_empty(coords.shape) if needs_coords else grid.new_empty(0),
+        coords.new_empty(coords.shape) if needs_coords else grid.new_empty(0),
     )
 
 

@@ -48,8 +48,8 @@ class MaskedAdam:
     A grid in host memory is updated at the rows that the step has brought to the device (nerf/optim/host_rows.py); its
     moments are parts of one tensor there.
 
-    moments: torch.bfloat16 stores those of float32 values [...,C] of grids so, rounded at random, if C > 1.
-    gradients: the dtype of the buffers of the same grids; torch.bfloat16 needs moments of that dtype.
+    moments: torch.bfloat16 stores those of grids [...,C] so, rounded at random, if C > 1. A float16 grid needs that;
+    its gradients are bfloat16 too.
     """
 
     def __init__(
@@ -60,9 +60,8 @@ class MaskedAdam:
         backend: Backend,
         active_vertices: Tensor | None = None,
         moments: torch.dtype = torch.float32,
-        gradients: torch.dtype = torch.float32,
     ) -> None:
-        self.of_features, self.of_gradients = moments, gradients
+        self.of_features = moments
         self.backend, self.beta1, self.beta2 = backend, beta1, beta2
         self.trained, self.groups = trained, trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
@@ -83,13 +82,10 @@ class MaskedAdam:
             shape = (len(self.active_vertices), shape[-1])
         if group.host is not None:
             return self._no_moments_in_host(group, shape[0])
-        dtype = self._short_or(group.parameter, self.of_features) if group.on_vertices else group.parameter.dtype
+        dtype = group.parameter.dtype
+        if group.on_vertices and (dtype == torch.float16 or (dtype == torch.float32 and shape[-1] > 1)):
+            dtype = self.of_features
         return group.parameter.new_zeros(shape, dtype=dtype), group.parameter.new_zeros(shape, dtype=dtype)
-
-    @staticmethod
-    def _short_or(grid: Tensor, short: torch.dtype) -> torch.dtype:
-        """The dtype of what is kept of a grid: short if it has several channels of float32, else its own."""
-        return short if grid.shape[-1] > 1 and grid.dtype == torch.float32 else grid.dtype
 
     def _no_moments_in_host(self, group: ParameterGroup, rows: int) -> tuple[Tensor, Tensor]:
         self.in_host[group.name] = both = group.host.no_moments(rows, group.parameter.shape[-1])
@@ -128,11 +124,11 @@ class MaskedAdam:
         self._clear_gradients()
 
     def widen_moments(self) -> None:
-        """Moments that bfloat16 holds on the device become float32, and so do gradients, which are cleared."""
+        """Moments that bfloat16 holds on the device become float32. Grids must be so by then; gradients are cleared."""
         for name, pair in self.moments.items():
             if name not in self.in_host:
                 self.moments[name] = tuple(x.float() if x.dtype == torch.bfloat16 else x for x in pair)
-        self.of_features = self.of_gradients = torch.float32
+        self.of_features = torch.float32
         self._clear_gradients()
 
     def _clear_gradients(self) -> None:
@@ -141,11 +137,11 @@ class MaskedAdam:
             if group.host is not None or not (group.on_vertices and self.backend.adds_to_gradients):
                 parameter.grad = None
                 continue
-            dtype = self._short_or(parameter, self.of_gradients)
+            dtype = torch.bfloat16 if parameter.dtype == torch.float16 else parameter.dtype
             if grad is not None and grad.dtype == dtype:
                 grad.zero_()  # in place, because a captured step knows its address
                 continue
-            if grad is not None or dtype != parameter.dtype:
+            if grad is not None or getattr(parameter, "grad_dtype", dtype) != dtype:
                 parameter.grad, parameter.grad_dtype = None, dtype
             parameter.grad = torch.zeros_like(parameter, dtype=dtype)
 

@@ -185,7 +185,7 @@ def composited_grid(
 
     Returns values [P,C], opacity [P] and depth [P] as Rendering has it, means of each pixel's rays.
     """
-    if values_grid.dtype == torch.float16:  # what is seen of it is brought from host memory
+    if not field.reads_in_place(values_grid):  # what is seen of it is brought from host memory
         samples = visible_samples(field, sampler, rays)
         coords = samples.coords(sampler.grid_map)
         intervals = (samples.t_starts, samples.t_ends, samples.ray_offsets)

@@ -104,10 +104,10 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
     lattice = int(max(0, most_voxels - vertices) * (BYTES_PER_VERTEX + BYTES_PER_CELL))
     of_density = FLOAT if in_host else per_vertex
-    short = config.train.moments == "bfloat16"
-    of_moments = FLOAT + (of_density - FLOAT) // (2 if short else 1)
-    saved = (of_density - of_moments) if short and _has_short_gradients(config) else 0  # of a vertex's gradients
-    values = int(stored * vertices) * of_density + rest
+    of_moments = of_density if config.train.moments == "float32" else FLOAT + (of_density - FLOAT) // 2
+    short = config.train.features != "host" and _has_short_values(config)
+    of_values = of_moments if short else of_density  # and of gradients
+    values = int(stored * vertices) * of_values + rest
     pixels = images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if config.train.images != "host" else 0
     depths = images.depths.nbytes if images.depths is not None and config.loss.depth > 0 else 0
     of_features, window = per_vertex - of_density, 0
@@ -120,7 +120,7 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
     return MemoryPlan(
         values=values + where + lattice,
         moments=2 * (int(ACTIVE_FRACTION * vertices) * of_moments + rest),
-        gradients=values - int(stored * vertices) * saved,
+        gradients=values,
         images=pixels + depths,
         samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),
         window=window,
@@ -128,10 +128,10 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
     )
 
 
-def _has_short_gradients(config: Config) -> bool:
-    """Whether gradients are bfloat16 where moments are, on the GPU that is there, or else on any that would be used."""
-    on_gpu = config.device != "cpu" and torch.cuda.is_available()
-    return not config.deterministic and adds_bfloat16(torch.device("cuda" if on_gpu else "cpu"), False)
+def _has_short_values(config: Config) -> bool:
+    """Whether values and gradients have 16 bits where moments do, on the GPU that is there or else on most."""
+    known = config.device != "cpu" and torch.cuda.is_available()
+    return not config.deterministic and (not known or adds_bfloat16(torch.device("cuda"), False))
 
 
 def _visible(config: Config, finest: Resolution) -> float:

@@ -21,7 +21,7 @@ from nerf.distributed.world import World
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.images.pixel_runs import PixelRuns
-from nerf.ops.backend import Backend, adds_bfloat16
+from nerf.ops.backend import Backend
 from nerf.optim.adam import MaskedAdam
 from nerf.optim.clock import RunClock
 from nerf.rendering.background import Background
@@ -168,9 +168,7 @@ def make_optimizer(config: Config, field: Field, active_vertices: Tensor | None)
     """The field's optimizer, which keeps moments for these vertices [L] int64."""
     train = config.train
     moments = torch.bfloat16 if train.moments == "bfloat16" else torch.float32
-    backend = field.backend
-    gradients = moments if adds_bfloat16(backend.device, backend.deterministic) else torch.float32
-    return MaskedAdam(field, train.beta1, train.beta2, backend, active_vertices, moments, gradients)
+    return MaskedAdam(field, train.beta1, train.beta2, field.backend, active_vertices, moments)
 
 
 def assemble(
@@ -190,6 +188,8 @@ def assemble(
     backend = field.backend
     if config.train.features == "host":
         field.keep_features_in_host_memory()
+    elif config.train.moments == "bfloat16" and backend.adds_bfloat16:
+        field.store_features_as(torch.float16)
     if sparse:
         field.store_at(occupancy.stored_vertices())
     # The field has its own generator; that of the batches may run steps ahead, in host memory.

@@ -83,13 +83,14 @@ struct Job {
   ShortGrid grid;
 };
 
-template <class Rows, class LongRows>
-void gather(const Job& job, const Rows& rows, const LongRows& long_rows, const std::vector<float>& out) {
-  const TrilinearArgs<float>& a = job.a;
-  const int quads = int(a.channels / 4), blocks = int((a.num_points * quads + kThreads - 1) / kThreads);
+template <class S, class Rows, class LongRows>
+void gather(const TrilinearArgs<S>& a, const ShortGrid& grid, const Rows& rows, const LongRows& long_rows) {
+  const float* out = a.out;
+  const int quads = int(a.channels / 4), of_point = quads == 4 ? kThreadsOfPoint<S> : quads;
+  const int blocks = int((a.num_points * of_point + kThreads - 1) / kThreads);
   emulated::launch({blocks, 1}, kThreads, 0, [&] {
-    if (quads == 4) gather_four_quads_kernel(a, job.grid, rows);
-    else gather_float4_kernel<0>(a, job.grid, quads, rows);
+    if (quads == 4) gather_four_quads_kernel(a, grid, rows);
+    else gather_float4_kernel<0>(a, grid, quads, rows);
   });
   for (int64_t n = 0; n < a.num_points; ++n) {
     const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices, long_rows);
@@ -97,11 +98,25 @@ void gather(const Job& job, const Rows& rows, const LongRows& long_rows, const s
       float sum = 0;
       for (int k = 0; k < 8; ++k) {
         const int64_t row = long_rows.row(s.corner_row(k));
-        if (row >= 0) sum += s.corner_weight(k) * a.grid[row * a.channels + c];
+        if (row >= 0) sum += s.corner_weight(k) * widen(a.grid[row * a.channels + c]);
       }
       expect_same(out[n * a.channels + c], sum, 0, "interpolated, to the last bit");
     }
   }
+}
+
+// As gather, with values that are stored as float16.
+template <class Rows, class LongRows>
+void gather_short(const Job& job, const Rows& rows, const LongRows& long_rows, int64_t values) {
+  const TrilinearArgs<float>& b = job.a;
+  std::vector<Float16> stored;
+  for (int64_t i = 0; i < values; ++i) stored.push_back(narrow_at_random<Float16>(b.grid[i], 0));
+  std::vector<float> out(size_t(b.num_points * b.channels));
+  TrilinearArgs<ShortValues> a = {};
+  std::copy(b.vertices, b.vertices + 3, a.vertices);
+  a.table = b.table, a.channels = b.channels, a.coords = b.coords, a.num_points = b.num_points;
+  a.grid = stored.data(), a.out = out.data();
+  gather(a, job.grid, rows, long_rows);
 }
 
 int numbers_of_piece(int64_t channels) { return channels % 4 ? 1 : 4; }
@@ -122,7 +137,7 @@ template <class Rows>
 void scatter_short(const Job& job, const Rows& rows, const std::vector<double>& wanted,
                    const std::vector<double>& sizes) {
   std::vector<BFloat16> found(wanted.size());
-  TrilinearArgs<ShortGradients> a = {};
+  TrilinearArgs<ShortValues> a = {};
   const TrilinearArgs<float>& b = job.a;
   std::copy(b.vertices, b.vertices + 3, a.vertices);
   a.table = b.table, a.channels = b.channels, a.coords = b.coords, a.num_points = b.num_points;
@@ -175,7 +190,10 @@ void interpolate(const Case& c, int64_t channels) {
   expect(is_short(a), "a small grid is short");
   const auto both = [&](const auto& short_rows, const auto& long_rows) {
     const Job job = {a, ShortGrid(a.vertices, short_rows)};
-    if (channels % 4 == 0) gather(job, short_rows, long_rows, out);
+    if (channels % 4 == 0) {
+      gather(job.a, job.grid, short_rows, long_rows);
+      gather_short(job, short_rows, long_rows, rows * channels);
+    }
     scatter(job, short_rows, long_rows, grad_grid);
   };
   if (c.sparse) both(a.table.short_sparse(), a.table.sparse());

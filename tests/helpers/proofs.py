@@ -22,7 +22,10 @@ DIFFERENTIABLE = {name: known.of for name, known in DERIVATIVES.items() if known
 
 ALWAYS_FLOAT32 = ("lr", "step")  # of adam_step
 
-TAKES_HALF = {("adam_rows", "param"), ("bring_rows", "grid")}  # operation and argument
+TAKES_HALF = {  # operation and argument
+    *(("adam_rows", "param"), ("bring_rows", "grid"), ("adam_step", "param")),
+    *(("interpolate_trilinear", "grid"), ("render_rays", "values_grid")),
+}
 
 # One type beside the one that is expected.
 WRONG_DTYPE = {

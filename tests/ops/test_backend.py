@@ -85,9 +85,9 @@ def test_deterministic_on_a_cpu_is_one_thread_where_more_round_otherwise(name, s
 
 
 @pytest.mark.skipif(not hasattr(Tensor, "grad_dtype"), reason="this PyTorch wants gradients of the parameter's dtype")
-def test_gradients_are_bfloat16_on_a_cpu_and_from_hopper_on_where_no_order_is_asked(monkeypatch):
+def test_gradients_are_bfloat16_from_hopper_on_where_no_order_is_asked(monkeypatch):
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert backend.adds_bfloat16(cpu, False) and backend.adds_bfloat16(cpu, True)
+    assert not backend.adds_bfloat16(cpu, False)
     for capability, fast in {(8, 9): False, (9, 0): True, (12, 0): True}.items():
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, known=capability: known)
         assert backend.adds_bfloat16(gpu, False) == fast and not backend.adds_bfloat16(gpu, True)

@@ -16,6 +16,7 @@ from nerf.distributed.parts import divide
 from nerf.distributed.segments import marched
 from nerf.distributed.world import World
 from nerf.fields import voxel_field
+from nerf.ops import backend as backends
 from nerf.runs.run import TrainingRun
 from nerf.training.state import make_sampler
 
@@ -126,13 +127,16 @@ def test_vertices_take_their_moments_to_another_rank() -> None:
         torch.testing.assert_close(moment, whole[torch.searchsorted(rows, own)], rtol=0, atol=1e-12)
 
 
-def dtypes_of_moments(world: World) -> tuple[str, set[torch.dtype]]:
+def dtypes_on_ranks(world: World) -> tuple[str, set[torch.dtype]]:
+    backends.adds_bfloat16 = lambda device, deterministic: True  # as on a GPU
     config, state = tiny_state(tiny_config(moments="bfloat16"))
+    assert state.field.appearance_grid.dtype == torch.float16
     training = divided(TrainingRun(config, tiny_images(), state), world)
     moments = training.state.optimizer.moments.values()
-    return training.config.train.moments, {x.dtype for pair in moments for x in pair}
+    grids = [x for grid in state.field.grids for x in (grid, grid.grad)]
+    return training.config.train.moments, {x.dtype for x in (*grids, *(m for pair in moments for m in pair))}
 
 
-def test_ranks_keep_moments_as_float32() -> None:
+def test_ranks_keep_grids_and_moments_as_float32() -> None:
     """Rounded by the numbers of vertices, which each rank counts in its own way, those of replicas would differ."""
-    assert on_ranks(2, dtypes_of_moments) == 2 * [("float32", {torch.float32})]
+    assert on_ranks(2, dtypes_on_ranks) == 2 * [("float32", {torch.float32})]
