@@ -133,7 +133,8 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks) render_rays_kernel(Rende
   const int64_t first = (int64_t(blockIdx.x) * kWarps + warp) * kPixels, num_pixels = a.num_rays / kOfPixel;
   if (first >= num_pixels) return;
   auto& rays = rays_of_warps[warp];
-  const PixelRay<T> own = pixel_ray<kOfPixel>(a.ray(min2(first * kOfPixel + lane, a.num_rays - kOfPixel + lane % kOfPixel)));
+  const int64_t ray = min2(first * kOfPixel + lane, a.num_rays - kOfPixel + lane % kOfPixel);
+  const PixelRay<T> own = pixel_ray<kOfPixel>(a.ray(ray));
   if (lane < kPixels * kOfPixel) rays[lane] = own;
   __syncwarp();
   for (int i = 0; i < kPixels && first + i < num_pixels; ++i)

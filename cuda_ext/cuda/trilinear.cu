@@ -62,8 +62,8 @@ void trilinear(const TrilinearArgs<S>& a, Stream stream) {
       });
   if (a.channels == kFourQuads)
     return with_rows(a, [&](auto rows, const ShortGrid& grid) {
-      launch(gather_four_quads_kernel<S, decltype(rows)>, a.num_points * kThreadsOfPoint<S>, "interpolate_trilinear", stream, a, grid,
-             rows);
+      launch(gather_four_quads_kernel<S, decltype(rows)>, a.num_points * kThreadsOfPoint<S>, "interpolate_trilinear",
+             stream, a, grid, rows);
     });
   const auto known = [&](auto channels) { gather_quads<channels.value / 4>(a, stream); };
   with_channels(CommonChannels(), a.channels, known, [&] { gather_quads<0>(a, stream); });
