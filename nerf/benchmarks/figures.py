@@ -206,6 +206,33 @@ class StepProfile(TypedDict):
     stages: list[Stage]
 
 
+class BusyKernel(TypedDict):
+    """A kernel of a step: percent of what each unit can do at most, by ncu."""
+
+    kernel: str
+    us: float
+    issue: int  # instructions
+    l1: int
+    l2: int
+    dram: int
+
+
+class BusyStep(TypedDict):
+    """All kernels of a step, and how long they would take if the busiest unit of each were busy all the time."""
+
+    scene: str
+    kernels_us: int
+    at_the_busiest_unit_us: int
+    kernels: list[BusyKernel]
+
+
+class BusyUnits(TypedDict):
+    """What the kernels of training steps keep busy."""
+
+    steps: list[BusyStep]
+    note: str
+
+
 class Look(TypedDict):
     """A score while training."""
 

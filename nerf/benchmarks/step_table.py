@@ -1,6 +1,9 @@
-"""The table of a training step by its stages, from what benchmark.py mode=step writes."""
+"""The tables of a training step: its stages, as benchmark.py mode=step writes them, and what its kernels keep busy."""
 
 from nerf.benchmarks.tables import markdown_table
+
+UNITS = {"issue": "instructions", "l1": "first cache", "l2": "second cache", "dram": "memory"}
+BUSY_FROM = 50  # microseconds; shorter kernels have no line
 
 
 def step_table(result: dict) -> str:
@@ -41,3 +44,23 @@ def step_table(result: dict) -> str:
         "both measured beside it.",
     ]
     return "\n\n".join([markdown_table(header, lines), *notes])
+
+
+def busy_table(result: dict) -> str:
+    """One line for each kernel that takes long, with its busiest unit, and what all could take at least."""
+    rows, notes = [], []
+    for step in result["steps"]:
+        for kernel in step["kernels"]:
+            unit = max(UNITS, key=lambda name, of=kernel: of[name])
+            if kernel["us"] >= BUSY_FROM:
+                shares = [f"{kernel[name]}%" for name in UNITS]
+                rows.append([step["scene"], kernel["kernel"], f"{kernel['us']:.0f}", *shares, UNITS[unit]])
+        whole, least = step["kernels_us"], step["at_the_busiest_unit_us"]
+        notes.append(f"{step['scene']} {least} of {whole} us, {100 * least / whole:.0f}%")
+    header = ["scene", "kernel", "us", *UNITS.values(), "busiest"]
+    note = (
+        f"Were the busiest unit of each kernel busy all the time, all kernels would take: {'; '.join(notes)}. "
+        f"{result['note']} {result['device']}, torch {result['torch']}, commit {result['commit']}, "
+        f"{result['date'][:10]}."
+    )
+    return f"{markdown_table(header, rows)}\n\n{note}"

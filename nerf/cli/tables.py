@@ -5,8 +5,8 @@
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
 A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is summary, settings, training,
-frames, captures, capture_baselines, poses, ensemble, ablation, benchmark, step, scenes, viewer, exports, ranks,
-features, curve_elsewhere or curve, which also draws curve.png beside its page.
+frames, captures, capture_baselines, poses, ensemble, ablation, benchmark, step, busy, scenes, viewer, exports,
+ranks, features, curve_elsewhere or curve, which also draws curve.png beside its page.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from nerf.benchmarks.delivery_tables import exports_table, viewer_table
 from nerf.benchmarks.ranks_table import features_table, ranks_table
 from nerf.benchmarks.scenes_table import scenes_table
 from nerf.benchmarks.settings_table import settings_table
-from nerf.benchmarks.step_table import step_table
+from nerf.benchmarks.step_table import busy_table, step_table
 from nerf.benchmarks.summary_table import summary_table
 from nerf.benchmarks.tables import ablation_table, benchmark_table, ensemble_table, frames_table, training_table
 from nerf.cli.completion import TABLE as COMPLETION
@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "ensemble": ensemble_table,
     "benchmark": lambda results: "\n\n".join(benchmark_table(result) for result in results),
     "step": lambda results: "\n\n".join(step_table(result) for result in results),
+    "busy": lambda results: "\n\n".join(busy_table(result) for result in results),
     "curve": lambda results: curve_tables(*curves_and_baselines(results)[::2]),
     "curve_elsewhere": lambda results: elsewhere_tables(curves_and_baselines(results)[1]),
     "viewer": viewer_table,

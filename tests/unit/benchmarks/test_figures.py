@@ -7,7 +7,16 @@ from typing import NotRequired, Union, get_args, get_origin, get_type_hints, is_
 
 import pytest
 
-from nerf.benchmarks.figures import AblationRow, Baselines, Curve, EqualTraining, OpsBenchmark, Speedup, StepProfile
+from nerf.benchmarks.figures import (
+    AblationRow,
+    Baselines,
+    BusyUnits,
+    Curve,
+    EqualTraining,
+    OpsBenchmark,
+    Speedup,
+    StepProfile,
+)
 
 DATA = Path(__file__).resolve().parents[3] / "docs" / "results" / "data"
 TYPES = {
@@ -20,6 +29,7 @@ TYPES = {
     "benchmark_*": {None: OpsBenchmark},
     "curve_*": {None: Curve},
     "step_*": {None: StepProfile},
+    "busy_*": {None: BusyUnits},
 }
 FILES = [(path, types_) for pattern, types_ in TYPES.items() for path in sorted(DATA.glob(f"{pattern}.json"))]
 PROVENANCE = {

@@ -25,6 +25,7 @@ from nerf.benchmarks.step_profile import (
     stage_of,
     work_of_step,
 )
+from nerf.benchmarks.step_table import busy_table
 from nerf.fields import voxel_field
 from nerf.fields.bf16_mlp import Bf16Mlp
 from nerf.ops.backend import select
@@ -228,3 +229,13 @@ def test_settings_that_fit_no_step_are_answered(
 def test_a_run_that_stops_says_why(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert call("benchmark", *TINY, "occupancy.min_weight=0.9", "occupancy.min_steps=1") == 2
     assert "error: the run stopped: after step" in capsys.readouterr().err
+
+
+def test_the_busiest_unit_of_long_kernels_and_what_all_could_take() -> None:
+    units = {"issue": 40, "l1": 10, "l2": 80, "dram": 30}
+    kernels = [{"kernel": "adam", "us": 100.0, **units}, {"kernel": "short", "us": 10.0, **units}]
+    step = {"scene": "lego", "kernels_us": 110, "at_the_busiest_unit_us": 88, "kernels": kernels}
+    of = {"device": "a GPU", "torch": "2", "commit": "abc", "date": "2026-01-02", "note": "Shares."}
+    shown = busy_table({"steps": [step], **of})
+    assert "second cache" in next(line for line in shown.splitlines() if "adam" in line).rsplit("|", 2)[1]
+    assert "short" not in shown and "lego 88 of 110 us, 80%. Shares. a GPU, torch 2, commit abc, 2026-01-02." in shown
