@@ -10,11 +10,11 @@ namespace {
 
 // body(arguments, ray) for every ray. The channel counts of colours and of features are constants there: rows of known
 // length are vectors without a loop.
-template <class T, class Body>
-void for_rays(const CompositeArgs<T>& a, const Body& body) {
+template <class S, class Body>
+void for_rays(const CompositeArgs<S>& a, const Body& body) {
   const auto run = [&](auto channels) {
     parallel_for(a.num_rays, 64, [&](int64_t r) {
-      CompositeArgs<T> known = a;
+      CompositeArgs<S> known = a;
       known.channels = channels;
       body(known, r);
     });
@@ -24,21 +24,23 @@ void for_rays(const CompositeArgs<T>& a, const Body& body) {
 
 }  // namespace
 
-template <class T>
-void composite(const CompositeArgs<T>& a, Stream) {
-  for_rays(a, [](const CompositeArgs<T>& known, int64_t r) { composite_ray(known, r); });
-  std::fill(a.weights + a.offset(a.num_rays), a.weights + a.num_samples, T(0));
+template <class S>
+void composite(const CompositeArgs<S>& a, Stream) {
+  for_rays(a, [](const CompositeArgs<S>& known, int64_t r) { composite_ray(known, r); });
+  std::fill(a.weights + a.offset(a.num_rays), a.weights + a.num_samples, Wide<S>(0));
 }
 
-template <class T>
-void composite_backward(const CompositeArgs<T>& a, Stream) {
-  for_rays(a, [](const CompositeArgs<T>& known, int64_t r) { composite_ray_backward(known, r); });
+template <class S>
+void composite_backward(const CompositeArgs<S>& a, Stream) {
+  for_rays(a, [](const CompositeArgs<S>& known, int64_t r) { composite_ray_backward(known, r); });
   const int64_t owned = a.offset(a.num_rays);
-  std::fill(a.grad_density + owned, a.grad_density + a.num_samples, T(0));
-  std::fill(a.grad_values + owned * a.channels, a.grad_values + a.num_samples * a.channels, T(0));
+  std::fill(a.grad_density + owned, a.grad_density + a.num_samples, Wide<S>(0));
+  std::fill(a.grad_values + owned * a.channels, a.grad_values + a.num_samples * a.channels, S{});
 }
 
 NERF_INSTANTIATE(composite, CompositeArgs)
 NERF_INSTANTIATE(composite_backward, CompositeArgs)
+template void composite(const CompositeArgs<BFloat16>&, Stream);
+template void composite_backward(const CompositeArgs<BFloat16>&, Stream);
 
 }  // namespace nerf::cpu

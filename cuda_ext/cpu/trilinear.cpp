@@ -10,7 +10,7 @@
 namespace nerf::cpu {
 namespace {
 
-constexpr int64_t kAnyChannels = 0;
+constexpr int64_t kAnyChannels = 0, kMostAtOnce = 32;
 constexpr int64_t kAhead = 8;  // points between asking for the rows of one and adding to them
 constexpr int64_t kCacheLine = 64;
 
@@ -28,16 +28,19 @@ void gather(const TrilinearArgs<S>& a, const Rows& rows, int64_t n) {
   const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
   int64_t at[8];
   corner_rows(s, rows, at);
-  T row[kChannels + 1];  // in registers; without it the sums would go through memory for every corner
-  T* __restrict__ sum = kChannels ? row : a.out + n * channels;
-  std::fill_n(sum, channels, T(0));
-  NERF_UNROLL for (int k = 0; k < 8; ++k) {
-    const T weight = s.corner_weight(k);
-    if (Rows::kSparse && at[k] < 0) continue;
-    const Value<S>* __restrict__ values = a.grid + at[k] * channels;
-    for (int64_t c = 0; c < channels; ++c) sum[c] += weight * widen(values[c]);
+  constexpr int64_t kAtOnce = kChannels ? kChannels : kMostAtOnce;
+  for (int64_t first = 0; first < channels; first += kAtOnce) {
+    const int64_t count = kChannels ? kChannels : min2(kAtOnce, channels - first);
+    T sum[kAtOnce] = {};  // in registers; without it the sums would go through memory for every corner
+    NERF_UNROLL for (int k = 0; k < 8; ++k) {
+      const T weight = s.corner_weight(k);
+      if (Rows::kSparse && at[k] < 0) continue;
+      const Value<S>* __restrict__ values = a.grid + (at[k] * channels + first);
+      for (int64_t c = 0; c < count; ++c) sum[c] += weight * widen(values[c]);
+    }
+    Interpolated<S>* __restrict__ out = a.out + (n * channels + first);
+    for (int64_t c = 0; c < count; ++c) out[c] = narrow<Interpolated<S>>(sum[c]);
   }
-  if (kChannels) std::copy_n(row, channels, a.out + n * channels);
 }
 
 // The adjoint of one point in a cell at x, restricted to the corners whose x lies in [x_begin, x_end).
@@ -46,9 +49,9 @@ void scatter(const TrilinearArgs<S>& a, const Rows& rows, int64_t n, int64_t x, 
   using T = Wide<S>;
   const int64_t channels = kChannels ? kChannels : a.channels;
   const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
+  const Interpolated<S>* __restrict__ grad_out = a.grad_out + n * channels;
   T row[kChannels + 1];
-  if (kChannels) std::copy_n(a.grad_out + n * channels, channels, row);
-  const T* __restrict__ grad = kChannels ? row : a.grad_out + n * channels;
+  for (int64_t c = 0; c < kChannels; ++c) row[c] = widen(grad_out[c]);
   const int64_t next = x + (s.stride[0] ? 1 : 0);
   const bool owns[] = {x >= x_begin && x < x_end, next >= x_begin && next < x_end};
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
@@ -57,7 +60,7 @@ void scatter(const TrilinearArgs<S>& a, const Rows& rows, int64_t n, int64_t x, 
     const int64_t to = rows.row(s.corner_row(k));
     if (Rows::kSparse && to < 0) continue;
     Gradient<S>* __restrict__ target = a.grad_grid + to * channels;
-    for (int64_t c = 0; c < channels; ++c) add_to(target[c], weight * grad[c]);
+    for (int64_t c = 0; c < channels; ++c) add_to(target[c], weight * (kChannels ? row[c] : widen(grad_out[c])));
   }
 }
 
@@ -132,6 +135,8 @@ void trilinear_backward(const TrilinearArgs<S>& a, Stream) {
 NERF_INSTANTIATE(trilinear, TrilinearArgs)
 NERF_INSTANTIATE(trilinear_backward, TrilinearArgs)
 template void trilinear(const TrilinearArgs<ShortValues>&, Stream);
+template void trilinear(const TrilinearArgs<ShortSamples>&, Stream);
 template void trilinear_backward(const TrilinearArgs<ShortValues>&, Stream);
+template void trilinear_backward(const TrilinearArgs<ShortSamples>&, Stream);
 
 }  // namespace nerf::cpu

@@ -42,13 +42,13 @@ __device__ void clear_packs(T* numbers, int64_t first, int64_t end, int64_t step
 
 // One ray, that of this lane's group. A group without a ray has no sample and writes nothing. opaque: an optical depth behind
 // which nothing counts.
-template <class T, int kChannels, int kGroup>
-__device__ void composite_by_lanes(const CompositeArgs<T>& a, T opaque, int64_t r, int lane) {
-  using S = Sharing<T, kChannels, kGroup>;
+template <class V, int kChannels, int kGroup, class T = Wide<V>>
+__device__ void composite_by_lanes(const CompositeArgs<V>& a, T opaque, int64_t r, int lane) {
+  using S = Sharing<V, kChannels, kGroup>;
   const bool there = r < a.num_rays;
   const int begin = there ? int(a.offset(r)) : 0;
   int end = there ? int(a.offset(r + 1)) : 0;
-  const auto read = [&](int first) { return Round<T, kChannels, kGroup, false>(a, first, end, lane); };
+  const auto read = [&](int first) { return Round<V, kChannels, kGroup, false>(a, first, end, lane); };
   T optical_depth = T(0), opacity = T(0), depth = T(0);
   Pack<T, S::kSize> sum[S::kEach + 1] = {};
   auto next = read(begin);
@@ -73,7 +73,7 @@ __device__ void composite_by_lanes(const CompositeArgs<T>& a, T opaque, int64_t 
       for (int e = 0; e < S::kEach; ++e)
 #pragma unroll
         for (int c = 0; c < S::kSize; ++c)
-          if (share != T(0)) sum[e].v[c] += share * now.packs[turn][e].v[c];  // what weighs nothing may be infinite
+          if (share != T(0)) sum[e].v[c] += share * widen(now.packs[turn][e].v[c]);  // what weighs nothing may be infinite
     }
     optical_depth += __shfl_sync(kAllLanes, through, kGroup - 1, kGroup);
     if (optical_depth > opaque) {
@@ -95,20 +95,20 @@ __device__ void composite_by_lanes(const CompositeArgs<T>& a, T opaque, int64_t 
   if (there && lane == 0) a.opacity[r] = opacity, a.depth[r] = depth;
 }
 
-template <class T, int kChannels, int kGroup>
-__global__ void __launch_bounds__(kBlock, kLeastBlocks<kGroup>) composite_kernel(CompositeArgs<T> a, T opaque) {
+template <class V, int kChannels, int kGroup>
+__global__ void __launch_bounds__(kBlock, kLeastBlocks<kGroup>) composite_kernel(CompositeArgs<V> a, Wide<V> opaque) {
   const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, owned = a.offset(a.num_rays);
-  composite_by_lanes<T, kChannels, kGroup>(a, opaque, thread / kGroup, thread % kGroup);
+  composite_by_lanes<V, kChannels, kGroup>(a, opaque, thread / kGroup, thread % kGroup);
   clear_packs<1>(a.weights, owned + thread, a.num_samples, int64_t(gridDim.x) * kBlock);
 }
 
-template <class T, int kChannels, int kGroup>
-__device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r, int lane) {
-  using S = Sharing<T, kChannels, kGroup>;
+template <class V, int kChannels, int kGroup, class T = Wide<V>>
+__device__ void composite_backward_by_lanes(const CompositeArgs<V>& a, int64_t r, int lane) {
+  using S = Sharing<V, kChannels, kGroup>;
   const bool there = r < a.num_rays;
   const int begin = there ? int(a.offset(r)) : 0, end = there ? int(a.offset(r + 1)) : 0;
   const auto read = [&](int last) {  // the samples of a round before it
-    return Round<T, kChannels, kGroup, true>(a, last - kGroup, begin, lane);
+    return Round<V, kChannels, kGroup, true>(a, last - kGroup, begin, lane);
   };
   const auto own_depth = [&](int i) { return i < end ? a.density[i] * (a.t_ends[i] - a.t_starts[i]) : T(0); };
   constexpr int kRounds = kGroup == 32 ? 4 : 2;  // of the way from the front: their depths are on their way together
@@ -174,7 +174,7 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
 #pragma unroll
       for (int e = 0; e < S::kEach; ++e)
 #pragma unroll
-        for (int c = 0; c < S::kSize; ++c) dots[turn] += grad_out[e].v[c] * now.packs[turn][e].v[c];
+        for (int c = 0; c < S::kSize; ++c) dots[turn] += grad_out[e].v[c] * widen(now.packs[turn][e].v[c]);
     const T dot = sum_of_own_row<S>(dots, lane), weight = now.weight;
     const T middle = T(0.5) * (now.t_start + now.t_end);
     const T g = valid ? now.grad_weight + grad_opacity + grad_depth * middle + dot : T(0);
@@ -200,7 +200,7 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
         if (row < begin || p >= S::packs(a)) continue;
         Pack<T, S::kSize> grad;
         for (int c = 0; c < S::kSize; ++c) grad.v[c] = share * grad_out[e].v[c];
-        store(a.grad_values + int64_t(row) * S::channels(a) + p * S::kSize, grad);
+        store_narrow(a.grad_values + int64_t(row) * S::channels(a) + p * S::kSize, grad);
       }
     }
     after += __shfl_sync(kAllLanes, weight_from, 0, kGroup);
@@ -209,13 +209,13 @@ __device__ void composite_backward_by_lanes(const CompositeArgs<T>& a, int64_t r
   }
 }
 
-template <class T, int kChannels, int kGroup>
+template <class V, int kChannels, int kGroup>
 __global__ void __launch_bounds__(kBlock, kLeastBlocksBackward<kChannels, kGroup>)
-    composite_backward_kernel(CompositeArgs<T> a) {
-  using S = Sharing<T, kChannels, kGroup>;
+    composite_backward_kernel(CompositeArgs<V> a) {
+  using S = Sharing<V, kChannels, kGroup>;
   const int64_t thread = int64_t(blockIdx.x) * kBlock + threadIdx.x, threads = int64_t(gridDim.x) * kBlock;
   const int64_t owned = a.offset(a.num_rays);
-  composite_backward_by_lanes<T, kChannels, kGroup>(a, thread / kGroup, thread % kGroup);
+  composite_backward_by_lanes<V, kChannels, kGroup>(a, thread / kGroup, thread % kGroup);
   clear_packs<1>(a.grad_density, owned + thread, a.num_samples, threads);
   clear_packs<S::kSize>(a.grad_values, owned * S::packs(a) + thread, a.num_samples * S::packs(a), threads);
 }
@@ -232,9 +232,17 @@ void with_row(const CompositeArgs<float>& a, const Body& body, const Plain& plai
   });
 }
 
+// Those of features that a GPU trains.
+template <class Body, class Plain>
+void with_row(const CompositeArgs<BFloat16>& a, const Body& body, const Plain& plain) {
+  if (a.channels == 16) return body(std::integral_constant<int, 16>());
+  is_fast(FastChannels(), a.channels) ? body(std::integral_constant<int, kUpTo32>()) : plain();
+}
+
 // Packs start at whole 16 bytes where the arrays do; other arrays go to the plain kernels. So do more samples than half of
 // what 32 bits count: lanes go on behind the end of their ray, up to the end of the longest one beside it.
-bool is_plain(const CompositeArgs<float>& a) {
+template <class V>
+bool is_plain(const CompositeArgs<V>& a) {
   if (a.num_samples > INT32_MAX / 2) return true;
   return a.channels % kPackSize<float> == 0 && !(is_pack_aligned(a.values) && is_pack_aligned(a.out_values) &&
                                                  is_pack_aligned(a.grad_out_values) && is_pack_aligned(a.grad_values));
@@ -242,8 +250,8 @@ bool is_plain(const CompositeArgs<float>& a) {
 
 // kernel(lanes, threads): the lanes of a ray as a constant, and that many threads for each ray. Where there is no ray, what
 // belongs to none has to be cleared all the same.
-template <class Kernel>
-void with_lanes(const CompositeArgs<float>& a, const Kernel& kernel) {
+template <class V, class Kernel>
+void with_lanes(const CompositeArgs<V>& a, const Kernel& kernel) {
   const int64_t rays = max2<int64_t>(a.num_rays, 1);
   if (are_short(a.num_samples, a.num_rays)) return kernel(std::integral_constant<int, kShortRay>(), kShortRay * rays);
   kernel(std::integral_constant<int, 32>(), 32 * rays);
@@ -262,28 +270,33 @@ void composite_backward(const CompositeArgs<double>& a, Stream stream) {
   cuda_plain::composite_backward(a, stream);
 }
 
-template <>
-void composite(const CompositeArgs<float>& a, Stream stream) {
+template <class V>
+void composite(const CompositeArgs<V>& a, Stream stream) {
   if (is_plain(a)) return cuda_plain::composite(a, stream);
   const auto fast = [&](auto channels) {
     with_lanes(a, [&](auto lanes, int64_t threads) {
-      const auto kernel = composite_kernel<float, decltype(channels)::value, decltype(lanes)::value>;
+      const auto kernel = composite_kernel<V, decltype(channels)::value, decltype(lanes)::value>;
       launch<kBlock>(kernel, threads, "composite_rays", stream, a, 1 - std::log(a.min_transmittance));
     });
   };
   with_row(a, fast, [&] { cuda_plain::composite(a, stream); });
 }
 
-template <>
-void composite_backward(const CompositeArgs<float>& a, Stream stream) {
+template <class V>
+void composite_backward(const CompositeArgs<V>& a, Stream stream) {
   if (is_plain(a)) return cuda_plain::composite_backward(a, stream);
   const auto fast = [&](auto channels) {
     with_lanes(a, [&](auto lanes, int64_t threads) {
-      const auto kernel = composite_backward_kernel<float, decltype(channels)::value, decltype(lanes)::value>;
+      const auto kernel = composite_backward_kernel<V, decltype(channels)::value, decltype(lanes)::value>;
       launch<kBlock>(kernel, threads, "composite_rays_backward", stream, a);
     });
   };
   with_row(a, fast, [&] { cuda_plain::composite_backward(a, stream); });
 }
+
+template void composite(const CompositeArgs<float>&, Stream);
+template void composite(const CompositeArgs<BFloat16>&, Stream);
+template void composite_backward(const CompositeArgs<float>&, Stream);
+template void composite_backward(const CompositeArgs<BFloat16>&, Stream);
 
 }  // namespace nerf::cuda

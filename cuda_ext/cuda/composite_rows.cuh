@@ -2,12 +2,14 @@
 // values shared.
 //
 // Rows of values are longer than a lane should read alone: the lanes of a warp would meet 32 rows with every load.
-// Where rows are whole packs of 16 bytes, neighbouring lanes read the packs of one row, a few rows at a time, and
+// Where rows are whole packs of four numbers, neighbouring lanes read the packs of one row, a few rows at a time, and
 // shuffles carry weights and dot products between them and the lane of the sample.
 #pragma once
 
 #include "pack.cuh"
 #include "warp.cuh"
+// Behind those.
+#include "wide_pack.cuh"
 
 namespace nerf::cuda {
 
@@ -19,8 +21,9 @@ constexpr int power_of_two_from(int n) {
 
 // How a group shares the rows of its samples: kLanes lanes read one row, kGroup / kLanes rows at a time, kLanes times. A
 // negative kChannels: a number of them that is known at run time only, and makes up to -kChannels / kSize whole packs.
-template <class T, int kChannels, int kLanesOfRay>
+template <class V, int kChannels, int kLanesOfRay>
 struct Sharing {
+  using T = Wide<V>;
   static constexpr int kGroup = kLanesOfRay;
   static constexpr int kMost = kChannels < 0 ? -kChannels : kChannels;
   static constexpr bool kWhole = kMost > 0 && kMost % kPackSize<T> == 0;
@@ -31,22 +34,23 @@ struct Sharing {
   static_assert(kRows > 0, "a row has more packs than there are lanes");
   static constexpr bool kAhead = kLanes * kEach <= 4;  // few registers: the next round is read during this one
 
-  static __device__ int channels(const CompositeArgs<T>& a) { return kChannels < 0 ? int(a.channels) : kMost; }
-  static __device__ int packs(const CompositeArgs<T>& a) { return int(unsigned(channels(a)) / kSize); }  // of a row
+  static __device__ int channels(const CompositeArgs<V>& a) { return kChannels < 0 ? int(a.channels) : kMost; }
+  static __device__ int packs(const CompositeArgs<V>& a) { return int(unsigned(channels(a)) / kSize); }  // of a row
 };
 
 // What a lane reads of a group's samples: the numbers of its own, and its pack of each turn's row. All of it is on its way
 // before any of it is looked at: a warp that waits for each row in turn waits for memory eight times. Samples are counted
 // in 32 bits.
-template <class T, int kChannels, int kGroup, bool kBackward>
+template <class V, int kChannels, int kGroup, bool kBackward>
 struct Round {
-  using S = Sharing<T, kChannels, kGroup>;
+  using S = Sharing<V, kChannels, kGroup>;
+  using T = Wide<V>;
   T t_start, t_end, density, weight, grad_weight;
-  Pack<T, S::kSize> packs[S::kLanes][S::kEach + 1];  // weights alone have no channel
+  Pack<V, S::kSize> packs[S::kLanes][S::kEach + 1];  // weights alone have no channel
 
   // Of the samples first to first + kGroup - 1, forward those before the ray's end, backward those from its begin on. The
   // others are zero.
-  __device__ Round(const CompositeArgs<T>& a, int first, int limit, int lane) {
+  __device__ Round(const CompositeArgs<V>& a, int first, int limit, int lane) {
     const auto on_ray = [&](int sample) { return kBackward ? sample >= limit : sample < limit; };
     const int i = first + lane;
     const bool mine = on_ray(i);
@@ -54,7 +58,7 @@ struct Round {
     if constexpr (kBackward) weight = mine ? a.weights[i] : T(0), grad_weight = mine && a.grad_weights ? a.grad_weights[i] : T(0);
     else density = mine ? a.density[i] : T(0);
     const int sample = first + lane / S::kLanes;  // of the first turn
-    const T* row = a.values + int64_t(sample) * S::channels(a) + lane % S::kLanes * S::kSize;
+    const V* row = a.values + int64_t(sample) * S::channels(a) + lane % S::kLanes * S::kSize;
     const bool reads = S::kLanes == 1 || lane % S::kLanes < S::packs(a);
 #pragma unroll
     for (int turn = 0; turn < S::kLanes; ++turn) {

@@ -1,6 +1,6 @@
-// interpolate_trilinear on CUDA, in float, of values that are float or float16, with gradients that are float or bfloat16:
-// the kernels are in trilinear_gather.cuh and trilinear_scatter.cuh. They count in 32 bits; grids of more vertices than that
-// are left to the plain ones.
+// interpolate_trilinear on CUDA, in float, of values that are float or float16, with results and gradients that are float or
+// bfloat16: the kernels are in trilinear_gather.cuh and trilinear_scatter.cuh. They count in 32 bits; grids of more vertices
+// than that are left to the plain ones.
 #include "../math/channels.h"
 #include "../portable/trilinear.h"
 #include "float4.cuh"
@@ -12,7 +12,7 @@
 namespace nerf::cuda {
 namespace {
 
-constexpr int kFourQuads = 16;  // channels
+constexpr int kSixteen = 16;  // channels, which have kernels of their own
 
 // body(rows, grid) with the rows of a short grid.
 template <class S, class Body>
@@ -60,7 +60,7 @@ void trilinear(const TrilinearArgs<S>& a, Stream stream) {
       return with_rows(a, [&](auto rows, const ShortGrid& grid) {
         launch(gather_numbers_kernel<decltype(rows)>, a.num_points, "interpolate_trilinear", stream, a, grid, rows);
       });
-  if (a.channels == kFourQuads)
+  if (a.channels == kSixteen)
     return with_rows(a, [&](auto rows, const ShortGrid& grid) {
       launch(gather_four_quads_kernel<S, decltype(rows)>, a.num_points * kThreadsOfPoint<S>, "interpolate_trilinear",
              stream, a, grid, rows);
@@ -71,9 +71,16 @@ void trilinear(const TrilinearArgs<S>& a, Stream stream) {
 
 template void trilinear(const TrilinearArgs<float>&, Stream);
 template void trilinear(const TrilinearArgs<ShortValues>&, Stream);
+template void trilinear(const TrilinearArgs<ShortSamples>&, Stream);
 
 template <>
 void trilinear_backward(const TrilinearArgs<double>& a, Stream stream) {
+  cuda_plain::trilinear_backward(a, stream);
+}
+
+// Gradients of coords alone.
+template <>
+void trilinear_backward(const TrilinearArgs<ShortValues>& a, Stream stream) {
   cuda_plain::trilinear_backward(a, stream);
 }
 
@@ -92,10 +99,10 @@ void trilinear_backward(const TrilinearArgs<S>& a, Stream stream) {
   }
   if (!has_whole_quads(a.channels, a.grad_grid) || !has_whole_quads(a.channels, a.grad_out))
     return a.channels == 1 ? scatter_runs<float, 1>(a, 1, stream) : scatter_runs<float, 0>(a, a.channels, stream);
-  if (a.channels == kFourQuads)
+  if (a.channels == kSixteen)
     return with_rows(a, [&](auto rows, const ShortGrid& grid) {
       const int64_t threads = (a.num_points + kRun - 1) / kRun * 8;
-      launch(scatter_four_quads_kernel<S, decltype(rows)>, threads, "interpolate_trilinear_backward", stream, a, grid,
+      launch(scatter_sixteen_kernel<S, decltype(rows)>, threads, "interpolate_trilinear_backward", stream, a, grid,
              rows);
     });
   const auto known = [&](auto channels) { scatter_runs<float4, channels.value / 4>(a, channels.value / 4, stream); };
@@ -103,6 +110,6 @@ void trilinear_backward(const TrilinearArgs<S>& a, Stream stream) {
 }
 
 template void trilinear_backward(const TrilinearArgs<float>&, Stream);
-template void trilinear_backward(const TrilinearArgs<ShortValues>&, Stream);
+template void trilinear_backward(const TrilinearArgs<ShortSamples>&, Stream);
 
 }  // namespace nerf::cuda

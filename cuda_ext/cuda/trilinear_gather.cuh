@@ -37,6 +37,18 @@ __device__ Quads<kCount> load_quads(const Float16* address) {
   }
 }
 
+template <int kCount>
+__device__ void store_quads(float* address, const Quads<kCount>& quads) {
+  NERF_UNROLL for (int i = 0; i < kCount; ++i) reinterpret_cast<float4*>(address)[i] = quads.v[i];
+}
+
+template <int kCount>
+__device__ void store_quads(BFloat16* address, const Quads<kCount>& quads) {
+  const uint2 first = narrow_four(quads.v[0]), last = narrow_four(quads.v[kCount - 1]);
+  if constexpr (kCount == 1) *reinterpret_cast<uint2*>(address) = first;
+  else *reinterpret_cast<uint4*>(address) = {first.x, first.y, last.x, last.y};
+}
+
 // kCount float4 of a point, from that of number quad on, of quads in a row: row_of(k) says where corner k is.
 template <class Rows, int kCount, class V, class RowOf>
 __device__ Quads<kCount> sum_of_corners(Stencil<float, int> s, const V* grid, int quads, int quad, const RowOf& row_of) {
@@ -68,8 +80,7 @@ __global__ void __launch_bounds__(kThreads)
   const Stencil<float, int> s = short_stencil(a.coords + 3 * place.row, grid);
   int row[8];
   corner_rows(s, rows, row);
-  reinterpret_cast<float4*>(a.out)[i] =
-      sum_of_corners<Rows, 1>(s, a.grid, quads, int(place.column), [&](int k) { return row[k]; }).v[0];
+  store_quads(a.out + 4 * i, sum_of_corners<Rows, 1>(s, a.grid, quads, int(place.column), [&](int k) { return row[k]; }));
 }
 
 // Threads of a point of four float4 per row: each takes 16 bytes of it.
@@ -94,9 +105,7 @@ __global__ void __launch_bounds__(kThreads)
     return Rows::kSparse ? __shfl_sync(kAllLanes, row[pair / kOfPoint][k % 2], pair % kOfPoint, kOfPoint)
                          : s.corner_row(k);
   });
-  if (point != n) return;
-  NERF_UNROLL for (int i = 0; i < kOwn; ++i)
-    reinterpret_cast<float4*>(a.out)[int64_t(n) * 4 + kOwn * part + i] = sum.v[i];
+  if (point == n) store_quads(a.out + (int64_t(n) * 4 + kOwn * part) * 4, sum);
 }
 
 // One number a vertex, as density has.

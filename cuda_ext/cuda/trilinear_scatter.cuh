@@ -32,13 +32,47 @@ struct StoredPiece {
   using Type = V;
 };
 template <>
-struct StoredPiece<ShortValues, float> {
+struct StoredPiece<ShortSamples, float> {
   using Type = BFloat16;
 };
 template <>
-struct StoredPiece<ShortValues, float4> {
+struct StoredPiece<ShortSamples, float4> {
   using Type = ShortFour;
 };
+
+// Eight numbers of a row that is stored in 16 bits.
+struct Eight {
+  float4 v[2];
+};
+struct alignas(16) ShortEight {
+  ShortFour v[2];
+};
+template <>
+struct StoredPiece<ShortSamples, Eight> {
+  using Type = ShortEight;
+};
+
+__device__ inline bool is_zero(const Eight& x) { return is_zero(x.v[0]) && is_zero(x.v[1]); }
+__device__ inline void add(ShortEight* target, const Eight& value) { add_short(target, value.v[0], value.v[1]); }
+__device__ inline void multiply_add(float weight, const Eight& value, Eight& sum) {
+  NERF_UNROLL for (int i = 0; i < 2; ++i) multiply_add(weight, value.v[i], sum.v[i]);
+}
+
+// A piece as it is on its way from memory, and as it is computed with.
+__device__ inline float read(const float* piece) { return __ldg(piece); }
+__device__ inline float4 read(const float4* piece) { return __ldg(piece); }
+__device__ inline BFloat16 read(const BFloat16* piece) { return *piece; }
+__device__ inline uint2 read(const ShortFour* piece) { return __ldg(reinterpret_cast<const uint2*>(piece)); }
+__device__ inline uint4 read(const ShortEight* piece) { return __ldg(reinterpret_cast<const uint4*>(piece)); }
+__device__ inline float wide_piece(float piece) { return piece; }
+__device__ inline float4 wide_piece(float4 piece) { return piece; }
+__device__ inline float wide_piece(BFloat16 piece) { return widen(piece); }
+__device__ inline float4 wide_piece(uint2 pairs) {
+  return make_float4(widen_low(pairs.x), widen_high(pairs.x), widen_low(pairs.y), widen_high(pairs.y));
+}
+__device__ inline Eight wide_piece(uint4 pairs) {
+  return {{wide_piece(uint2{pairs.x, pairs.y}), wide_piece(uint2{pairs.z, pairs.w})}};
+}
 
 // On one axis of a point's cell: the vertex with an even number and the one with an odd number, each times its stride,
 // and their weights.
@@ -65,8 +99,9 @@ struct Incoming {
 template <class V, class S>
 __device__ Incoming<V> incoming(const TrilinearArgs<S>& a, int n, int width, int piece) {
   const float* coord = a.coords + 3 * int64_t(n);
+  const auto* grads = reinterpret_cast<const typename StoredPiece<S, V>::Type*>(a.grad_out);
   return {{__ldg(coord), __ldg(coord + 1), __ldg(coord + 2)},
-          __ldg(reinterpret_cast<const V*>(a.grad_out) + (int64_t(n) * width + piece))};
+          wide_piece(read(grads + (int64_t(n) * width + piece)))};
 }
 
 // kWidth: pieces V per row where known at compile time, else 0.
@@ -122,16 +157,21 @@ __device__ inline int row_of(const DenseRows&, int, int vertex) { return vertex;
 
 constexpr int kStays = -2;  // in place of a row: the place keeps its vertex
 
-// The same for four float4 per row, where a run's eight threads share what each would reckon alike. Thread l finds the
+// The same for rows of 16 numbers, where a run's eight threads share what each would reckon alike. Thread l finds the
 // cell of the run's point l, and tells it when the walk is there. Thread 4 z + 2 x + y then stands for one place, that
 // of the vertices whose numbers are odd on the axes where the bit is set: it weighs the place's corner and knows its
-// row. The four threads with that z, which keep the sums of the place, a piece each, learn the weight from it, and the
-// row where the sum has to be written. So the table is asked once for each vertex that comes into a place.
+// row. A row has kPieces pieces of 16 bytes of memory. As many neighboring threads keep the sums of the places that they
+// stand for, a piece each: they learn the weight from that thread, and the row where the sum has to be written. So the
+// table is asked once for each vertex that comes into a place.
+template <class S>
+using RowPiece = std::conditional_t<kIsOneOf<S, ShortSamples>, Eight, float4>;
+
 template <class S, class Rows>
-__global__ void __launch_bounds__(kThreads, 4)
-    scatter_four_quads_kernel(TrilinearArgs<S> a, ShortGrid grid, Rows rows) {
+__global__ void __launch_bounds__(kThreads, 4) scatter_sixteen_kernel(TrilinearArgs<S> a, ShortGrid grid, Rows rows) {
+  using V = RowPiece<S>;
+  constexpr int kPieces = 16 * sizeof(float) / sizeof(V);
   static_assert(kRun == 8, "each of eight threads finds the cell of a point");
-  const int lane = int(threadIdx.x % 8), piece = lane % 4;
+  const int lane = int(threadIdx.x % 8), piece = lane % kPieces;
   const int first = int(blockIdx.x * (kThreads / 8) + threadIdx.x / 8) * kRun, count = int(a.num_points) - first;
   unsigned own_lanes = 0xffu << (threadIdx.x % 32 / 8 * 8);
   reckon_here(own_lanes);
@@ -154,27 +194,30 @@ __global__ void __launch_bounds__(kThreads, 4)
       part[axis] = std::copysign(place.fraction, place.cell & 1 ? -1.0f : 1.0f);
     }
 
-  const float4* grads = reinterpret_cast<const float4*>(a.grad_out) + (int64_t(first) * 4 + piece);
+  using Stored = typename StoredPiece<S, V>::Type;
+  const Stored* grads = reinterpret_cast<const Stored*>(a.grad_out) + (int64_t(first) * kPieces + piece);
   reckon_here(grads);
   const int in_run = min2(count, kRun);
-  auto* target = reinterpret_cast<typename StoredPiece<S, float4>::Type*>(a.grad_grid) + piece;
+  auto* target = reinterpret_cast<Stored*>(a.grad_grid) + piece;
   reckon_here(target);
-  float4 sum[4] = {};  // of the places 2 x + y with this thread's z
-  int vertex = -1;     // in the place that this thread stands for; none yet
+  V sum[kPieces] = {};  // of the places of this thread and of those beside it
+  int vertex = -1;      // in the place that this thread stands for; none yet
   auto word = decltype(look_up(rows, 0))(0);
   const auto write = [&](int row) {
-    NERF_UNROLL for (int k = 0; k < 4; ++k) {
-      const int row_k = __shfl_sync(kAllLanes, row, k, 4);
-      if (row_k >= 0) add(target + int64_t(row_k) * 4, sum[k]);
-      if (row_k != kStays) sum[k] = float4{};
+    NERF_UNROLL for (int k = 0; k < kPieces; ++k) {
+      const int row_k = __shfl_sync(kAllLanes, row, k, kPieces);
+      if (row_k >= 0) add(target + int64_t(row_k) * kPieces, sum[k]);
+      if (row_k != kStays) sum[k] = V{};
     }
   };
-  float4 next = 0 < count ? __ldg(grads) : float4{};
+  decltype(read(grads)) next = {};
+  if (0 < count) next = read(grads);
 #pragma unroll 2
   for (int p = 0; p < kRun; ++p) {
-    const float4 grad = next;
-    grads += 4;
-    next = p + 1 < in_run ? __ldg(grads) : float4{};  // on its way while this one is added
+    const V grad = wide_piece(next);
+    grads += kPieces;
+    next = {};
+    if (p + 1 < in_run) next = read(grads);  // on its way while this one is added
     // Samples that weigh nothing (behind a surface, the unused tail of a batch) are many; they add nothing.
     const bool counts = !is_zero(grad);
     const unsigned counting = __ballot_sync(kAllLanes, counts);
@@ -198,8 +241,8 @@ __global__ void __launch_bounds__(kThreads, 4)
         word = look_up(rows, vertex);
       }
     }
-    NERF_UNROLL for (int k = 0; k < 4; ++k) {
-      const float weight_k = __shfl_sync(kAllLanes, weight, k, 4);
+    NERF_UNROLL for (int k = 0; k < kPieces; ++k) {
+      const float weight_k = __shfl_sync(kAllLanes, weight, k, kPieces);
       if (counts) multiply_add(weight_k, grad, sum[k]);
     }
   }

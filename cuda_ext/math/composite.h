@@ -22,10 +22,12 @@
 
 namespace nerf {
 
-template <class T>
+// S: as which values and their gradients are stored.
+template <class S>
 struct CompositeArgs {
+  using T = Wide<S>;
   const T* density;            // [M] per world unit, >= 0
-  const T* values;             // [M,C]
+  const S* values;             // [M,C]
   const T *t_starts, *t_ends;  // [M] world units
   const int64_t* ray_offsets;  // [R+1]
   int64_t num_rays, num_samples, channels;
@@ -33,7 +35,8 @@ struct CompositeArgs {
   T *out_values, *opacity, *depth;                                      // [R,C], [R], [R]
   T* weights;                                                           // [M] written forward, read backward
   const T *grad_out_values, *grad_opacity, *grad_depth, *grad_weights;  // as the outputs; the last two may be null, zeros
-  T *grad_density, *grad_values;                                        // [M], [M,C]
+  T* grad_density;                                                      // [M]
+  S* grad_values;                                                       // [M,C]
 
   HOST_DEVICE int64_t offset(int64_t r) const { return clamp<int64_t>(ray_offsets[r], 0, num_samples); }
   // What the gradients of a sample are multiplied by.
@@ -79,8 +82,9 @@ HOST_DEVICE float opacity_of(float optical_depth) {
 }
 HOST_DEVICE double opacity_of(double optical_depth) { return -expm1(-optical_depth); }
 
-template <class T>
-HOST_DEVICE void composite_ray(const CompositeArgs<T>& a, int64_t r) {
+template <class S>
+HOST_DEVICE void composite_ray(const CompositeArgs<S>& a, int64_t r) {
+  using T = Wide<S>;
   T* __restrict__ out = a.out_values + r * a.channels;
   for (int64_t c = 0; c < a.channels; ++c) out[c] = T(0);
   T transmittance = T(1), opacity = T(0), depth = T(0);
@@ -95,8 +99,8 @@ HOST_DEVICE void composite_ray(const CompositeArgs<T>& a, int64_t r) {
     a.weights[i] = weight;
     opacity += weight;
     depth += weight * (T(0.5) * (a.t_starts[i] + a.t_ends[i]));
-    const T* __restrict__ values = a.values + i * a.channels;
-    for (int64_t c = 0; c < a.channels; ++c) out[c] += weight * values[c];
+    const S* __restrict__ values = a.values + i * a.channels;
+    for (int64_t c = 0; c < a.channels; ++c) out[c] += weight * widen(values[c]);
     transmittance *= T(1) - alpha;
   }
   a.opacity[r] = opacity;
@@ -104,8 +108,8 @@ HOST_DEVICE void composite_ray(const CompositeArgs<T>& a, int64_t r) {
 }
 
 // What one unit of weight_i is worth to the loss.
-template <class T>
-HOST_DEVICE T weight_gradient(const CompositeArgs<T>& a, int64_t r, int64_t i) {
+template <class S, class T = Wide<S>>
+HOST_DEVICE T weight_gradient(const CompositeArgs<S>& a, int64_t r, int64_t i) {
   T g = a.grad_opacity[r];
   if (a.grad_weights) g = a.grad_weights[i] + g;
   if (a.grad_depth) g += a.grad_depth[r] * (T(0.5) * (a.t_starts[i] + a.t_ends[i]));
@@ -113,14 +117,15 @@ HOST_DEVICE T weight_gradient(const CompositeArgs<T>& a, int64_t r, int64_t i) {
 }
 
 // Of a sample that does not count.
-template <class T>
-HOST_DEVICE void clear_gradients(const CompositeArgs<T>& a, int64_t i) {
-  a.grad_density[i] = T(0);
-  for (int64_t c = 0; c < a.channels; ++c) a.grad_values[i * a.channels + c] = T(0);
+template <class S>
+HOST_DEVICE void clear_gradients(const CompositeArgs<S>& a, int64_t i) {
+  a.grad_density[i] = 0;
+  for (int64_t c = 0; c < a.channels; ++c) a.grad_values[i * a.channels + c] = S{};
 }
 
-template <class T>
-HOST_DEVICE void composite_ray_backward(const CompositeArgs<T>& a, int64_t r) {
+template <class S>
+HOST_DEVICE void composite_ray_backward(const CompositeArgs<S>& a, int64_t r) {
+  using T = Wide<S>;
   const T* __restrict__ grad_out = a.grad_out_values + r * a.channels;
   // Samples that do not count form the tail of the ray; the walk from the front finds where it begins, and T_end.
   T after = T(1), later = T(0);
@@ -133,8 +138,8 @@ HOST_DEVICE void composite_ray_backward(const CompositeArgs<T>& a, int64_t r) {
     const T weight = a.weights[i], g = weight_gradient(a, r, i);
     const T scale = a.gradient_scale(T(0.5) * (a.t_starts[i] + a.t_ends[i]));
     a.grad_density[i] = (a.t_ends[i] - a.t_starts[i]) * (after * g - later) * scale;
-    T* __restrict__ grad_values = a.grad_values + i * a.channels;
-    for (int64_t c = 0; c < a.channels; ++c) grad_values[c] = weight * scale * grad_out[c];
+    S* __restrict__ grad_values = a.grad_values + i * a.channels;
+    for (int64_t c = 0; c < a.channels; ++c) grad_values[c] = narrow<S>(weight * scale * grad_out[c]);
     later += weight * g;
     after += weight;
   }

@@ -73,8 +73,8 @@ HOST_DEVICE Stencil<T> make_stencil(const T* coord, const int64_t vertices[3], c
 }
 
 // d(out . grad) / d(coord) = sum over corners of slope * (grad . corner values).
-template <class T, class Rows, class V>
-HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const Rows& rows, const V* grid, const T* grad_out,
+template <class T, class Rows, class V, class G>
+HOST_DEVICE void coordinate_gradient(const Stencil<T>& s, const Rows& rows, const V* grid, const G* grad_out,
                                      int64_t channels, T* grad_coord) {
   T sum[3] = {T(0), T(0), T(0)};
   NERF_UNROLL for (int k = 0; k < 8; ++k) {
@@ -94,10 +94,10 @@ struct TrilinearArgs {
   int64_t vertices[3], channels;
   const T* coords;  // [N,3] grid units
   int64_t num_points;
-  T* out;                  // [N,C]             forward
-  const T* grad_out;       // [N,C]             backward
-  Gradient<S>* grad_grid;  // like grid, or null: added to
-  T* grad_coords;          // [N,3] or null
+  Interpolated<S>* out;             // [N,C]             forward
+  const Interpolated<S>* grad_out;  // [N,C]             backward
+  Gradient<S>* grad_grid;           // like grid, or null: added to
+  T* grad_coords;                   // [N,3] or null
 };
 
 }  // namespace nerf

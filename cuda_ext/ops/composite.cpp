@@ -19,7 +19,8 @@ void check_samples(const Tensor& density, const Tensor& values, const Tensor& t_
   const ScalarType dtype = density.scalar_type();
   check_argument("density", density, density, dtype, {kAny});
   const int64_t num_samples = density.size(0);
-  check_argument("values", values, density, dtype, {num_samples, kAny});
+  const bool is_short = dtype == ScalarType::Float && values.scalar_type() == ScalarType::BFloat16;
+  check_argument("values", values, density, is_short ? ScalarType::BFloat16 : dtype, {num_samples, kAny});
   check_channels("values", values.size(1));
   check_argument("t_starts", t_starts, density, dtype, {num_samples});
   check_argument("t_ends", t_ends, density, dtype, {num_samples});
@@ -32,13 +33,21 @@ void check_distance(double full_gradient_from) {
     reject("full_gradient_from is " + std::to_string(full_gradient_from) + ", expected 0 or a distance");
 }
 
-template <class T>
-CompositeArgs<T> composite_arguments(const Tensor& density, const Tensor& values, const Tensor& t_starts,
+// body(BFloat16()), or as with_scalar.
+template <class Body>
+void with_samples(const Tensor& density, const Tensor& values, const Body& body) {
+  if (values.scalar_type() == ScalarType::BFloat16) body(BFloat16());
+  else with_scalar(density, body);
+}
+
+template <class S>
+CompositeArgs<S> composite_arguments(const Tensor& density, const Tensor& values, const Tensor& t_starts,
                                      const Tensor& t_ends, const Tensor& ray_offsets, const Tensor& weights,
                                      double min_transmittance, double full_gradient_from) {
-  CompositeArgs<T> a = {};
+  using T = Wide<S>;
+  CompositeArgs<S> a = {};
   a.density = data<T>(density);
-  a.values = data<T>(values);
+  a.values = data<S>(values);
   a.t_starts = data<T>(t_starts);
   a.t_ends = data<T>(t_ends);
   a.ray_offsets = data<int64_t>(ray_offsets);
@@ -87,9 +96,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composite_rays(const Tensor& density,
   Tensor out = empty(sigma, {num_rays, v.size(1)}, dtype), opacity = empty(sigma, {num_rays}, dtype),
          depth = empty(sigma, {num_rays}, dtype);
   Tensor weights = empty(sigma, {sigma.size(0)}, dtype);
-  with_scalar(sigma, [&](auto scalar) {
-    using T = decltype(scalar);
-    CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, weights, min_transmittance,
+  with_samples(sigma, v, [&](auto storage) {
+    using S = decltype(storage);
+    using T = Wide<S>;
+    CompositeArgs<S> a = composite_arguments<S>(sigma, v, starts, ends, offsets, weights, min_transmittance,
                                                  full_gradient_from);
     a.out_values = data<T>(out);
     a.opacity = data<T>(opacity);
@@ -119,17 +129,18 @@ std::tuple<Tensor, Tensor> composite_rays_backward(const Tensor& grad_values, co
                gd = grad_depth ? dense(*grad_depth) : go, gw = grad_weights ? dense(*grad_weights) : go;
   check_offsets(offsets, num_samples);
   Tensor grad_density = empty(sigma, {num_samples}, dtype);
-  Tensor grad_of_values = empty(sigma, {num_samples, v.size(1)}, dtype);
-  with_scalar(sigma, [&](auto scalar) {
-    using T = decltype(scalar);
-    CompositeArgs<T> a = composite_arguments<T>(sigma, v, starts, ends, offsets, w, min_transmittance,
+  Tensor grad_of_values = empty(sigma, {num_samples, v.size(1)}, v.scalar_type());
+  with_samples(sigma, v, [&](auto storage) {
+    using S = decltype(storage);
+    using T = Wide<S>;
+    CompositeArgs<S> a = composite_arguments<S>(sigma, v, starts, ends, offsets, w, min_transmittance,
                                                  full_gradient_from);
     a.grad_out_values = data<T>(gv);
     a.grad_opacity = data<T>(go);
     a.grad_depth = grad_depth ? data<T>(gd) : nullptr;
     a.grad_weights = grad_weights ? data<T>(gw) : nullptr;
     a.grad_density = data<T>(grad_density);
-    a.grad_values = data<T>(grad_of_values);
+    a.grad_values = data<S>(grad_of_values);
     NERF_CALL(sigma, composite_backward, a);
   });
   return {grad_density, grad_of_values};

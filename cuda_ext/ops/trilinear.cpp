@@ -27,11 +27,12 @@ ScalarType type_of_points(const Tensor& grid) {
   return grid.scalar_type();
 }
 
-// body(ShortValues()), or as with_scalar.
+// body(ShortValues()) or body(ShortSamples()), or as with_scalar. samples: what is interpolated, or its gradient.
 template <class Body>
-void with_values(const Tensor& grid, const Body& body) {
-  if (grid.scalar_type() == ScalarType::Half) body(ShortValues());
-  else with_scalar(grid, body);
+void with_values(const Tensor& grid, const Tensor& samples, const Body& body) {
+  if (grid.scalar_type() != ScalarType::Half) with_scalar(grid, body);
+  else if (samples.scalar_type() == ScalarType::BFloat16) body(ShortSamples());
+  else body(ShortValues());
 }
 
 template <class S>
@@ -77,16 +78,18 @@ void add_in_order(const Tensor& grad, const TrilinearArgs<T>& points) {
 }  // namespace
 
 Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords, const std::optional<Tensor>& table,
-                             int64_t depth) {
+                             int64_t depth, bool to_bfloat16) {
   const ScalarType of_points = type_of_points(grid);
+  if (to_bfloat16 && grid.scalar_type() != ScalarType::Half)
+    reject(std::string("grid is ") + dtype_name(grid.scalar_type()) + " with to_bfloat16, expected float16");
   const GridShape shape = check_grid("grid", grid, coords, table, depth, of_points);
   const Tensor g = dense(grid), x = dense(coords);
-  Tensor out = empty(g, {x.size(0), shape.channels}, of_points);
-  with_values(g, [&](auto storage) {
+  Tensor out = empty(g, {x.size(0), shape.channels}, to_bfloat16 ? ScalarType::BFloat16 : of_points);
+  with_values(g, out, [&](auto storage) {
     using S = decltype(storage);
     TrilinearArgs<S> a = grid_arguments<S>(shape, x);
     a.grid = data<Value<S>>(g);
-    a.out = data<Wide<S>>(out);
+    a.out = data<Interpolated<S>>(out);
     NERF_CALL(g, trilinear, a);
   });
   return out;
@@ -97,21 +100,22 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
                                                           const std::optional<Tensor>& table, int64_t depth) {
   const ScalarType of_points = type_of_points(grid);
   const GridShape shape = check_grid("grid", grid, coords, table, depth, of_points);
-  check_argument("grad_out", grad_out, grid, of_points, {coords.size(0), shape.channels});
+  const bool is_short = grid.scalar_type() == ScalarType::Half && grad_out.scalar_type() == ScalarType::BFloat16;
+  check_argument("grad_out", grad_out, grid, is_short ? ScalarType::BFloat16 : of_points,
+                 {coords.size(0), shape.channels});
   if (needs_grid && grid.scalar_type() == ScalarType::Half)
     reject("grid has dtype float16 and needs a gradient, expected float32, or grad to add to: float16 has not its range");
   const Tensor go = dense(grad_out), g = dense(grid), x = dense(coords);
   const Shape like_grid(g.sizes().begin(), g.sizes().end());
   Tensor grad_grid = needs_grid ? zeros(g, like_grid, g.scalar_type()) : no_gradient(g);
   Tensor grad_coords = needs_coords ? empty(g, {x.size(0), 3}, of_points) : no_gradient(g);
-  with_values(g, [&](auto storage) {
+  with_values(g, go, [&](auto storage) {
     using S = decltype(storage);
-    using T = Wide<S>;
     TrilinearArgs<S> a = grid_arguments<S>(shape, x);
     a.grid = data<Value<S>>(g);
-    a.grad_out = data<T>(go);
+    a.grad_out = data<Interpolated<S>>(go);
     a.grad_grid = needs_grid ? data<Gradient<S>>(grad_grid) : nullptr;
-    a.grad_coords = needs_coords ? data<T>(grad_coords) : nullptr;
+    a.grad_coords = needs_coords ? data<Wide<S>>(grad_coords) : nullptr;
     NERF_CALL(g, trilinear_backward, a);
   });
   return {grad_grid, grad_coords};
@@ -123,7 +127,7 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
   if (!is_short) check_floating("grad", grad);
   const ScalarType of_points = is_short ? ScalarType::Float : grad.scalar_type();
   const GridShape shape = check_grid("grad", grad, coords, table, depth, of_points);
-  check_argument("grad_out", grad_out, grad, of_points, {coords.size(0), shape.channels});
+  check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), shape.channels});
   if (table && deterministic && grad.is_cuda())
     reject("table is given with deterministic, expected a dense grid: on CUDA sparse ones are added to in any order");
   if (is_short && deterministic && grad.is_cuda())
@@ -134,11 +138,11 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
   const auto add = [&](auto storage, const auto& call) {
     using S = decltype(storage);
     TrilinearArgs<S> a = grid_arguments<S>(shape, x);
-    a.grad_out = data<Wide<S>>(go);
+    a.grad_out = data<Interpolated<S>>(go);
     a.grad_grid = data<Gradient<S>>(grad);
     call(a);
   };
-  if (is_short) return add(ShortValues(), [&](const auto& a) { NERF_CALL(grad, trilinear_backward, a); });
+  if (is_short) return add(ShortSamples(), [&](const auto& a) { NERF_CALL(grad, trilinear_backward, a); });
   with_scalar(grad, [&](auto scalar) {
     add(scalar, [&](const auto& a) {
       // On the CPU there is one order in any case, and a faster one.
@@ -148,7 +152,8 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
   });
 }
 
-NERF_OPERATION(interpolate_trilinear, "(Tensor grid, Tensor coords, Tensor? table=None, int depth=0) -> Tensor")
+NERF_OPERATION(interpolate_trilinear,
+               "(Tensor grid, Tensor coords, Tensor? table=None, int depth=0, bool to_bfloat16=False) -> Tensor")
 NERF_OPERATION(interpolate_trilinear_backward,
                "(Tensor grad_out, Tensor grid, Tensor coords, bool needs_grid, bool needs_coords, Tensor? table=None, "
                "int depth=0) -> (Tensor grad_grid, Tensor grad_coords)")

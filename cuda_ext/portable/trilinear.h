@@ -18,7 +18,7 @@ void trilinear_in(const Device& device, const TrilinearArgs<S>& a, const Rows& r
     T sum = T(0);
     NERF_UNROLL for (int k = 0; k < 8; ++k)
       if (!Rows::kSparse || row[k] >= 0) sum += s.corner_weight(k) * widen(a.grid[row[k] * a.channels + c]);
-    a.out[i] = sum;
+    a.out[i] = narrow<Interpolated<S>>(sum);
   });
 }
 
@@ -38,7 +38,7 @@ void trilinear_backward_in(const Device& device, const TrilinearArgs<S>& a, cons
     });
   if (a.grad_grid)
     device.for_each("interpolate_trilinear_backward", a.num_points * a.channels, [a, rows] ON_DEVICE(int64_t i) {
-      const T grad = a.grad_out[i];
+      const T grad = widen(a.grad_out[i]);
       if (grad == T(0)) return;
       const int64_t n = i / a.channels, c = i % a.channels;
       const Stencil<T> s = make_stencil(a.coords + 3 * n, a.vertices, rows);
@@ -60,7 +60,9 @@ void trilinear_backward(const Device& device, const TrilinearArgs<S>& a) {
 
 NERF_PORTABLE(trilinear, TrilinearArgs)
 NERF_BODY_FOR(trilinear, TrilinearArgs, ShortValues)
+NERF_BODY_FOR(trilinear, TrilinearArgs, ShortSamples)
 NERF_PORTABLE(trilinear_backward, TrilinearArgs)
 NERF_BODY_FOR(trilinear_backward, TrilinearArgs, ShortValues)
+NERF_BODY_FOR(trilinear_backward, TrilinearArgs, ShortSamples)
 
 }  // namespace nerf

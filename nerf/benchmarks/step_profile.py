@@ -178,12 +178,14 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
     # Of values and of gradients: bytes saved of a row.
     thin = sum((FLOAT - g.element_size()) * g.shape[-1] for g in grids)
     narrow = sum((FLOAT - g.grad.element_size()) * g.shape[-1] for g in grids if g.grad is not None)
+    lean = FLOAT // 2 * m * sum(g.shape[-1] for g in grids if g.dtype == torch.float16)  # saved of what is interpolated
+    of_values = of_samples * shown - lean * (composited is not None)
     cells = math.prod(n - 1 for n in state.field.resolution)
-    composite = of_samples * (3 + shown) + of_rays + FLOAT * (r * (shown + 2) + m)
+    composite = of_samples * 3 + of_values + of_rays + FLOAT * (r * (shown + 2) + m)
     work = {
         "pixels and rays": Work(p * (6 * LONG + 4 + 4 * FLOAT) - neighbors * LONG + r * 6 * FLOAT),
         "march": Work(9 * FLOAT * r + cells + FLOAT * v + of_rays + m * (LONG + 5 * FLOAT)),
-        "interpolate": Work(points * len(grids) + FLOAT * c * (v + m) - thin * v),
+        "interpolate": Work(points * len(grids) + FLOAT * c * (v + m) - thin * v - lean),
         "basis": Work(LONG * m + FLOAT * (r * functions + m * (grids[1].shape[-1] + 3))),
         "density": Work(2 * of_samples),
         "composite": Work(composite),
@@ -195,10 +197,10 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         "MLP backward": Work(FLOAT * (2 * weights + ends), 4 * seen * weights),
         "pixel colors backward": Work(FLOAT * p * (17 + shown * diffuse)),
         "network's inputs backward": Work(FLOAT * p * (3 * shown + 2)),
-        "composite backward": Work(composite + of_samples * (2 + shown)),
+        "composite backward": Work(composite + 2 * of_samples + of_values),
         "density backward": Work(3 * of_samples),
         "interpolate backward": Work(
-            points * len(grids) + FLOAT * c * (m + 2 * v) - 2 * narrow * v, reductions=8 * m * c
+            points * len(grids) + FLOAT * c * (m + 2 * v) - 2 * narrow * v - lean, reductions=8 * m * c
         ),
         "total variation": Work(
             FLOAT * (smoothed * (batch.visited + 2 * v) + 3 * c * turn) + 2 * LONG * turn - (2 * narrow + thin) * turn

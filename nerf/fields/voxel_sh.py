@@ -65,7 +65,7 @@ class VoxelSh(VoxelField):
     def forward(self, coords: Tensor, ray_directions: Tensor, ray_indices: Tensor) -> tuple[Tensor, Tensor]:
         values = self.interpolate(self.sh_grid, coords)
         basis = self.view_basis(ray_directions)
-        rgb = sigmoid(self.backend.ops.contract_basis(values, basis, ray_indices))
+        rgb = sigmoid(self.backend.ops.contract_basis(values.to(basis.dtype), basis, ray_indices))
         return self.density(coords), rgb
 
     def view_basis(self, ray_directions: Tensor) -> Tensor:

@@ -44,8 +44,9 @@ def composite_rays(
     alpha = 1 - exp(-density * delta), transmittance = product of (1 - alpha) before, weight = transmittance * alpha.
     Samples behind transmittance < min_transmittance weigh nothing.
 
-    density [M]: per world unit, >= 0. values [M,C]. t_starts, t_ends [M]: world units. ray_offsets [R+1] int64: from 0,
-    never less than the one before, M at most; others raise ValueError on the CPU and are clamped to 0 ... M on CUDA.
+    density [M]: per world unit, >= 0. values [M,C]; bfloat16 beside float32 too, and so is their gradient then.
+    t_starts, t_ends [M]: world units. ray_offsets [R+1] int64: from 0, never less than the one before, M at most;
+    others raise ValueError on the CPU and are clamped to 0 ... M on CUDA.
     Returns values [R,C], opacity [R], depth [R] (sum of weight * midpoint, not divided by opacity), weights [M].
     Differentiable in density and values through all four.
 
@@ -56,7 +57,7 @@ def composite_rays(
     No More: Radiance Field Gradient Scaling"). 0: no scaling.
     """
     t_mid = 0.5 * (t_starts + t_ends)
-    density, values = scale_gradients(density, values, t_mid, full_gradient_from)
+    density, values = scale_gradients(density, values.to(density.dtype), t_mid, full_gradient_from)
     num_rays, num_samples = len(ray_offsets) - 1, len(density)
     counts = ray_offsets.diff()
     ray = torch.repeat_interleave(torch.arange(num_rays, device=density.device), counts)
@@ -104,7 +105,7 @@ def _(density, values, t_starts, t_ends, ray_offsets, min_transmittance=0.0, ful
 
 @fake("composite_rays_backward")
 def _(grad_values, grad_opacity, grad_depth, grad_weights, density, values, *rest):
-    return density.new_empty(density.shape), density.new_empty(values.shape)
+    return density.new_empty(density.shape), values.new_empty(values.shape)
 
 
 def _save(ctx, inputs, output):

@@ -20,12 +20,12 @@ def interpolate_trilinear(
     """Trilinear interpolation of a grid at points.
 
     grid [X,Y,Z,C]: values at the vertices. coords [N,3]: grid units, vertex (x, y, z) at (x, y, z); outside, the
-    nearest point of the surface counts. Returns [N,C] of coords' dtype, which is grid's; of a float16 grid float32.
-    Differentiable in grid and coords.
+    nearest point of the surface counts. Returns [N,C] of coords' dtype, which is grid's; of a float16 grid float32, or
+    bfloat16 where grad is given. Differentiable in grid and coords.
 
     grad: grid.grad where there is one. The native backward pass adds to it in place, which saves a gradient of the
     whole grid, and hands autograd no gradient of the grid; in PyTorch autograd does the adding. A float16 grid has no
-    other gradient: it is bfloat16 (interpolate_trilinear_grad).
+    other gradient: it is bfloat16, as is then what is interpolated (interpolate_trilinear_grad).
 
     deterministic: the native backward pass adds to the grid in one order, so that a GPU gives the same bits every
     time. On a CPU it always does.
@@ -54,7 +54,7 @@ def interpolate_trilinear(
             there = row >= 0  # row L is the zero behind the last one
             term = (w[:, None] * rows.index_select(0, torch.where(there, row, len(grid)))).where(there[:, None], 0)
         out = term if out is None else out + term
-    return out
+    return out.bfloat16() if _is_short(grid, grad) else out
 
 
 def interpolate_trilinear_grad(
@@ -67,18 +67,23 @@ def interpolate_trilinear_grad(
 ) -> None:
     """Adds to grad [X,Y,Z,C], in place, what grad_out [N,C] at coords [N,3] means for the grid.
 
-    grad may be bfloat16 where grad_out and coords are float32: sums are rounded as they are added to it.
+    grad and grad_out may be bfloat16 where coords are float32: sums are rounded as they are added to grad.
     deterministic: in one order, without atomic additions (docs/kernels/scatter.md); on CUDA for dense float32 and
     float64 grids alone.
     table, depth: of a sparse grid, see interpolate_trilinear; grad is [L,C].
     """
     with torch.enable_grad():
         # The result is linear in the grid, so any grid will do.
-        leaf = torch.zeros_like(grad, dtype=grad_out.dtype, requires_grad=True)
+        leaf = torch.zeros_like(grad, dtype=coords.dtype, requires_grad=True)
         (slope,) = torch.autograd.grad(
-            interpolate_trilinear(leaf, coords.detach(), table=table, depth=depth), leaf, grad_out
+            interpolate_trilinear(leaf, coords.detach(), table=table, depth=depth), leaf, grad_out.to(coords.dtype)
         )
     grad += slope
+
+
+def _is_short(grid: Tensor, grad: Tensor | None) -> bool:
+    """Whether what is interpolated is bfloat16."""
+    return grid.dtype == torch.float16 and grad is not None
 
 
 @call("interpolate_trilinear")
@@ -91,7 +96,7 @@ def _(
     depth: int = 0,
 ) -> Tensor:
     if (grad is None and not deterministic) or not torch.is_grad_enabled():
-        return _ops.interpolate_trilinear(grid, coords, table, depth)
+        return _ops.interpolate_trilinear(grid, coords, table, depth, _is_short(grid, grad))
     return _InterpolateInto.apply(grid, coords, grad, deterministic, table, depth)
 
 
@@ -118,7 +123,7 @@ class _InterpolateInto(torch.autograd.Function):
     def forward(ctx, grid, coords, grad, deterministic, table, depth):
         ctx.save_for_backward(grid, coords)
         ctx.grad, ctx.deterministic, ctx.table = grad, deterministic, (table, depth)
-        return _ops.interpolate_trilinear(grid, coords, table, depth)
+        return _ops.interpolate_trilinear(grid, coords, table, depth, _is_short(grid, grad))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -136,8 +141,9 @@ class _InterpolateInto(torch.autograd.Function):
 
 
 @fake("interpolate_trilinear")
-def _(grid, coords, table=None, depth=0):
-    return coords.new_empty(coords.shape[0], grid.shape[-1])
+def _(grid, coords, table=None, depth=0, to_bfloat16=False):
+    dtype = torch.bfloat16 if to_bfloat16 else coords.dtype
+    return coords.new_empty(coords.shape[0], grid.shape[-1], dtype=dtype)
 
 
 @fake("interpolate_trilinear_backward")
@@ -155,7 +161,7 @@ def _(grad, grad_out, coords, deterministic=False, table=None, depth=0):
 
 def _save(ctx, inputs, output) -> None:
     ctx.save_for_backward(*inputs[:2])
-    ctx.table = inputs[2:]
+    ctx.table = inputs[2:4]
 
 
 @derivative("interpolate_trilinear", of=("grid", "coords"), save=_save)
@@ -163,7 +169,7 @@ def _(ctx, grad_out):
     grid, coords = ctx.saved_tensors
     needs_grid, needs_coords = ctx.needs_input_grad[:2]
     grads = _ops.interpolate_trilinear_backward(grad_out, grid, coords, needs_grid, needs_coords, *ctx.table)
-    return grads[0] if needs_grid else None, grads[1] if needs_coords else None, None, None
+    return grads[0] if needs_grid else None, grads[1] if needs_coords else None, None, None, None
 
 
 @example("interpolate_trilinear")

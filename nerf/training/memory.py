@@ -122,7 +122,7 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         moments=2 * (int(ACTIVE_FRACTION * vertices) * of_moments + rest),
         gradients=values,
         images=pixels + depths,
-        samples=_samples(config, per_vertex, finest, field.deferred_grid is not None),
+        samples=_samples(config, per_vertex, finest, field.deferred_grid is not None, of_values < of_density),
         window=window,
         in_host=int((stored + 2 * ACTIVE_FRACTION) * vertices) * of_features // FLOAT * IN_HOST,
     )
@@ -146,12 +146,12 @@ def _per_ray(config: Config, finest: Resolution) -> float:
     return SAMPLES_PER_EDGE * sum(finest) / 3 * 0.5 / config.sampler.step_size_voxels
 
 
-def _samples(config: Config, per_vertex: int, finest: Resolution, deferred: bool) -> int:
+def _samples(config: Config, per_vertex: int, finest: Resolution, deferred: bool, short: bool) -> int:
     """Bytes for the samples of a step, plus those of an occupancy update, which overlap with a captured step.
 
-    deferred: the MLP shades pixels, not samples.
+    deferred: the MLP shades pixels, not samples. short: features are interpolated as bfloat16.
     """
-    values = 4 * per_vertex  # read, composited, and a gradient of each
+    values = (2 if deferred and short else 4) * per_vertex  # read, composited, and a gradient of each
     hidden = getattr(config.field, "hidden_width", 0) * getattr(config.field, "hidden_layers", 0)
     network = 4 * FLOAT * hidden  # before and after each activation, and gradients; half of it in bfloat16
     visible, of_a_pixel = VISIBLE_FRACTION * _per_ray(config, finest), _visible(config, finest)

@@ -14,10 +14,17 @@ inline void add_float4(float4* target, float4 value) {
   target->x += value.x, target->y += value.y, target->z += value.z, target->w += value.w;
 }
 struct ShortFour { BFloat16 v[4]; };
+inline uint2 narrow_four(float4 v) {
+  const auto bits = [](float x) { return uint32_t(narrow<BFloat16>(x).bits); };
+  return {bits(v.x) | bits(v.y) << 16, bits(v.z) | bits(v.w) << 16};
+}
 inline void add_short(BFloat16* target, float value) { add_to(*target, widen(narrow<BFloat16>(value))); }
 inline void add_short(ShortFour* target, float4 value) {
   add_short(target->v, value.x), add_short(target->v + 1, value.y);
   add_short(target->v + 2, value.z), add_short(target->v + 3, value.w);
+}
+inline void add_short(void* target, float4 low, float4 high) {
+  add_short(static_cast<ShortFour*>(target), low), add_short(static_cast<ShortFour*>(target) + 1, high);
 }
 
 }  // namespace nerf::cuda
@@ -85,7 +92,7 @@ struct Job {
 
 template <class S, class Rows, class LongRows>
 void gather(const TrilinearArgs<S>& a, const ShortGrid& grid, const Rows& rows, const LongRows& long_rows) {
-  const float* out = a.out;
+  const auto* out = a.out;
   const int quads = int(a.channels / 4), of_point = quads == 4 ? kThreadsOfPoint<S> : quads;
   const int blocks = int((a.num_points * of_point + kThreads - 1) / kThreads);
   emulated::launch({blocks, 1}, kThreads, 0, [&] {
@@ -100,19 +107,19 @@ void gather(const TrilinearArgs<S>& a, const ShortGrid& grid, const Rows& rows, 
         const int64_t row = long_rows.row(s.corner_row(k));
         if (row >= 0) sum += s.corner_weight(k) * widen(a.grid[row * a.channels + c]);
       }
-      expect_same(out[n * a.channels + c], sum, 0, "interpolated, to the last bit");
+      expect_same(widen(out[n * a.channels + c]), widen(narrow<Interpolated<S>>(sum)), 0, "interpolated, to the last bit");
     }
   }
 }
 
 // As gather, with values that are stored as float16.
-template <class Rows, class LongRows>
+template <class S, class Rows, class LongRows>
 void gather_short(const Job& job, const Rows& rows, const LongRows& long_rows, int64_t values) {
   const TrilinearArgs<float>& b = job.a;
   std::vector<Float16> stored;
   for (int64_t i = 0; i < values; ++i) stored.push_back(narrow_at_random<Float16>(b.grid[i], 0));
-  std::vector<float> out(size_t(b.num_points * b.channels));
-  TrilinearArgs<ShortValues> a = {};
+  std::vector<Interpolated<S>> out(size_t(b.num_points * b.channels));
+  TrilinearArgs<S> a = {};
   std::copy(b.vertices, b.vertices + 3, a.vertices);
   a.table = b.table, a.channels = b.channels, a.coords = b.coords, a.num_points = b.num_points;
   a.grid = stored.data(), a.out = out.data();
@@ -126,33 +133,17 @@ void launch_scatter(const TrilinearArgs<S>& a, const ShortGrid& grid, const Rows
   const int piece = numbers_of_piece(a.channels), width = int(a.channels / piece);
   const int64_t threads = (a.num_points + kRun - 1) / kRun * 2 * width;
   emulated::launch({int((threads + kThreads - 1) / kThreads), 1}, kThreads, 0, [&] {
-    if (a.channels == 16) scatter_four_quads_kernel(a, grid, rows);
+    if (a.channels == 16) scatter_sixteen_kernel(a, grid, rows);
     else if (piece == 4) scatter_runs_kernel<float4, 0>(a, grid, width, rows);
     else scatter_runs_kernel<float, 0>(a, grid, width, rows);
   });
 }
 
-// As `scatter` below, with gradients of the grid that are stored as bfloat16, on a sum of sizes for what rounding may do.
-template <class Rows>
-void scatter_short(const Job& job, const Rows& rows, const std::vector<double>& wanted,
-                   const std::vector<double>& sizes) {
-  std::vector<BFloat16> found(wanted.size());
-  TrilinearArgs<ShortValues> a = {};
-  const TrilinearArgs<float>& b = job.a;
-  std::copy(b.vertices, b.vertices + 3, a.vertices);
-  a.table = b.table, a.channels = b.channels, a.coords = b.coords, a.num_points = b.num_points;
-  a.grad_out = b.grad_out, a.grad_grid = found.data();
-  launch_scatter(a, job.grid, rows);
-  for (size_t i = 0; i < wanted.size(); ++i)
-    expect_same(widen(found[i]), wanted[i], sizes[i] / 16, "gradients of the grid as bfloat16");
-}
-
-template <class Rows, class LongRows>
-void scatter(const Job& job, const Rows& rows, const LongRows& long_rows, const std::vector<float>& found) {
-  const TrilinearArgs<float>& a = job.a;
-  launch_scatter(a, job.grid, rows);
-  const int piece = numbers_of_piece(a.channels);
-  std::vector<double> wanted(found.size()), sizes(found.size());
+// What a grid's gradient gets by loops, and the sum of the sizes of what is added. piece: numbers of a row that add nothing
+// if all of them are zero.
+template <class LongRows>
+void add_up(const TrilinearArgs<float>& a, const LongRows& long_rows, int piece, std::vector<double>& wanted,
+            std::vector<double>& sizes) {
   for (int64_t n = 0; n < a.num_points; ++n) {
     const Stencil<float> s = make_stencil(a.coords + 3 * n, a.vertices, long_rows);
     for (int64_t first = 0; first < a.channels; first += piece) {
@@ -168,8 +159,32 @@ void scatter(const Job& job, const Rows& rows, const LongRows& long_rows, const 
       }
     }
   }
+}
+
+template <class Rows, class LongRows>
+void scatter(const Job& job, const Rows& rows, const LongRows& long_rows, const std::vector<float>& found) {
+  const TrilinearArgs<float>& a = job.a;
+  launch_scatter(a, job.grid, rows);
+  std::vector<double> wanted(found.size()), sizes(found.size());
+  add_up(a, long_rows, numbers_of_piece(a.channels), wanted, sizes);
   for (size_t i = 0; i < wanted.size(); ++i) expect_same(found[i], wanted[i], 2e-5, "gradients of the grid");
-  scatter_short(job, rows, wanted, sizes);
+}
+
+// With gradients that are stored as bfloat16, on both sides.
+template <class Rows, class LongRows>
+void scatter_short(const Job& job, const Rows& rows, const LongRows& long_rows, size_t values) {
+  const TrilinearArgs<float>& b = job.a;
+  std::vector<BFloat16> found(values), grad_out;
+  for (int64_t i = 0; i < b.num_points * b.channels; ++i) grad_out.push_back(narrow<BFloat16>(b.grad_out[i]));
+  TrilinearArgs<ShortSamples> a = {};
+  std::copy(b.vertices, b.vertices + 3, a.vertices);
+  a.table = b.table, a.channels = b.channels, a.coords = b.coords, a.num_points = b.num_points;
+  a.grad_out = grad_out.data(), a.grad_grid = found.data();
+  launch_scatter(a, job.grid, rows);
+  std::vector<double> wanted(values), sizes(values);
+  add_up(b, long_rows, b.channels == 16 ? 8 : numbers_of_piece(b.channels), wanted, sizes);
+  for (size_t i = 0; i < values; ++i)
+    expect_same(widen(found[i]), wanted[i], sizes[i] / 16, "gradients of the grid as bfloat16");
 }
 
 void interpolate(const Case& c, int64_t channels) {
@@ -192,9 +207,11 @@ void interpolate(const Case& c, int64_t channels) {
     const Job job = {a, ShortGrid(a.vertices, short_rows)};
     if (channels % 4 == 0) {
       gather(job.a, job.grid, short_rows, long_rows);
-      gather_short(job, short_rows, long_rows, rows * channels);
+      gather_short<ShortValues>(job, short_rows, long_rows, rows * channels);
+      gather_short<ShortSamples>(job, short_rows, long_rows, rows * channels);
     }
     scatter(job, short_rows, long_rows, grad_grid);
+    scatter_short(job, short_rows, long_rows, grad_grid.size());
   };
   if (c.sparse) both(a.table.short_sparse(), a.table.sparse());
   else both(DenseRows(), DenseRows());
@@ -219,7 +236,7 @@ void sums_are_kept() {
   for (int four = 0; four < 2; ++four) {
     additions = 0;
     emulated::launch({blocks, 1}, kThreads, 0, [&] {
-      if (four) scatter_four_quads_kernel(a, grid, rows);
+      if (four) scatter_sixteen_kernel(a, grid, rows);
       else scatter_runs_kernel<float4, 0>(a, grid, 4, rows);
     });
     of_each[four] = additions;
