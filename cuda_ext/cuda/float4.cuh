@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "../math/bfloat16.h"
+#include "round_pair.cuh"
 
 namespace nerf::cuda {
 
@@ -26,23 +26,12 @@ struct alignas(8) ShortFour {
   BFloat16 v[4];
 };
 
-// Two numbers rounded to the nearest bfloat16, the first in the lower bits.
-inline __device__ uint32_t narrow_pair(float first, float second) {
-#if __CUDA_ARCH__ >= 800
-  uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-  return pair;
-#else
-  return narrow<BFloat16>(first).bits | uint32_t(narrow<BFloat16>(second).bits) << 16;
-#endif
-}
-
-inline __device__ uint2 narrow_four(float4 v) { return {narrow_pair(v.x, v.y), narrow_pair(v.z, v.w)}; }
+inline __device__ uint2 round_four(float4 v) { return {round_pair(v.x, v.y), round_pair(v.z, v.w)}; }
 
 // Rounds to the nearest and adds atomically, where each sum is rounded; from sm_90 on as one 8-byte reduction.
 inline __device__ void add_short(ShortFour* target, float4 value) {
 #if __CUDA_ARCH__ >= 900
-  const uint2 pairs = narrow_four(value);
+  const uint2 pairs = round_four(value);
   asm volatile("red.relaxed.gpu.global.add.noftz.v2.bf16x2 [%0], {%1, %2};" ::"l"(target), "r"(pairs.x), "r"(pairs.y)
                : "memory");
 #else
@@ -57,7 +46,7 @@ inline __device__ void add_short(ShortFour* target, float4 value) {
 // The same for eight numbers from target on, on 16 bytes; from sm_90 on as one reduction.
 inline __device__ void add_short(void* target, float4 low, float4 high) {
 #if __CUDA_ARCH__ >= 900
-  const uint2 first = narrow_four(low), last = narrow_four(high);
+  const uint2 first = round_four(low), last = round_four(high);
   asm volatile("red.relaxed.gpu.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(target), "r"(first.x),
                "r"(first.y), "r"(last.x), "r"(last.y)
                : "memory");

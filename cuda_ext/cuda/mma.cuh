@@ -3,6 +3,7 @@
 
 #include "../math/bfloat16.h"
 #include "launch.cuh"
+#include "round_pair.cuh"
 
 // The memory that a launch gives a block.
 #define SHARED_MEMORY(name) extern __shared__ uint4 name[]
@@ -68,17 +69,6 @@ __device__ __forceinline__ void wait_for_copies() {
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-// Two numbers rounded to bfloat16, the first in the lower bits.
-__device__ __forceinline__ uint32_t round_pair(float low, float high) {
-#if __CUDA_ARCH__ >= 800
-  uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-#else
-  return 0;
 #endif
 }
 

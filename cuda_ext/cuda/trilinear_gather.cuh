@@ -44,7 +44,7 @@ __device__ void store_quads(float* address, const Quads<kCount>& quads) {
 
 template <int kCount>
 __device__ void store_quads(BFloat16* address, const Quads<kCount>& quads) {
-  const uint2 first = narrow_four(quads.v[0]), last = narrow_four(quads.v[kCount - 1]);
+  const uint2 first = round_four(quads.v[0]), last = round_four(quads.v[kCount - 1]);
   if constexpr (kCount == 1) *reinterpret_cast<uint2*>(address) = first;
   else *reinterpret_cast<uint4*>(address) = {first.x, first.y, last.x, last.y};
 }

@@ -24,7 +24,7 @@ __device__ void store_narrow(G* address, const Pack<Wide<G>, kCount>& wide) {
   Pack<G, kCount> pack;
   if constexpr (std::is_same_v<G, BFloat16> && kCount % 2 == 0) {
     uint32_t pairs[kCount / 2];
-    NERF_UNROLL for (int c = 0; c < kCount; c += 2) pairs[c / 2] = narrow_pair(wide.v[c], wide.v[c + 1]);
+    NERF_UNROLL for (int c = 0; c < kCount; c += 2) pairs[c / 2] = round_pair(wide.v[c], wide.v[c + 1]);
     memcpy(&pack, pairs, sizeof pack);
   } else {
     NERF_UNROLL for (int c = 0; c < kCount; ++c) pack.v[c] = narrow<G>(wide.v[c]);

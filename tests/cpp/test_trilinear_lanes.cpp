@@ -14,10 +14,7 @@ inline void add_float4(float4* target, float4 value) {
   target->x += value.x, target->y += value.y, target->z += value.z, target->w += value.w;
 }
 struct ShortFour { BFloat16 v[4]; };
-inline uint2 narrow_four(float4 v) {
-  const auto bits = [](float x) { return uint32_t(narrow<BFloat16>(x).bits); };
-  return {bits(v.x) | bits(v.y) << 16, bits(v.z) | bits(v.w) << 16};
-}
+inline uint2 round_four(float4 v) { return {round_pair(v.x, v.y), round_pair(v.z, v.w)}; }
 inline void add_short(BFloat16* target, float value) { add_to(*target, widen(narrow<BFloat16>(value))); }
 inline void add_short(ShortFour* target, float4 value) {
   add_short(target->v, value.x), add_short(target->v + 1, value.y);
