@@ -3,12 +3,12 @@
 //
 // Rows of values are longer than a lane should read alone: the lanes of a warp would meet 32 rows with every load.
 // Where rows are whole packs of four numbers, neighbouring lanes read the packs of one row, a few rows at a time, and
-// shuffles carry weights and dot products between them and the lane of the sample.
+// shuffles carry weights and dot products between them and the lane of the sample. The includer brings pack.cuh, or a
+// stand-in for it (tests/cpp).
 #pragma once
 
-#include "pack.cuh"
+#include "../math/composite.h"
 #include "warp.cuh"
-// Behind those.
 #include "wide_pack.cuh"
 
 namespace nerf::cuda {
