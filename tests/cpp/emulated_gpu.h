@@ -148,6 +148,18 @@ T __shfl_sync(unsigned, T value, int from, int width = 32) {
   return emulated::value_of(emulated::lane() / width * width + from % width, value);
 }
 
+// A lane from which there is none keeps its own.
+template <class T>
+T __shfl_up_sync(unsigned, T value, int distance, int width = 32) {
+  const int lane = emulated::lane();
+  return emulated::value_of(lane % width < distance ? lane : lane - distance, value);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T value, int distance, int width = 32) {
+  const int lane = emulated::lane();
+  return emulated::value_of(lane % width + distance < width ? lane + distance : lane, value);
+}
+
 inline unsigned __ballot_sync(unsigned, bool condition) {
   auto& e = emulated::next_exchange();
   e.in[emulated::lane()][0] = condition;
