@@ -1,5 +1,5 @@
 // render_rays on CUDA: a warp prepares the rays of kPixels pixels all at once; then it walks those of one pixel after the
-// other, side by side (march_visible.cuh). The lanes share the corners of a cell: lane 4k + q holds the sums of corner k
+// other, side by side (march_walk.cuh). The lanes share the corners of a cell: lane 4k + q holds the sums of corner k
 // and of every fourth pack of four channels from q on. What the visible samples of a cell give a corner is added up before
 // its row is read, the corners at the end of the pixel.
 #include "../portable/render_rays.h"

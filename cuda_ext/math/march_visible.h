@@ -51,8 +51,8 @@ struct MarchVisibleArgs : MarchArgs<T> {
   T min_transmittance, min_weight;
   T* coords;                           // [M,3] grid units: midpoints of the samples
   std::vector<std::vector<T>>* found;  // scratch on the CPU: the k that each block of rays sees
-  uint64_t* looks;                     // scratch on CUDA, [R,kLooks]: see march_visible.cu
-  bool* clear;                         // on CUDA one of each word: see march_visible.cuh
+  uint64_t* looks;                     // scratch on CUDA, [R,kLooks]: see march_visible_lanes.cuh
+  bool* clear;                         // on CUDA one of each word: see march_walk.cuh
   bool has_clear;                      // else it is scratch, to be filled
 
   // Whether a sample behind this transmittance can be visible.
