@@ -121,6 +121,7 @@ inline Index blockIdx, gridDim;
 inline void __syncthreads() { emulated::meet(emulated::block, int(emulated::threads.size())); }
 inline void __syncwarp() { emulated::meet_warp(); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(unsigned bits) { return __builtin_ffs(int(bits)); }
 
 template <class T>
 T __ldg(const T* address) { return *address; }

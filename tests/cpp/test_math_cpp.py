@@ -2,8 +2,8 @@
 
 test_math.cpp, test_extremes.cpp and test_reach.cpp drive cuda_ext/math, test_cpu_loops.cpp drives cuda_ext/cpu and
 cuda_ext/portable over a stand-in for PyTorch's threads, test_tensor_cores.cpp and test_warpgroups.cpp the kernels of
-mlp over one for a GPU, test_trilinear_lanes.cpp those of interpolate_trilinear, test_composite_lanes.cpp those of
-composite_rays, test_adam_lanes.cpp that of adam_step.
+mlp over one for a GPU, test_trilinear_lanes.cpp those of interpolate_trilinear, test_march_lanes.cpp and
+test_composite_lanes.cpp those of march_visible and composite_rays, test_adam_lanes.cpp that of adam_step.
 """
 
 import os
@@ -29,6 +29,7 @@ PROGRAMS = {
     "test_tensor_cores": ["-Og", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_warpgroups": ["-Og", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_adam_lanes": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
+    "test_march_lanes": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_composite_lanes": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_trilinear_lanes": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_cpu_loops": ["-O0", f"-I{TESTS / 'without_torch'}", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
