@@ -14,10 +14,12 @@ constexpr int64_t kAnyChannels = 0, kMostAtOnce = 32;
 constexpr int64_t kAhead = 8;  // points between asking for the rows of one and adding to them
 constexpr int64_t kCacheLine = 64;
 
-// Density has one channel.
-template <class Body>
+// Density has one channel. What is stored in 16 bits nobody trains on a CPU.
+template <class S, class Body>
 void with_row(int64_t channels, const Body& body) {
-  with_channels<1>(FastChannels(), channels, body, [&] { body(std::integral_constant<int, kAnyChannels>()); });
+  const auto any = [&] { body(std::integral_constant<int, kAnyChannels>()); };
+  if constexpr (kIsOneOf<S, ShortValues, ShortSamples>) any();
+  else with_channels<1>(FastChannels(), channels, body, any);
 }
 
 // One point: the weighted sum of its corners' rows.
@@ -81,7 +83,7 @@ void ask_for_rows(const TrilinearArgs<S>& a, const Rows& rows, int64_t n) {
 
 template <class S, class Rows>
 void gather_all(const TrilinearArgs<S>& a, const Rows& rows) {
-  with_row(a.channels, [&](auto constant) {
+  with_row<S>(a.channels, [&](auto constant) {
     parallel_for(a.num_points, 512, [&](int64_t n) { gather<S, decltype(constant)::value>(a, rows, n); });
   });
 }
@@ -107,7 +109,7 @@ void scatter_all(const TrilinearArgs<S>& a, const Rows& rows) {
   first_x[0] = 0;
   for (int64_t x = 0, slab = 1, sum = 0; x < a.vertices[0] && slab < num_slabs; sum += points_at[x++])
     if (sum >= a.num_points * slab / num_slabs) first_x[slab++] = x;
-  with_row(a.channels, [&](auto constant) {
+  with_row<S>(a.channels, [&](auto constant) {
     parallel_for(num_slabs, 1, [&](int64_t slab) {
       const auto meets = [&](int64_t n) { return x_of[n] + 1 >= first_x[slab] && x_of[n] < first_x[slab + 1]; };
       for (int64_t n = 0; n < a.num_points; ++n) {
