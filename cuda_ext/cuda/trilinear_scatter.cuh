@@ -157,15 +157,15 @@ __device__ inline int row_of(const DenseRows&, int, int vertex) { return vertex;
 
 constexpr int kStays = -2;  // in place of a row: the place keeps its vertex
 
+template <class S>
+using RowPiece = std::conditional_t<kIsOneOf<S, ShortSamples>, Eight, float4>;
+
 // The same for rows of 16 numbers, where a run's eight threads share what each would reckon alike. Thread l finds the
 // cell of the run's point l, and tells it when the walk is there. Thread 4 z + 2 x + y then stands for one place, that
 // of the vertices whose numbers are odd on the axes where the bit is set: it weighs the place's corner and knows its
 // row. A row has kPieces pieces of 16 bytes of memory. As many neighboring threads keep the sums of the places that they
 // stand for, a piece each: they learn the weight from that thread, and the row where the sum has to be written. So the
 // table is asked once for each vertex that comes into a place.
-template <class S>
-using RowPiece = std::conditional_t<kIsOneOf<S, ShortSamples>, Eight, float4>;
-
 template <class S, class Rows>
 __global__ void __launch_bounds__(kThreads, 4) scatter_sixteen_kernel(TrilinearArgs<S> a, ShortGrid grid, Rows rows) {
   using V = RowPiece<S>;
