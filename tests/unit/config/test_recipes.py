@@ -278,6 +278,7 @@ def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
         ("bounded", "voxel_deferred", 300.0, (2e-6, 1.0)),
         ("bounded", "voxel_sh", 5.0, (1e-6, 1.0)),
         ("unbounded", "voxel_deferred", 60.0, (1e-5, 0.5)),
+        ("unbounded", "voxel_deferred", 300.0, (2e-5, 0.5)),
         ("unbounded", "voxel_sh", 60.0, (1e-5, 0.5)),
         ("forward_facing", "voxel_deferred", 60.0, (1e-3, 1.0)),
     ],
