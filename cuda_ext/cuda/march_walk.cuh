@@ -1,6 +1,6 @@
 // A warp walks the S rays of a pixel side by side, S = 1, 2 or 4: lane S * i + j belongs to ray j. Each lane asks for eight
 // lattice points in a row, of all S rays, whether there may be something near; where there may, each lane looks at one
-// point at a time. Reckoned in 32 bits, of which a GPU does several times as many.
+// point at a time. Computed in 32 bits, of which a GPU does several times as many.
 #pragma once
 
 #include "../math/contracted_reach.h"

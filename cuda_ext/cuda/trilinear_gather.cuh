@@ -53,12 +53,12 @@ __device__ void store_quads(BFloat16* address, const Quads<kCount>& quads) {
 template <class Rows, int kCount, class V, class RowOf>
 __device__ Quads<kCount> sum_of_corners(Stencil<float, int> s, const V* grid, int quads, int quad, const RowOf& row_of) {
   const V* column = grid + 4 * quad;
-  reckon_here(column);
-  reckon_here(s.weight[2][0]);
+  compute_here(column);
+  compute_here(s.weight[2][0]);
   Quads<kCount> sum = {};
   NERF_UNROLL for (int xy = 0; xy < 4; ++xy) {
     float weight = s.weight[0][xy / 2] * s.weight[1][xy % 2];
-    reckon_here(weight);
+    compute_here(weight);
     NERF_UNROLL for (int z = 0; z < 2; ++z) {
       const int row = row_of(2 * xy + z);
       if (Rows::kSparse && row < 0) continue;

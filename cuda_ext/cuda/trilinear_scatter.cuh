@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   if (first >= end) return;
   const int odd_z = place.column >= unsigned(width), piece = int(place.column) - odd_z * width;
   auto* target = reinterpret_cast<typename StoredPiece<S, V>::Type*>(a.grad_grid) + piece;
-  reckon_here(target);
+  compute_here(target);
   V sum[2][2] = {};
   int vertex[2][2] = {};  // whose sums these are
   const auto write = [&](int i, int j) {
@@ -160,7 +160,7 @@ constexpr int kStays = -2;  // in place of a row: the place keeps its vertex
 template <class S>
 using RowPiece = std::conditional_t<kIsOneOf<S, ShortSamples>, Eight, float4>;
 
-// The same for rows of 16 numbers, where a run's eight threads share what each would reckon alike. Thread l finds the
+// The same for rows of 16 numbers, where a run's eight threads share what each would compute alike. Thread l finds the
 // cell of the run's point l, and tells it when the walk is there. Thread 4 z + 2 x + y then stands for one place, that
 // of the vertices whose numbers are odd on the axes where the bit is set: it weighs the place's corner and knows its
 // row. A row has kPieces pieces of 16 bytes of memory. As many neighboring threads keep the sums of the places that they
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 4) scatter_sixteen_kernel(TrilinearA
   const int lane = int(threadIdx.x % 8), piece = lane % kPieces;
   const int first = int(blockIdx.x * (kThreads / 8) + threadIdx.x / 8) * kRun, count = int(a.num_points) - first;
   unsigned own_lanes = 0xffu << (threadIdx.x % 32 / 8 * 8);
-  reckon_here(own_lanes);
+  compute_here(own_lanes);
   // For this thread's place, where a cell's number is even and where it is odd: 1 or 0, whose distance from the
   // fraction is the weight, and how far the vertex is from the lowest corner.
   float from[3][2];
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, 4) scatter_sixteen_kernel(TrilinearA
     const bool odd = lane & (axis == 0 ? 2 : axis == 1 ? 1 : 4);
     from[axis][0] = odd ? 0 : 1, from[axis][1] = odd ? 1 : 0;
     way[axis][0] = odd ? grid.stride[axis] : 0, way[axis][1] = odd ? 0 : grid.stride[axis];
-    NERF_UNROLL for (int i = 0; i < 2; ++i) reckon_here(from[axis][i]), reckon_here(way[axis][i]);
+    NERF_UNROLL for (int i = 0; i < 2; ++i) compute_here(from[axis][i]), compute_here(way[axis][i]);
   }
   int cell = 0;        // of this thread's point: vertex of the lowest corner
   float part[3] = {};  // fraction on each axis; negative where the cell's number is odd
@@ -196,10 +196,10 @@ __global__ void __launch_bounds__(kThreads, 4) scatter_sixteen_kernel(TrilinearA
 
   using Stored = typename StoredPiece<S, V>::Type;
   const Stored* grads = reinterpret_cast<const Stored*>(a.grad_out) + (int64_t(first) * kPieces + piece);
-  reckon_here(grads);
+  compute_here(grads);
   const int in_run = min2(count, kRun);
   auto* target = reinterpret_cast<Stored*>(a.grad_grid) + piece;
-  reckon_here(target);
+  compute_here(target);
   V sum[kPieces] = {};  // of the places of this thread and of those beside it
   int vertex = -1;      // in the place that this thread stands for; none yet
   auto word = decltype(look_up(rows, 0))(0);
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, 4) scatter_sixteen_kernel(TrilinearA
     const bool moves = here != vertex && (counting & own_lanes);
     if (__any_sync(kAllLanes, moves)) {
       int row = row_of(rows, word, vertex);
-      reckon_here(row);
+      compute_here(row);
       write(moves ? row : kStays);
       if (moves) {
         vertex = here;

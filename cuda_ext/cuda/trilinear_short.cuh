@@ -8,7 +8,7 @@
 
 namespace nerf::cuda {
 
-// What a kernel asks of the grid. Reckoned on the host: conversions between integers and floats are dear.
+// What a kernel asks of the grid. Computed on the host: conversions between integers and floats are dear.
 struct ShortGrid {
   int stride[3];       // vertices to the next one on each axis; 0 where the grid has one only
   float last[3];       // number of the last vertex
@@ -61,9 +61,9 @@ __device__ inline Stencil<float, int> short_stencil(const float* coord, const Sh
   return s;
 }
 
-// Has nvcc reckon a value here, once. Else it takes apart what is the same for all rows, to put it together for each.
+// Has nvcc compute a value here, once. Else it takes apart what is the same for all rows, to put it together for each.
 template <class T>
-__device__ void reckon_here([[maybe_unused]] T& value) {
+__device__ void compute_here([[maybe_unused]] T& value) {
 #ifdef __CUDA_ARCH__
   if constexpr (std::is_pointer_v<T>) {
     auto address = __cvta_generic_to_global(value);

@@ -41,7 +41,7 @@ KERNEL_NOTES = {
         "tensor cores; forward one kernel: a tile of rows stays in shared memory through all layers, weights go by; "
         "backward the same, gradients of weights as products over splits of the rows, added in one order",
     ),
-    "activate_density": KernelNotes("fields take PyTorch's functions", "a thread per sample"),
+    "activate_density": KernelNotes("a thread per sample", "the same"),
     "pixel_directions": KernelNotes("a thread per pixel", "the same"),
     "pixel_colors": KernelNotes("a thread per pixel", "the same"),
     "pair_ssim": KernelNotes("a thread per pair of pixels", "the same"),

@@ -1,4 +1,4 @@
-"""The one table of README.md: the newest figures of each scene beside three other systems in the same time."""
+"""The tables of README.md: four figures, and the newest of each scene beside three other systems in the same time."""
 
 import statistics
 
@@ -8,6 +8,28 @@ from nerf.benchmarks.figures import GIB
 from nerf.benchmarks.tables import markdown_table
 
 BESIDE = ("instant-ngp", "SVRaster", "gsplat")
+HEADLINE_SECONDS = (2.0, 60.0)  # budgets of the curve that headline_table shows; a frame is that of the last
+
+
+def headline_table(results: list[dict]) -> str:
+    """PSNR after two budgets of the curve and the time of a frame then, and the PSNR of the bundled scene."""
+    baselines = next(result for result in results if "systems" in result)
+    curves, _ = by_device([result for result in results if "budgets" in result], baselines)
+    newest = {budget["seconds"]: (curve, budget) for curve in curves for budget in curve["budgets"]}
+    lines = []
+    for seconds in HEADLINE_SECONDS:
+        curve, budget = newest[seconds]
+        views = f" (PSNR, {budget['views']} test views)" if not lines else ""
+        psnr = f"**{comparable_psnr(budget)['median']:.1f} dB**"
+        made = [curve["device"], curve["commit"][:7]]
+        lines.append([f"{curve['scene']}, {seconds:g} seconds of training{views}", psnr, *made])
+    size = "x".join(map(str, curve["image_size"]))
+    frame = f"**{1e3 * budget['render_seconds_per_view']['median']:.1f} ms**"
+    lines.append([f"one {size} frame, four rays per pixel", frame, *made])
+    for run in (result for result in results if result.get("scene") == "bricks"):
+        label = f"bundled scene, {run['train_seconds']:.0f} seconds of training"
+        lines.append([label, f"**{run['psnr']['mean']:.1f} dB**", run["device"], run["commit"][:7]])
+    return markdown_table(["", "", "device", "commit"], lines)
 
 
 def summary_table(results: list[dict]) -> str:

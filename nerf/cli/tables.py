@@ -4,7 +4,7 @@
     python scripts/tables.py FILE ...    these alone
     python scripts/tables.py --check     changes nothing; the exit status is 1 if a table is out of date
 
-A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is summary, settings, training,
+A table stands between <!-- table:NAME --> and <!-- end:NAME -->; NAME is headline, summary, settings, training,
 frames, captures, capture_baselines, poses, ensemble, ablation, benchmark, step, busy, scenes, viewer, exports,
 ranks, features, curve_elsewhere or curve, which also draws curve.png beside its page.
 """
@@ -25,7 +25,7 @@ from nerf.benchmarks.ranks_table import features_table, ranks_table
 from nerf.benchmarks.scenes_table import scenes_table
 from nerf.benchmarks.settings_table import settings_table
 from nerf.benchmarks.step_table import busy_table, step_table
-from nerf.benchmarks.summary_table import summary_table
+from nerf.benchmarks.summary_table import headline_table, summary_table
 from nerf.benchmarks.tables import ablation_table, benchmark_table, ensemble_table, frames_table, training_table
 from nerf.cli.completion import TABLE as COMPLETION
 from nerf.files import write_text
@@ -48,6 +48,7 @@ TABLES: dict[str, Callable[[list[dict]], str]] = {
     "curve_elsewhere": lambda results: elsewhere_tables(curves_and_baselines(results)[1]),
     "viewer": viewer_table,
     "exports": exports_table,
+    "headline": headline_table,
     "summary": summary_table,
     "scenes": scenes_table,
     "ranks": ranks_table,
@@ -60,6 +61,7 @@ FILES = {
     "curve_elsewhere": ("baselines", "curve"),
     "captures": ("capture",),
     "capture_baselines": ("baseline_captures",),
+    "headline": ("baselines", "curve", "training_bricks"),
     "summary": ("baselines", "curve", "baseline_captures", "training_bricks", "capture"),
     "scenes": ("published", "scenes"),
     "settings": (),  # made of nerf/config alone

@@ -1,11 +1,11 @@
-"""The table of README.md: which runs of a capture it shows."""
+"""The tables of README.md: which runs of a capture one shows, and what stands at the top."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from nerf.benchmarks.summary_table import summary_table
+from nerf.benchmarks.summary_table import headline_table, summary_table
 
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "data"
 
@@ -23,3 +23,13 @@ def test_of_the_runs_with_the_fewest_settings_it_has_the_newest_and_then_the_lon
     runs = [run(15, "2026-11-02"), run(60, "2026-11-02"), run(90, "2026-11-01"), run(99, "2026-11-03", "a.b=1")]
     last = summary_table([*others, *(reversed(runs) if backwards else runs)]).splitlines()[-1]
     assert [cell.strip() for cell in last.split("|")][1:5] == ["cup", "4x3", "60", "60.00"]
+
+
+def test_the_headline_has_two_budgets_a_frame_of_the_longer_one_and_the_bundled_scene() -> None:
+    names = ("curve_h200.json", "curve_h200_long.json", "baselines_h200.json", "training_bricks_cpu.json")
+    files = [json.loads((RESULTS / name).read_text()) for name in names]
+    minute = next(budget for budget in files[0]["budgets"] if budget["seconds"] == 60)
+    minute["psnr_every_4th"]["median"], minute["render_seconds_per_view"]["median"] = 41.23, 0.0123
+    lines = [[cell.strip() for cell in line.split("|")][1:4] for line in headline_table(files).splitlines()[2:]]
+    assert lines[1][1] == "**41.2 dB**" and lines[2][1] == "**12.3 ms**" and lines[1][2] == "NVIDIA H200"
+    assert [line[0].split(",")[0] for line in lines] == ["lego", "lego", "one 800x800 frame", "bundled scene"]

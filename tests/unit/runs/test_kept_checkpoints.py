@@ -1,7 +1,7 @@
 """Runs that each version of the checkpoint wrote, kept in tests/golden/checkpoints: they load, render and go on.
 
-The files are of the last commit of their version, without the folder of the scene: `experiment=smoke`, 20 steps, 300
-voxels. A new version puts one of its own beside them.
+Those of versions 4 and 5 are of their last commit, that of 6 is of one of its first. They have no folder of the scene:
+`experiment=smoke`, 20 steps, 300 voxels. A new version puts one of its own beside them.
 """
 
 import shutil
