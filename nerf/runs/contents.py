@@ -168,7 +168,7 @@ def _field_of(content: dict[str, Any], config: Config) -> tuple[Field, Sizes]:
     x, y, z = resolution = tuple(content["resolution"])
     cells = (x - 1) * (y - 1) * (z - 1)
     box = SceneBox(content["aabb"], restore_space(content["space"], torch.device("cpu")))
-    finest = math.prod(box.resolution(box.size.double().prod().item() / content["finest_voxel"] ** 3))
+    finest = math.prod(box.resolution(box.num_voxels(content["finest_voxel"])))
     if not math.prod(resolution) <= MOST_VERTICES or not finest <= MOST_VERTICES:
         raise ValueError(f"finest_voxel is {content['finest_voxel']:g}, which makes {finest:g} vertices")
     nowhere = Backend("torch", torch.device("meta"), "to know the shapes", reference)

@@ -67,9 +67,13 @@ class SceneBox:
         volume = self.size.double().prod().item()
         if not (0 < num_voxels < math.inf and 0 < volume < math.inf):
             raise ValueError(f"num_voxels, volume: found {num_voxels}, {volume}, expected finite numbers above 0")
-        voxel_size = (volume / num_voxels) ** (1 / 3)
-        x, y, z = (max(2, round(edge / voxel_size) + 1) for edge in self.size.tolist())
+        # Ratios, so that the unit of the world cannot decide which way a half is rounded.
+        x, y, z = (max(2, round((num_voxels * (edge**3 / volume)) ** (1 / 3)) + 1) for edge in self.size.tolist())
         return x, y, z
+
+    def num_voxels(self, voxel_size: float) -> float:
+        """How many cubic voxels with edges of this length fill the box."""
+        return self.size.double().prod().item() / voxel_size**3
 
     def voxel_size(self, resolution: Resolution) -> float:
         """Geometric mean of a cell's edges."""

@@ -94,7 +94,7 @@ def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, backen
 
 def finest_voxels(config: Config, images: PosedImages, box: SceneBox) -> float:
     """Number of voxels of the finest grid: field.num_voxels, or fewer if voxels would be much smaller than a pixel."""
-    limit = box.size.prod().item() / (config.field.min_voxel_pixels * pixel_size(images.cameras, box)) ** 3
+    limit = box.num_voxels(config.field.min_voxel_pixels * pixel_size(images.cameras, box))
     return min(limit, config.field.num_voxels)
 
 

@@ -34,7 +34,7 @@ def most_voxels(config: Config, cameras: Cameras, box: SceneBox, finest: float) 
     if not sparse or config.poses.mode != "fixed" or box.space.kind != "bounded":
         return 0
     voxel = max(PIXELS, field.min_voxel_pixels) * pixel_size(cameras, box)
-    most = min(field.sparse_gain * finest, box.size.double().prod().item() / voxel**3, MOST_VERTICES)
+    most = min(field.sparse_gain * finest, box.num_voxels(voxel), MOST_VERTICES)
     return int(most) if most >= SMALLEST_GAIN * finest else 0
 
 
