@@ -25,9 +25,10 @@ from nerf.files import write_text
 from nerf.images.metrics import SSIM_WINDOW
 from nerf.ops.backend import Backend, device_name
 from nerf.optim.clock import RunClock
+from nerf.runs.open_run import of_state
 from nerf.system import peak_memory
 from nerf.training.loop import Callback, TrainMetrics
-from nerf.training.state import TrainState, make_sampler
+from nerf.training.state import TrainState
 from nerf.training.voxel_budget import SMALLEST_GAIN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,7 +133,7 @@ class MoreVoxels(Callback):
         if not self._levels or state.num_upsamplings < self._levels:
             return
         self._levels = 0
-        usual = state.field.box.size.double().prod().item() / state.finest_voxel**3
+        usual = state.field.box.num_voxels(state.finest_voxel)
         cells = state.occupancy.occupied.numel()
         if cells >= SMALLEST_GAIN * usual:
             grid = "x".join(str(n - 1) for n in state.field.resolution)
@@ -164,12 +165,10 @@ class RunReport:
         cameras: the given training cameras. peak_memory: bytes, of training. Returns the scores and the contact sheet.
         """
         config, clock = self.config, state.clock
-        sampler, learned = make_sampler(config, state), state.cameras.to("cpu")
-        split, every = config.evaluation.split, config.evaluation.every
-        vignetting = None if state.vignetting is None else state.vignetting.coefficients()
-        views = held_out.with_vignetting(load_split(config.dataset, split), cameras, vignetting)
-        views = held_out.align_eval_poses(state.field, sampler, config, views, split, learned, cameras, every)
-        scores, sheet = score_views(state.field, sampler, views, config, self.folder)
+        trained = of_state(config, state, cameras)
+        split = config.evaluation.split
+        views = trained.align_views(load_split(config.dataset, split), split, config.evaluation.every)
+        scores, sheet = score_views(trained.field, trained.sampler, views, config, self.folder)
         device = self.backend.device
         metrics = scores.summary() | {
             "train_seconds": clock.elapsed,
@@ -190,14 +189,14 @@ class RunReport:
             "command": as_typed(sys.argv),
             "torch": torch.__version__,
         }
-        metrics |= held_out.pose_facts(config, learned, cameras)
+        metrics |= held_out.pose_facts(config, trained.cameras, cameras)
         if state.vignetting is not None:
             metrics["vignetting"] = state.vignetting.facts()
         write_text(self.folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
         print_table(metrics, scores, state.field.voxel_size)
         print(self.folder / "metrics.json", sheet, sep="\n")
         try:
-            print(write_orbit(state.field, sampler, learned, config, self.folder / "orbit.mp4"))
+            print(write_orbit(trained.field, trained.sampler, trained.cameras, config, self.folder / "orbit.mp4"))
         except (OSError, RuntimeError, ValueError) as error:  # the video is optional
             print(f"no orbit video: {error}", file=sys.stderr)
         return scores, sheet

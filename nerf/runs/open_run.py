@@ -21,6 +21,7 @@ from nerf.rendering.ensemble import Member
 from nerf.rendering.render import Rendering, render_image
 from nerf.rendering.sampler import RaySampler
 from nerf.runs import checkpoint
+from nerf.training.state import TrainState, make_sampler
 
 OUTPUTS = Path("outputs")
 
@@ -112,10 +113,19 @@ def restored(folder: Path, content: dict[str, Any], config: Config, backend: Bac
     config: as restore_config makes it of the content.
     """
     field, occupancy = checkpoint.restore_field(content, config, backend)
-    step_size = config.sampler.step_size_voxels * field.voxel_size
-    sampler = RaySampler(backend, field.grid_map, occupancy, step_size, config.sampler)
+    sampler = RaySampler.of_field(field, occupancy, config.sampler)
     learned, given = (checkpoint.restore_cameras(content, name) for name in ("cameras", "given_cameras"))
     return LoadedRun(folder, config, field, sampler, learned, given, content.get("vignetting"))
+
+
+def of_state(config: Config, state: TrainState, given_cameras: Cameras) -> LoadedRun:
+    """The present state of a training run, for rendering. It shares the field's tensors, until the next grid doubling.
+
+    given_cameras: training cameras of the dataset.
+    """
+    vignetting = None if state.vignetting is None else state.vignetting.coefficients()
+    learned, sampler = state.cameras.to("cpu"), make_sampler(config, state)
+    return LoadedRun(None, config, state.field, sampler, learned, given_cameras, vignetting)
 
 
 def newest_run() -> Path:

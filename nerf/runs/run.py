@@ -18,7 +18,7 @@ from nerf.ops.backend import Backend, select
 from nerf.runs import checkpoint
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.interrupts import StopOnInterrupt
-from nerf.runs.open_run import LoadedRun, in_words
+from nerf.runs.open_run import LoadedRun, in_words, of_state
 from nerf.runs.resolve import check_repeatable, makes_many_passes, resolve_for_run
 from nerf.runs.run_folder import RunLock
 from nerf.scene.bounds import describe
@@ -27,7 +27,7 @@ from nerf.training.initial_state import init_state
 from nerf.training.loop import Callback, TrainMetrics, train
 from nerf.training.losses import Loss
 from nerf.training.memory import MemoryPlan, TooLittleMemory, plan_memory
-from nerf.training.state import TrainState, make_sampler
+from nerf.training.state import TrainState
 
 WHAT_FITS = "what fits this GPU's memory"
 
@@ -82,7 +82,7 @@ class TrainingRun:
     def memory_plan(self) -> MemoryPlan:
         """The estimated GPU memory of the run at its finest grids."""
         box = self.state.field.box
-        finest = box.resolution(box.size.double().prod().item() / self.state.finest_voxel**3)
+        finest = box.resolution(box.num_voxels(self.state.finest_voxel))
         return plan_memory(self.config, finest, self.images, self.state.most_voxels)
 
     def save(self, folder: str | Path) -> Path:
@@ -101,9 +101,7 @@ class TrainingRun:
 
     def open(self) -> LoadedRun:
         """The current state of the run, for rendering. It shares the field's tensors, until the next grid doubling."""
-        sampler, learned = make_sampler(self.config, self.state), self.state.cameras.to("cpu")
-        vignetting = None if self.state.vignetting is None else self.state.vignetting.coefficients()
-        return LoadedRun(None, self.config, self.state.field, sampler, learned, self.images.cameras, vignetting)
+        return of_state(self.config, self.state, self.images.cameras)
 
 
 Load = Callable[[DatasetConfig, str], PosedImages]

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
-from nerf.rendering.background import Background
+from nerf.runs.open_run import of_state
 from nerf.training.loop import Callback, TrainMetrics
-from nerf.training.state import TrainState, make_sampler
+from nerf.training.state import TrainState
 from nerf.viewer.allowance import Allowance
 from nerf.viewer.scene import Scene, SceneClosed
 from nerf.viewer.turns import Turns
@@ -156,11 +156,9 @@ class LiveScene(Callback):
         self.version += 1
 
     def _current_scene(self) -> Scene:
-        config, state = self._config, self._state
-        color = Background.of(config.dataset, state.field.background).eval(state.device)
-        cameras = state.cameras.to("cpu")
-        vignetting = None if state.vignetting is None else state.vignetting.coefficients()
-        return Scene(state.field, make_sampler(config, state), color, cameras, self._photos, vignetting)
+        given = self._state.cameras if self._photos is None else self._photos.cameras
+        now = of_state(self._config, self._state, given)
+        return Scene(now.field, now.sampler, now.background, now.cameras, self._photos, now.vignetting)
 
     def _work_off(self) -> None:
         """Renders what waits, moving cameras first, while the allowance lasts."""
