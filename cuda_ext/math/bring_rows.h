@@ -19,7 +19,7 @@ struct BringRowsArgs {
   const S* grid;  // [L,C]
   int64_t all_rows, channels;
   const uint64_t *marks, *table;  // [X,Y,ceil(Z/32)]
-  int64_t words, words_of_line, depth;
+  int64_t words, words_of_line, size_z;
   int64_t* ends;     // [tiles] vertices up to a tile's end: in the lower half all marked ones, in the upper half corners
   uint64_t* window;  // [X,Y,ceil(Z/32)] the table of the window
   int64_t capacity, corner_capacity;
@@ -54,7 +54,7 @@ HOST_DEVICE void list_tile(const BringRowsArgs<T>& a, int64_t tile) {
     const uint32_t read = uint32_t(marks >> 32);
     a.window[word] = read | uint64_t(row) << 32;
     const int64_t line = word / a.words_of_line;
-    const int64_t vertex = line * a.depth + (word - line * a.words_of_line) * kVerticesOfWord;
+    const int64_t vertex = line * a.size_z + (word - line * a.words_of_line) * kVerticesOfWord;
     for (uint32_t left = read; left; left &= left - 1, ++row) {
       const uint32_t bit = left & (0u - left);  // the lowest one that is left
       const bool fits = row < a.capacity;

@@ -9,7 +9,7 @@ namespace nerf {
 void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& grad,
                const Tensor& lr, const Tensor& step, const std::optional<Tensor>& rows, double beta1, double beta2,
                double eps, double variation, const std::optional<Tensor>& vertices, const std::optional<Tensor>& table,
-               int64_t depth) {
+               int64_t size_z) {
   const bool has_short_values = param.scalar_type() == ScalarType::Half;
   if (!has_short_values) check_floating("param", param);
   const ScalarType dtype = has_short_values ? ScalarType::Float : param.scalar_type();
@@ -39,7 +39,7 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   GridShape grid = {{}, channels, rate, {}};
   Tensor listed = visited;
   if (adds) {
-    grid = grid_shape("param", param, table, depth, param);
+    grid = grid_shape("param", param, table, size_z, param);
     if (bool(table) != bool(vertices))
       reject((table ? "vertices" : "table") + std::string(" is missing, expected both of a sparse grid, or none"));
     if (vertices) {
@@ -94,6 +94,6 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
 NERF_OPERATION(adam_step,
                "(Tensor(a!) param, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor(d!) grad, Tensor lr, Tensor step, "
                "Tensor? rows, float beta1, float beta2, float eps, float variation=0, Tensor? vertices=None, Tensor? "
-               "table=None, int depth=0) -> ()")
+               "table=None, int size_z=0) -> ()")
 
 }  // namespace nerf

@@ -24,13 +24,13 @@ void check_room(const char* name, int64_t room) {
 }  // namespace
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> bring_rows(const Tensor& grid, const Tensor& marks,
-                                                                      const Tensor& table, int64_t depth,
+                                                                      const Tensor& table, int64_t size_z,
                                                                       int64_t capacity, int64_t corner_capacity) {
   check_stored("grid", grid);
   check_argument("grid", grid, grid, grid.scalar_type(), {kAny, kAny});
   const int64_t channels = grid.size(1);
   check_channels("grid", channels);
-  check_table(table, depth, grid);
+  check_table(table, size_z, grid);
   const Shape shape = {table.size(0), table.size(1), table.size(2)};
   check_argument("marks", marks, grid, ScalarType::Long, shape);
   check_room("capacity", capacity);
@@ -48,7 +48,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> bring_rows(const Tens
     a.table = data<uint64_t>(words);
     a.words = words.numel();
     a.words_of_line = shape[2];
-    a.depth = depth;
+    a.size_z = size_z;
     a.window = data<uint64_t>(window);
     a.counts = data<int64_t>(counts);
     Tensor ends = empty(words, {a.tiles()}, ScalarType::Long);
@@ -77,7 +77,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> bring_rows(const Tens
 }
 
 NERF_OPERATION(bring_rows,
-               "(Tensor grid, Tensor marks, Tensor table, int depth, int capacity=0, int corner_capacity=0) -> (Tensor "
-               "window, Tensor values, Tensor stored, Tensor corners, Tensor vertices, Tensor counts)")
+               "(Tensor grid, Tensor marks, Tensor table, int size_z, int capacity=0, int corner_capacity=0) -> "
+               "(Tensor window, Tensor values, Tensor stored, Tensor corners, Tensor vertices, Tensor counts)")
 
 }  // namespace nerf

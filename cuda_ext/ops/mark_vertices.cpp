@@ -6,10 +6,10 @@
 
 namespace nerf {
 
-Tensor mark_vertices(const Tensor& coords, const Tensor& table, int64_t depth) {
+Tensor mark_vertices(const Tensor& coords, const Tensor& table, int64_t size_z) {
   check_floating("coords", coords);
   check_argument("coords", coords, coords, coords.scalar_type(), {kAny, 3});
-  check_table(table, depth, coords);
+  check_table(table, size_z, coords);
   const Tensor x = dense(coords), words = dense(table);
   Tensor marks = zeros(words, {table.size(0), table.size(1), table.size(2)}, ScalarType::Long);
   with_scalar(x, [&](auto scalar) {
@@ -19,7 +19,7 @@ Tensor mark_vertices(const Tensor& coords, const Tensor& table, int64_t depth) {
     a.num_points = x.size(0);
     a.vertices[0] = table.size(0);
     a.vertices[1] = table.size(1);
-    a.vertices[2] = depth;
+    a.vertices[2] = size_z;
     a.table = data<uint64_t>(words);
     a.marks = data<uint64_t>(marks);
     NERF_CALL(x, mark_vertices, a);
@@ -27,6 +27,6 @@ Tensor mark_vertices(const Tensor& coords, const Tensor& table, int64_t depth) {
   return marks;
 }
 
-NERF_OPERATION(mark_vertices, "(Tensor coords, Tensor table, int depth) -> Tensor")
+NERF_OPERATION(mark_vertices, "(Tensor coords, Tensor table, int size_z) -> Tensor")
 
 }  // namespace nerf

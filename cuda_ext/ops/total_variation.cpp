@@ -7,11 +7,11 @@
 namespace nerf {
 
 void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight, bool touched_only,
-                          const std::optional<Tensor>& rows, const std::optional<Tensor>& table, int64_t depth) {
+                          const std::optional<Tensor>& rows, const std::optional<Tensor>& table, int64_t size_z) {
   const bool is_short = grad.scalar_type() == ScalarType::BFloat16;
   if (!is_short) check_floating("grad", grad);
   check_in_place("grad", grad);
-  const GridShape shape = grid_shape("grad", grad, table, depth, grad);
+  const GridShape shape = grid_shape("grad", grad, table, size_z, grad);
   check_argument("grid", grid, grad, is_short ? ScalarType::Half : grad.scalar_type(), Shape(grad.sizes().begin(), grad.sizes().end()));
   if (table && !rows) reject("rows is missing, expected the vertices to visit of a sparse grid");
   if (rows) check_argument("rows", *rows, grad, ScalarType::Long, {kAny});
@@ -41,6 +41,6 @@ void total_variation_grad(const Tensor& grad, const Tensor& grid, double weight,
 
 NERF_OPERATION(total_variation_grad,
                "(Tensor(a!) grad, Tensor grid, float weight, bool touched_only, Tensor? rows=None, Tensor? "
-               "table=None, int depth=0) -> ()")
+               "table=None, int size_z=0) -> ()")
 
 }  // namespace nerf

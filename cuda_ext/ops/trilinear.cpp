@@ -12,8 +12,8 @@ namespace {
 
 // of_points: the type of coords.
 GridShape check_grid(const char* name, const Tensor& grid, const Tensor& coords, const std::optional<Tensor>& table,
-                     int64_t depth, ScalarType of_points) {
-  const GridShape shape = grid_shape(name, grid, table, depth, grid);
+                     int64_t size_z, ScalarType of_points) {
+  const GridShape shape = grid_shape(name, grid, table, size_z, grid);
   if (product(name, {shape.vertices[0], shape.vertices[1], shape.vertices[2]}) == 0)
     reject(std::string(name) + " has shape " + shape_name(grid.sizes()) + ", expected at least one vertex");
   check_argument("coords", coords, grid, of_points, {kAny, 3});
@@ -78,11 +78,11 @@ void add_in_order(const Tensor& grad, const TrilinearArgs<T>& points) {
 }  // namespace
 
 Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords, const std::optional<Tensor>& table,
-                             int64_t depth, bool to_bfloat16) {
+                             int64_t size_z, bool to_bfloat16) {
   const ScalarType of_points = type_of_points(grid);
   if (to_bfloat16 && grid.scalar_type() != ScalarType::Half)
     reject(std::string("grid is ") + dtype_name(grid.scalar_type()) + " with to_bfloat16, expected float16");
-  const GridShape shape = check_grid("grid", grid, coords, table, depth, of_points);
+  const GridShape shape = check_grid("grid", grid, coords, table, size_z, of_points);
   const Tensor g = dense(grid), x = dense(coords);
   Tensor out = empty(g, {x.size(0), shape.channels}, to_bfloat16 ? ScalarType::BFloat16 : of_points);
   with_values(g, out, [&](auto storage) {
@@ -97,9 +97,9 @@ Tensor interpolate_trilinear(const Tensor& grid, const Tensor& coords, const std
 
 std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out, const Tensor& grid,
                                                           const Tensor& coords, bool needs_grid, bool needs_coords,
-                                                          const std::optional<Tensor>& table, int64_t depth) {
+                                                          const std::optional<Tensor>& table, int64_t size_z) {
   const ScalarType of_points = type_of_points(grid);
-  const GridShape shape = check_grid("grid", grid, coords, table, depth, of_points);
+  const GridShape shape = check_grid("grid", grid, coords, table, size_z, of_points);
   const bool is_short = grid.scalar_type() == ScalarType::Half && grad_out.scalar_type() == ScalarType::BFloat16;
   check_argument("grad_out", grad_out, grid, is_short ? ScalarType::BFloat16 : of_points,
                  {coords.size(0), shape.channels});
@@ -122,11 +122,11 @@ std::tuple<Tensor, Tensor> interpolate_trilinear_backward(const Tensor& grad_out
 }
 
 void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, const Tensor& coords, bool deterministic,
-                                const std::optional<Tensor>& table, int64_t depth) {
+                                const std::optional<Tensor>& table, int64_t size_z) {
   const bool is_short = grad.scalar_type() == ScalarType::BFloat16;
   if (!is_short) check_floating("grad", grad);
   const ScalarType of_points = is_short ? ScalarType::Float : grad.scalar_type();
-  const GridShape shape = check_grid("grad", grad, coords, table, depth, of_points);
+  const GridShape shape = check_grid("grad", grad, coords, table, size_z, of_points);
   check_argument("grad_out", grad_out, grad, grad.scalar_type(), {coords.size(0), shape.channels});
   if (table && deterministic && grad.is_cuda())
     reject("table is given with deterministic, expected a dense grid: on CUDA sparse ones are added to in any order");
@@ -153,12 +153,12 @@ void interpolate_trilinear_grad(const Tensor& grad, const Tensor& grad_out, cons
 }
 
 NERF_OPERATION(interpolate_trilinear,
-               "(Tensor grid, Tensor coords, Tensor? table=None, int depth=0, bool to_bfloat16=False) -> Tensor")
+               "(Tensor grid, Tensor coords, Tensor? table=None, int size_z=0, bool to_bfloat16=False) -> Tensor")
 NERF_OPERATION(interpolate_trilinear_backward,
                "(Tensor grad_out, Tensor grid, Tensor coords, bool needs_grid, bool needs_coords, Tensor? table=None, "
-               "int depth=0) -> (Tensor grad_grid, Tensor grad_coords)")
+               "int size_z=0) -> (Tensor grad_grid, Tensor grad_coords)")
 NERF_OPERATION(interpolate_trilinear_grad,
                "(Tensor(a!) grad, Tensor grad_out, Tensor coords, bool deterministic=False, Tensor? table=None, int "
-               "depth=0) -> ()")
+               "size_z=0) -> ()")
 
 }  // namespace nerf

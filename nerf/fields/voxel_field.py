@@ -96,7 +96,7 @@ class VoxelField(Field):
             rows = host.look(grid.detach(), coords.detach(), rows)
             grid = rows.values
         if rows is not None:
-            more["table"], more["depth"] = rows.arguments
+            more["table"], more["size_z"] = rows.arguments
         return self.backend.ops.interpolate_trilinear(grid, coords, grid.grad, **more)
 
     def raw_density(self, coords: Tensor) -> Tensor:

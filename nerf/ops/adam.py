@@ -24,7 +24,7 @@ def adam_step(
     variation: float = 0.0,
     vertices: Tensor | None = None,
     table: Tensor | None = None,
-    depth: int = 0,
+    size_z: int = 0,
 ) -> None:
     """One step of Adam (Kingma & Ba 2015), in place; clears the gradient.
 
@@ -39,14 +39,14 @@ def adam_step(
     so that a CUDA graph can replay the call.
 
     variation: the weight of the total variation of param, a grid [X,Y,Z,C], that is added to grad before, at the
-    visited values whose gradient is not zero: as total_variation_grad(touched_only=True). 0: none. table, depth: of a
+    visited values whose gradient is not zero: as total_variation_grad(touched_only=True). 0: none. table, size_z: of a
     sparse grid [L,C], see interpolate_trilinear; then vertices [L] int64 are those of the visited rows, in their order.
     On a CPU, and here, differences are those of the values before the step. On CUDA it is one pass with the step, in
     no fixed order: a neighbor counts with its value before or after this step, and two calls may differ by that. Where
     they must not, call total_variation_grad before instead.
     """
     if variation:
-        total_variation_grad(grad, param, variation, True, rows if table is None else vertices, table, depth)
+        total_variation_grad(grad, param, variation, True, rows if table is None else vertices, table, size_z)
     whole = (param, grad)
     if rows is not None:
         whole = tuple(x.view(-1, x.shape[-1]) for x in whole)
@@ -92,9 +92,9 @@ def _(
     variation: float = 0.0,
     vertices: Tensor | None = None,
     table: Tensor | None = None,
-    depth: int = 0,
+    size_z: int = 0,
 ) -> None:
-    smooth = variation, vertices, table, depth
+    smooth = variation, vertices, table, size_z
     _ops.adam_step(param, exp_avg, exp_avg_sq, grad, lr, step, rows, beta1, beta2, eps, *smooth)
     torch.autograd.graph.increment_version([param, exp_avg, exp_avg_sq, grad])
 
@@ -114,7 +114,7 @@ def _(
     variation=0.0,
     vertices=None,
     table=None,
-    depth=0,
+    size_z=0,
 ):
     return None
 

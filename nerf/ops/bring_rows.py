@@ -9,11 +9,11 @@ from nerf.ops.vertex_rows import LOWER_HALF, VERTICES_PER_WORD, VertexRows, list
 
 
 def bring_rows(
-    grid: Tensor, marks: Tensor, table: Tensor, depth: int, capacity: int = 0, corner_capacity: int = 0
+    grid: Tensor, marks: Tensor, table: Tensor, size_z: int, capacity: int = 0, corner_capacity: int = 0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The marked rows of a sparse grid [L,C] as a sparse grid of their own, the window.
 
-    marks [X,Y,ceil(Z/32)] int64: of mark_vertices with the grid's table [X,Y,ceil(Z/32)] int64 and depth Z. The
+    marks [X,Y,ceil(Z/32)] int64: of mark_vertices with the grid's table [X,Y,ceil(Z/32)] int64 and size_z Z. The
     vertices marked in the upper half of a word are brought; those marked in the lower half too are corners.
 
     capacity, corner_capacity: 0 gives exactly the K vertices and T corners, with one host read. Otherwise K = capacity
@@ -25,11 +25,11 @@ def bring_rows(
     int64: the marked vertices, and the corners of them, whether they fit or not. Not differentiable.
     """
     grid = grid.detach()
-    size = (*table.shape[:2], depth)
+    size = (*table.shape[:2], size_z)
     read = marks >> VERTICES_PER_WORD & LOWER_HALF
-    window = VertexRows.of(listed_vertices(read, depth), size)
-    there = VertexRows(size, listed_vertices(table, depth), table)
-    corners = window.rows(listed_vertices(marks & read, depth))
+    window = VertexRows.of(listed_vertices(read, size_z), size)
+    there = VertexRows(size, listed_vertices(table, size_z), table)
+    corners = window.rows(listed_vertices(marks & read, size_z))
     counts = torch.tensor([len(window.vertices), len(corners)], device=grid.device)
     stored = there.rows(window.vertices)
     if capacity:
@@ -57,7 +57,7 @@ without_gradients("bring_rows")
 
 
 @fake("bring_rows")
-def _(grid, marks, table, depth, capacity=0, corner_capacity=0):
+def _(grid, marks, table, size_z, capacity=0, corner_capacity=0):
     if capacity == 0:
         capacity, corner_capacity = (torch.library.get_ctx().new_dynamic_size() for _ in range(2))
     return (

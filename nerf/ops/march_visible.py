@@ -49,7 +49,7 @@ def march_visible(
     upper = torch.tensor(occupied.shape, device=origins.device).to(origins.dtype)
     *_, position = rays_through_grid(origins, directions, near, far, upper, contraction)
     coords = position((0.5 * (t_starts + t_ends))[:, None], ray_indices)[:, 0]
-    raw_density = interpolate_trilinear(density_grid, coords, table=table, depth=occupied.shape[2] + 1)[:, 0]
+    raw_density = interpolate_trilinear(density_grid, coords, table=table, size_z=occupied.shape[2] + 1)[:, 0]
     density = activate_density(raw_density, density_shift, density_scale)
     nothing = density.new_empty(len(density), 0)
     weights = composite_rays(density, nothing, t_starts, t_ends, ray_offsets, min_transmittance)[3]

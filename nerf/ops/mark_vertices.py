@@ -7,15 +7,15 @@ from nerf.ops.registry import example, fake, numbers
 from nerf.ops.vertex_rows import LOWER_HALF, VERTICES_PER_WORD, VertexRows
 
 
-def mark_vertices(coords: Tensor, table: Tensor, depth: int) -> Tensor:
+def mark_vertices(coords: Tensor, table: Tensor, size_z: int) -> Tensor:
     """The vertices with a row that interpolation at points reads, and those that total variation reads beside them.
 
-    coords [N,3]: as interpolate_trilinear takes them. table [X,Y,ceil(Z/32)] int64, depth Z: of the sparse grid
+    coords [N,3]: as interpolate_trilinear takes them. table [X,Y,ceil(Z/32)] int64, size_z Z: of the sparse grid
     (nerf/ops/vertex_rows.py). Returns marks of the table's shape, int64: a bit for each of 32 vertices along z, in the
     lower half of a word for the corners of the points' cells, in the upper half for them and their neighbors along the
     axes. Not differentiable.
     """
-    sizes = (*table.shape[:2], depth)
+    sizes = (*table.shape[:2], size_z)
     corners = torch.zeros(sizes, dtype=torch.bool, device=table.device)
     cells = []
     for axis, size in enumerate(sizes):
@@ -39,7 +39,7 @@ def _bits(mask: Tensor, sizes: tuple[int, int, int]) -> Tensor:
 
 
 @fake("mark_vertices")
-def _(coords, table, depth):
+def _(coords, table, size_z):
     return torch.empty_like(table)
 
 

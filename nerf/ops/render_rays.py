@@ -43,7 +43,7 @@ def render_rays(
     ray_offsets, _, t_starts, t_ends, coords, _ = march_visible(
         *rays, *density, contraction=contraction, table=table, lower=lower, scale=scale
     )
-    sparse = {"table": table, "depth": occupied.shape[2] + 1}
+    sparse = {"table": table, "size_z": occupied.shape[2] + 1}
     raw_density = interpolate_trilinear(density_grid.detach(), coords, **sparse)[:, 0]
     sigma = activate_density(raw_density, density_shift, density_scale)
     values = interpolate_trilinear(values_grid.detach(), coords, **sparse)

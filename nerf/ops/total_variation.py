@@ -28,7 +28,7 @@ def total_variation_grad(
     touched_only: bool,
     rows: Tensor | None = None,
     table: Tensor | None = None,
-    depth: int = 0,
+    size_z: int = 0,
 ) -> None:
     """Adds weight * d total_variation(grid) / d grid to grad [X,Y,Z,C], in place.
 
@@ -38,13 +38,13 @@ def total_variation_grad(
     vertices to visit, each once, counted (x * Y + y) * Z + z; all others stay as they are. None: all. One that
     does not exist raises ValueError on the CPU and is passed over on CUDA.
 
-    table, depth: of a sparse grid, see interpolate_trilinear; grad and grid are [L,C] and rows must be given. Only
+    table, size_z: of a sparse grid, see interpolate_trilinear; grad and grid are [L,C] and rows must be given. Only
     neighbours that both have a row count, and a vertex without one is passed over, as is -1, which stands for none.
     """
     grid = grid.detach().float() if grid.dtype == torch.float16 else grid.detach()
     if table is not None:
-        size = (*table.shape[:2], depth)
-        found = VertexRows(size, listed_vertices(table, depth)[: len(grid)], table)
+        size = (*table.shape[:2], size_z)
+        found = VertexRows(size, listed_vertices(table, size_z)[: len(grid)], table)
         values = grid[: len(found.vertices)]  # there may be more than the table has vertices
         there = found.expanded(values.new_ones(len(values), 1)) > 0
         with torch.enable_grad():
@@ -77,14 +77,14 @@ def _(
     touched_only: bool,
     rows: Tensor | None = None,
     table: Tensor | None = None,
-    depth: int = 0,
+    size_z: int = 0,
 ) -> None:
-    _ops.total_variation_grad(grad, grid.detach(), weight, touched_only, rows, table, depth)
+    _ops.total_variation_grad(grad, grid.detach(), weight, touched_only, rows, table, size_z)
     torch.autograd.graph.increment_version(grad)
 
 
 @fake("total_variation_grad")
-def _(grad, grid, weight, touched_only, rows=None, table=None, depth=0):
+def _(grad, grid, weight, touched_only, rows=None, table=None, size_z=0):
     return None
 
 

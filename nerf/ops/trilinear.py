@@ -15,7 +15,7 @@ def interpolate_trilinear(
     grad: Tensor | None = None,
     deterministic: bool = False,
     table: Tensor | None = None,
-    depth: int = 0,
+    size_z: int = 0,
 ) -> Tensor:
     """Trilinear interpolation of a grid at points.
 
@@ -30,10 +30,10 @@ def interpolate_trilinear(
     deterministic: the native backward pass adds to the grid in one order, so that a GPU gives the same bits every
     time. On a CPU it always does.
 
-    table [X,Y,ceil(Z/32)] int64, depth Z: the grid is sparse, [L,C] (nerf/ops/vertex_rows.py). A vertex without a row
+    table [X,Y,ceil(Z/32)] int64, size_z Z: the grid is sparse, [L,C] (nerf/ops/vertex_rows.py). A vertex without a row
     counts as 0, and its gradient is dropped.
     """
-    sizes = grid.shape[:3] if table is None else (*table.shape[:2], depth)
+    sizes = grid.shape[:3] if table is None else (*table.shape[:2], size_z)
     rows = grid.flatten(0, 2) if table is None else torch.nn.functional.pad(grid, (0, 0, 0, 1))
     low, high, weight = [], [], []
     for axis, size in enumerate(sizes):
@@ -63,20 +63,20 @@ def interpolate_trilinear_grad(
     coords: Tensor,
     deterministic: bool = False,
     table: Tensor | None = None,
-    depth: int = 0,
+    size_z: int = 0,
 ) -> None:
     """Adds to grad [X,Y,Z,C], in place, what grad_out [N,C] at coords [N,3] means for the grid.
 
     grad and grad_out may be bfloat16 where coords are float32: sums are rounded as they are added to grad.
     deterministic: in one order, without atomic additions (docs/kernels/scatter.md); on CUDA for dense float32 and
     float64 grids alone.
-    table, depth: of a sparse grid, see interpolate_trilinear; grad is [L,C].
+    table, size_z: of a sparse grid, see interpolate_trilinear; grad is [L,C].
     """
     with torch.enable_grad():
         # The result is linear in the grid, so any grid will do.
         leaf = torch.zeros_like(grad, dtype=coords.dtype, requires_grad=True)
         (slope,) = torch.autograd.grad(
-            interpolate_trilinear(leaf, coords.detach(), table=table, depth=depth), leaf, grad_out.to(coords.dtype)
+            interpolate_trilinear(leaf, coords.detach(), table=table, size_z=size_z), leaf, grad_out.to(coords.dtype)
         )
     grad += slope
 
@@ -93,11 +93,11 @@ def _(
     grad: Tensor | None = None,
     deterministic: bool = False,
     table: Tensor | None = None,
-    depth: int = 0,
+    size_z: int = 0,
 ) -> Tensor:
     if (grad is None and not deterministic) or not torch.is_grad_enabled():
-        return _ops.interpolate_trilinear(grid, coords, table, depth, _is_short(grid, grad))
-    return _InterpolateInto.apply(grid, coords, grad, deterministic, table, depth)
+        return _ops.interpolate_trilinear(grid, coords, table, size_z, _is_short(grid, grad))
+    return _InterpolateInto.apply(grid, coords, grad, deterministic, table, size_z)
 
 
 @call("interpolate_trilinear_grad")
@@ -107,9 +107,9 @@ def _add_gradient(
     coords: Tensor,
     deterministic: bool = False,
     table: Tensor | None = None,
-    depth: int = 0,
+    size_z: int = 0,
 ) -> None:
-    _ops.interpolate_trilinear_grad(grad, grad_out, coords, deterministic, table, depth)
+    _ops.interpolate_trilinear_grad(grad, grad_out, coords, deterministic, table, size_z)
     torch.autograd.graph.increment_version(grad)
 
 
@@ -120,10 +120,10 @@ class _InterpolateInto(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, grid, coords, grad, deterministic, table, depth):
+    def forward(ctx, grid, coords, grad, deterministic, table, size_z):
         ctx.save_for_backward(grid, coords)
-        ctx.grad, ctx.deterministic, ctx.table = grad, deterministic, (table, depth)
-        return _ops.interpolate_trilinear(grid, coords, table, depth, _is_short(grid, grad))
+        ctx.grad, ctx.deterministic, ctx.table = grad, deterministic, (table, size_z)
+        return _ops.interpolate_trilinear(grid, coords, table, size_z, _is_short(grid, grad))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -141,13 +141,13 @@ class _InterpolateInto(torch.autograd.Function):
 
 
 @fake("interpolate_trilinear")
-def _(grid, coords, table=None, depth=0, to_bfloat16=False):
+def _(grid, coords, table=None, size_z=0, to_bfloat16=False):
     dtype = torch.bfloat16 if to_bfloat16 else coords.dtype
     return coords.new_empty(coords.shape[0], grid.shape[-1], dtype=dtype)
 
 
 @fake("interpolate_trilinear_backward")
-def _(grad_out, grid, coords, needs_grid, needs_coords, table=None, depth=0):
+def _(grad_out, grid, coords, needs_grid, needs_coords, table=None, size_z=0):
     return (
         grid.new_empty(grid.shape) if needs_grid else grid.new_empty(0),
         coords.new_empty(coords.shape) if needs_coords else grid.new_empty(0),
@@ -155,7 +155,7 @@ def _(grad_out, grid, coords, needs_grid, needs_coords, table=None, depth=0):
 
 
 @fake("interpolate_trilinear_grad")
-def _(grad, grad_out, coords, deterministic=False, table=None, depth=0):
+def _(grad, grad_out, coords, deterministic=False, table=None, size_z=0):
     return None
 
 

@@ -44,7 +44,7 @@ class VertexRows:
 
     @property
     def arguments(self) -> tuple[Tensor, int]:
-        """table and depth, as operations take them."""
+        """table and size_z, as operations take them."""
         return self.table, self.resolution[2]
 
     def rows(self, vertices: Tensor) -> Tensor:
@@ -74,10 +74,10 @@ def rows_at(lines: Tensor, count: int, line: Tensor, z: Tensor) -> Tensor:
     return torch.where((bits >> bit & 1 > 0) & (row < count), row, -1)
 
 
-def listed_vertices(table: Tensor, depth: int) -> Tensor:
+def listed_vertices(table: Tensor, size_z: int) -> Tensor:
     """The vertices [L] int64 that have a row in a table."""
     bit = torch.arange(VERTICES_PER_WORD, device=table.device)
-    there = (table[..., None] >> bit & 1).flatten(2)[..., :depth]
+    there = (table[..., None] >> bit & 1).flatten(2)[..., :size_z]
     return there.flatten().nonzero()[:, 0]
 
 

@@ -39,7 +39,7 @@ class Window:
     """What a step has on the device of a sparse grid in host memory. Lists have -1 behind their last entry."""
 
     table: Tensor  # [X,Y,W] int64: finds the rows, as that of a sparse grid
-    depth: int  # Z
+    size_z: int  # Z
     values: Tensor  # [K,C], in a step a leaf with a gradient
     stored: Tensor  # [K] int64: their rows in the grid
     corners: Tensor  # [T] int64: rows of the window that interpolation reads
@@ -48,8 +48,8 @@ class Window:
 
     @property
     def arguments(self) -> tuple[Tensor, int]:
-        """table and depth, as operations take them."""
-        return self.table, self.depth
+        """table and size_z, as operations take them."""
+        return self.table, self.size_z
 
     @property
     def nbytes(self) -> int:

@@ -91,7 +91,7 @@ def with_gaps(case: Case, first: int = 0) -> Case:
 
 
 def as_sparse(grid: Tensor, share: float = 0.7) -> tuple[Tensor, Tensor, int]:
-    """Values, table and depth of a sparse grid that has about this share of the vertices of a dense one."""
+    """Values, table and size_z of a sparse grid that has about this share of the vertices of a dense one."""
     size = tuple(grid.shape[:3])
     vertices = (numbers(*size, seed=51) < share).flatten().nonzero()[:, 0]
     return grid.flatten(0, 2)[vertices], *VertexRows.of(vertices, size).arguments

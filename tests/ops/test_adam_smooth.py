@@ -14,9 +14,9 @@ SMOOTH = [name for name in CASES[NAME] if name.startswith("smooth")]
 
 def in_two(ops: object, arguments: tuple) -> list[Tensor]:
     """param, moments and gradient after total variation and then a step without it."""
-    state, (*rest, weight, vertices, table, depth) = [x.clone() for x in arguments[:4]], arguments[4:]
+    state, (*rest, weight, vertices, table, size_z) = [x.clone() for x in arguments[:4]], arguments[4:]
     listed = rest[2] if table is None else vertices
-    ops.total_variation_grad(state[3], state[0], weight, True, listed, table, depth)
+    ops.total_variation_grad(state[3], state[0], weight, True, listed, table, size_z)
     ops.adam_step(*state, *rest)
     return state
 
@@ -76,11 +76,11 @@ def test_a_value_without_gradient_is_not_smoothed(ops, case, device):
 @BOTH
 @pytest.mark.parametrize("case", ["smooth", "smooth_rows", "smooth_sparse"])
 def test_step_zero_is_left_out_and_clears_the_gradient(ops, case, device):
-    *state, grad, lr, step, rows, beta1, beta2, eps, weight, vertices, table, depth = CASES[NAME][case](
+    *state, grad, lr, step, rows, beta1, beta2, eps, weight, vertices, table, size_z = CASES[NAME][case](
         torch.float32, device
     )
     before = [x.clone() for x in state]
-    ops.adam_step(*state, grad, lr, step.zero_(), rows, beta1, beta2, eps, weight, vertices, table, depth)
+    ops.adam_step(*state, grad, lr, step.zero_(), rows, beta1, beta2, eps, weight, vertices, table, size_z)
     assert all(map(torch.equal, state, before))
     assert not grad.flatten(0, -2)[slice(None) if rows is None else rows].any()
 

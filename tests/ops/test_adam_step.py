@@ -48,15 +48,15 @@ def _smooth(
         grad = grad * (place % 2 == 0)[..., None]
     chosen = None if rows is None else torch.tensor(rows, dtype=torch.int64)
     vertices = table = None
-    depth = 0
+    size_z = 0
     if sparse:
         listed = as_sparse(torch.arange(place.numel()).view(*size, 1))[0][:, 0]
         chosen = torch.arange(0, len(listed), 2)
-        (param, table, depth), (grad, *_) = as_sparse(param), as_sparse(grad)
+        (param, table, size_z), (grad, *_) = as_sparse(param), as_sparse(grad)
         grad, vertices = grad.contiguous(), listed[chosen]
     if chosen is not None:
         first, second = (x.flatten(0, -2)[: len(chosen)].clone() for x in (first, second))
-    return param, first, second, scale * grad, *numbers_, chosen, beta1, beta2, eps, 0.7, vertices, table, depth
+    return param, first, second, scale * grad, *numbers_, chosen, beta1, beta2, eps, 0.7, vertices, table, size_z
 
 
 OPERATIONS = {

@@ -99,11 +99,11 @@ def test_every_float16_has_its_number(device):
 
 
 def test_marks_without_a_row_have_no_value(device):
-    grid, marks, table, depth = as_case(_bringing)(torch.float32, device)
+    grid, marks, table, size_z = as_case(_bringing)(torch.float32, device)
     everywhere = torch.full_like(marks, -1)
     empty, beyond = torch.zeros_like(table), torch.full_like(table, 1 << 62 | LOWER_HALF)
     for some, words in ((grid, empty), (grid, beyond), (grid[:0], table)):
-        _, values, stored, *_ = native.bring_rows(some, everywhere, words, depth)
+        _, values, stored, *_ = native.bring_rows(some, everywhere, words, size_z)
         assert len(values) == 32 * marks.numel() and (stored == -1).all() and not values.any()
 
 
@@ -112,5 +112,5 @@ def test_bad_arguments_are_named():
     assert_rejected(NAME, arguments, "marks", arguments[1][1:], r"expected \[5,6,3\]")
     assert_rejected(NAME, arguments, "capacity", -1, "expected 0 .exact. or a number of rows")
     assert_rejected(NAME, arguments, "corner_capacity", -1, "expected 0 .exact. or a number of rows")
-    with pytest.raises(ValueError, match="a word for 32 vertices of depth 200"):
+    with pytest.raises(ValueError, match="a word for 32 vertices of size_z 200"):
         native.bring_rows(*arguments[:3], 200)

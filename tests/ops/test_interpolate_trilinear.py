@@ -43,8 +43,8 @@ def _ray_points(channels: int, rays: int = 4, points: int = 37) -> tuple:
 
 def _sparse_points(channels: int) -> tuple:
     grid, coords = _points((5, 4, 35), channels, 60, low=-0.2, high=1.2)
-    values, table, depth = as_sparse(grid)
-    return values, coords, table, depth
+    values, table, size_z = as_sparse(grid)
+    return values, coords, table, size_z
 
 
 def backward(grid: Tensor, coords: Tensor, *sparse: object) -> tuple:

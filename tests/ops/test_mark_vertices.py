@@ -89,5 +89,5 @@ def test_native_is_the_reference(dtype, device):
 def test_bad_arguments_are_named():
     arguments = _marking()
     assert_rejected(NAME, arguments, "table", arguments[1].int(), "expected int64")
-    with pytest.raises(ValueError, match="a word for 32 vertices of depth 200"):
+    with pytest.raises(ValueError, match="a word for 32 vertices of size_z 200"):
         native.mark_vertices(*arguments[:2], 200)

@@ -37,7 +37,7 @@ def test_points_see_what_they_see_in_the_same_values_as_float32(ops, case, devic
     found = []
     for values in (grid.half(), grid.half().float()):
         at = coords.clone().requires_grad_()
-        out = ops.interpolate_trilinear(values, at, **dict(zip(("table", "depth"), where, strict=False)))
+        out = ops.interpolate_trilinear(values, at, **dict(zip(("table", "size_z"), where, strict=False)))
         (slope,) = torch.autograd.grad(out.sum(), at)
         found.append((out, slope))
     for ours, theirs in zip(*found, strict=True):
@@ -49,7 +49,7 @@ def test_points_see_what_they_see_in_the_same_values_as_float32(ops, case, devic
 @pytest.mark.parametrize("case", POINTS[VALUES])
 def test_beside_a_gradient_what_they_see_is_rounded_to_bfloat16(ops, case, device):
     grid, coords, *where = POINTS[VALUES][case](torch.float32, device)
-    at, more = coords.clone().requires_grad_(), dict(zip(("table", "depth"), where, strict=False))
+    at, more = coords.clone().requires_grad_(), dict(zip(("table", "size_z"), where, strict=False))
     wide = ops.interpolate_trilinear(grid.half(), at, **more)
     short = ops.interpolate_trilinear(grid.half(), at, torch.zeros_like(grid, dtype=torch.bfloat16), **more)
     assert short.dtype == torch.bfloat16

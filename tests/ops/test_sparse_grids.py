@@ -207,7 +207,7 @@ def test_bad_tables_are_named(device):
     rows = rows_of(SIZES[0], device)
     _, sparse = grids(rows, 4, torch.float32)
     coords = points(SIZES[0], device, torch.float32)
-    for table, depth, expected in (
+    for table, size_z, expected in (
         (rows.table, 33, r"table has shape \[7,5,3\], expected \[\*,\*,2\]"),
         (rows.table, 0, "table has shape"),
         (rows.table[0], 70, r"table has shape \[5,3\]"),
@@ -215,7 +215,7 @@ def test_bad_tables_are_named(device):
         (rows.table[:0], 70, "at least one vertex"),
     ):
         with pytest.raises(ValueError, match=expected):
-            native.interpolate_trilinear(sparse, coords, None, False, table, depth)
+            native.interpolate_trilinear(sparse, coords, None, False, table, size_z)
     with pytest.raises(ValueError, match=r"grid has shape \[7,5,70,4\], expected \[\*,\*\]"):
         native.interpolate_trilinear(rows.expanded(sparse), coords, None, False, *rows.arguments)
     with pytest.raises(ValueError, match="rows is missing"):

@@ -31,8 +31,8 @@ def _variation(
 
 def _sparse_variation(channels: int, touched_only: bool) -> tuple:
     grad, grid, weight, *_ = _variation((5, 4, 35), channels)
-    (grad, table, depth), (grid, *_) = as_sparse(grad), as_sparse(grid)
-    return grad.contiguous(), grid, weight, touched_only, torch.arange(0, 700, 2), table, depth
+    (grad, table, size_z), (grid, *_) = as_sparse(grad), as_sparse(grid)
+    return grad.contiguous(), grid, weight, touched_only, torch.arange(0, 700, 2), table, size_z
 
 
 OPERATIONS = {
