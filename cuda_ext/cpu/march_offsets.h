@@ -14,12 +14,12 @@ template <class T>
 void check_lattices(const MarchArgs<T>& a, Stream) {
   for (int64_t r = 0; r < a.num_rays; ++r) {
     const LatticeRay<T> ray = a.ray(r);
-    if (!(ray.length() > T(kMaxLatticePoints))) continue;
+    if (!(ray.length() > T(kMaxStepsOfRay))) continue;
     char text[256];
     std::snprintf(text, sizeof text,
                   "step_size is %g, expected %lld steps along a ray at most; ray %lld has %g, from t = %g to %g with "
                   "jitter %g",
-                  double(ray.step), (long long)(kMaxLatticePoints), (long long)(r), double(ray.length()),
+                  double(ray.step), (long long)(kMaxStepsOfRay), (long long)(r), double(ray.length()),
                   double(ray.t_min), double(ray.t_max), double(ray.jitter));
     throw std::invalid_argument(text);
   }

@@ -131,7 +131,7 @@ static __global__ void __launch_bounds__(kScanThreads)
   if (threadIdx.x == 0) *overflow = dropped;
 }
 
-// On CUDA nobody waits for what a check finds: walks end after kMaxLatticePoints.
+// On CUDA nobody waits for what a check finds: walks end after kMaxStepsOfRay.
 template <class T>
 void check_lattices(const MarchArgs<T>&, Stream) {}
 

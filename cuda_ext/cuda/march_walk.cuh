@@ -94,12 +94,12 @@ __device__ void walk_visible_by_warp(const MarchVisibleArgs<T>& a, const Rows& r
   const auto word_of = [&](const int cell[3]) {
     return ((cell[0] >> 2) * words_y + (cell[1] >> 2)) * words_z + (cell[2] >> 2);
   };
-  const auto on_lattice = [&](T k) { return k < T(kMaxLatticePoints) && ray.t(k + T(0.5)) < ray.t_max; };
+  const auto on_lattice = [&](T k) { return k < T(kMaxStepsOfRay) && ray.t(k + T(0.5)) < ray.t_max; };
   bool going_on = true;  // this lane's ray
   T before = T(0);       // optical depth in front of the points that are looked at
   for (T first = T(0);; first += T(32 * kPointsOfLane)) {
     const T own = first + T(kPointsOfLane * lane);
-    bool near = own < min2(of_pixel.end, T(kMaxLatticePoints));
+    bool near = own < min2(of_pixel.end, T(kMaxStepsOfRay));
     if (!__any_sync(kAllLanes, near)) return;
     if (near && of_pixel.skips_at(own)) {
       T middle[3];

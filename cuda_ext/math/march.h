@@ -55,10 +55,10 @@ HOST_DEVICE T unsquash(T x, T limit) {
 }
 
 // Of a ray; there its walk ends. More are no picture but a step, a jitter or an end that is no length of this scene.
-#ifndef NERF_MAX_LATTICE_POINTS  // fewer in tests/fuzz/ops.py, for tools under which a point takes long
-#define NERF_MAX_LATTICE_POINTS (1 << 20)
+#ifndef NERF_MAX_STEPS_OF_RAY  // fewer in tests/fuzz/ops.py, for tools under which a point takes long
+#define NERF_MAX_STEPS_OF_RAY (1 << 20)
 #endif
-constexpr int64_t kMaxLatticePoints = NERF_MAX_LATTICE_POINTS;
+constexpr int64_t kMaxStepsOfRay = NERF_MAX_STEPS_OF_RAY;
 
 template <class T>
 struct LatticeRay {
@@ -187,7 +187,7 @@ template <class T, class Emit>
 HOST_DEVICE int64_t walk_ray(const LatticeRay<T>& ray, const OccupancyWords& occupancy, T k_begin, T k_end,
                              int64_t limit, Emit emit) {
   int64_t emitted = 0;
-  k_end = min2(k_end, T(kMaxLatticePoints));
+  k_end = min2(k_end, T(kMaxStepsOfRay));
   for (T k = k_begin; k < k_end && emitted < limit;) {
     const T t_mid = ray.t(k + T(0.5));
     if (!(t_mid < ray.t_max)) break;

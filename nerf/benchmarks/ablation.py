@@ -48,7 +48,7 @@ class AblationConfig:
     )
 
 
-def shortened(config: Config, steps: int, device: str, kind: str) -> Config:
+def resolved_for_steps(config: Config, steps: int, device: str, kind: str) -> Config:
     """The resolved config with a schedule of so many steps, all grid doublings and several occupancy updates."""
     config = resolve_config(replace(config, train=replace(config.train, steps=steps, max_seconds=None)), device, kind)
     doublings, field, occupancy = len(config.field.upsample_at), config.field, config.occupancy
@@ -70,7 +70,7 @@ def make_start(config: Config, settings: AblationConfig, images: PosedImages, ba
     """
     steps = settings.warm_steps or {"cuda": 3000, "cpu": 300}[backend.device.type]
     kind = describe(config.dataset, images.scene, images.has_alpha).kind
-    config = shortened(config, steps, backend.device.type, kind)
+    config = resolved_for_steps(config, steps, backend.device.type, kind)
     state = init_state(config, images, backend)
     for _ in train(config, state):
         pass
@@ -219,7 +219,7 @@ def equal_training(
 ) -> EqualTraining:
     """Trains from scratch for a number of steps and scores the result."""
     kind = describe(config.dataset, images.scene, images.has_alpha).kind
-    config = shortened(config, steps, backend.device.type, kind)
+    config = resolved_for_steps(config, steps, backend.device.type, kind)
     state = init_state(config, images, backend)
     for _ in train(config, state):
         pass

@@ -28,7 +28,7 @@ from nerf.training.state import assemble, make_sampler
 from nerf.training.step import add_regularization, forward, update
 
 OPERATIONS = ("march", "interpolate", "composite", "backward")  # stages that the native library implements
-WARM_UP_STEPS = {"cuda": 10, "cpu": 2}
+UNTIMED_STEPS = {"cuda": 10, "cpu": 2}
 IDLE_STEPS = 30
 
 
@@ -217,14 +217,14 @@ class GraphRow(Row):
     def first_step(self) -> FirstStep:
         """The first step as the captured graph computes it, without gradients, which the graph has cleared."""
         plain = super().first_step()
-        warm_up(self)
+        run_untimed(self)
         self.step(0)
         return replace(plain, loss=self._loss.item(), gradients={})
 
 
-def warm_up(row: Row) -> None:
+def run_untimed(row: Row) -> None:
     """Runs some untimed steps and restores the start state."""
-    row.run(WARM_UP_STEPS[row.device.type])
+    row.run(UNTIMED_STEPS[row.device.type])
     row.reset()
 
 
@@ -233,7 +233,7 @@ def measure(row: Row, num_steps: int, max_seconds: float) -> RowTimes:
 
     On a GPU peak_memory_bytes and idle_share (nerf/benchmarks/gpu_idle.py) are measured in additional steps.
     """
-    warm_up(row)
+    run_untimed(row)
     on_gpu = row.device.type == "cuda"
     if on_gpu:
         torch.cuda.synchronize(row.device)

@@ -31,7 +31,7 @@ from nerf.datasets.decoding import (
 from nerf.datasets.mask_use import LOOKED_AT, MaskUse, decide
 from nerf.datasets.posed_images import PosedImages, names_of
 from nerf.datasets.readers import missing_images
-from nerf.datasets.scene_bounds import TRANSPARENT, describe
+from nerf.datasets.scene_bounds import TRANSPARENT, describe_capture
 from nerf.datasets.swept_depths import sweep_depths
 from nerf.datasets.transforms_file import rigid_pose
 from nerf.errors import UserError
@@ -117,7 +117,7 @@ def scene_of(capture: Capture, images: PosedImages | None, has_alpha: bool) -> S
 
     images: of training, which are looked at where no depth is known; None: do without.
     """
-    found = describe(capture, has_alpha, None if images is None else lambda: sweep_depths(images))
+    found = describe_capture(capture, has_alpha, None if images is None else lambda: sweep_depths(images))
     return replace(found, aabb=None if has_alpha and found.kind == "bounded" else found.aabb.float())
 
 

@@ -40,7 +40,7 @@ NEAR_FRACTION = 0.05  # of the median camera distance, where no depth is known
 TRANSPARENT = "The photos are transparent around the object, so it is alone in a box."
 
 
-def describe(
+def describe_capture(
     capture: Capture, has_alpha: bool | None = None, sweep: Callable[[], SweptDepths] | None = None
 ) -> SceneDescription:
     """The kind of the scene that a capture shows, its box [2,3] float64, near and far, each with its reason.

@@ -14,7 +14,7 @@ def from_linear(light: Tensor) -> Tensor:
     return torch.where(light <= 0.0031308, 12.92 * light, 1.055 * light.clamp(min=0) ** (1 / 2.4) - 0.055)
 
 
-def exposed(image: Tensor, stops: float) -> Tensor:
+def exposed_by_stops(image: Tensor, stops: float) -> Tensor:
     """sRGB values as if exposed `stops` longer: each stop doubles the linear light. image: clamped to [0, 1] first.
 
     0 stops change nothing, not even by rounding; values above 1 are left to the caller.

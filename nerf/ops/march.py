@@ -7,7 +7,7 @@ from nerf.ops.ray_paths import rays_through_grid, rays_to_march
 from nerf.ops.registry import example, fake, numbers, without_gradients
 
 MAX_STEPS_OF_RAY = 1 << 20  # as math/march.h has it: more are no picture but a wrong length
-MAX_LATTICE_POINTS = 1 << 24  # per chunk of rays in march_rays; bounds the memory of the dense lattice
+LATTICE_POINTS_AT_A_TIME = 1 << 24  # per chunk of rays in march_rays; bounds the memory of the dense lattice
 
 
 def march_rays(
@@ -59,7 +59,7 @@ def march_rays(
     steps = steps.nan_to_num(0).clamp(min=0)
     num_points = int(steps.max().ceil().item()) + 1 if len(steps) else 1
     k = torch.arange(num_points, device=origins.device, dtype=origins.dtype)
-    chunk = max(1, MAX_LATTICE_POINTS // num_points)
+    chunk = max(1, LATTICE_POINTS_AT_A_TIME // num_points)
     found = []
     for first in range(0, len(origins), chunk):
         rows = slice(first, first + chunk)

@@ -13,7 +13,7 @@ from nerf.calibration.vignetting import middles, vignetted
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.rays import Rays
 from nerf.images import visualize
-from nerf.images.srgb import exposed
+from nerf.images.srgb import exposed_by_stops
 from nerf.rendering.render import Rendering, render_rays, render_samples, visible_samples
 from nerf.rendering.sampler import RaySampler, depth_range
 from nerf.viewer.features import has_features, mean_features
@@ -41,7 +41,7 @@ def draw_pixels(scene: Scene, look: Look, cameras: Cameras, first: int, end: int
         background = torch.tensor(look.background, device=background.device)
     pixels = _pixels(scene, sampler, look.mode, cameras, rays, background)
     if look.mode == "color":
-        pixels = exposed(pixels, look.exposure)
+        pixels = exposed_by_stops(pixels, look.exposure)
     return (pixels.clamp(0, 1) * 255 + 0.5).to(torch.uint8).cpu()
 
 

@@ -36,7 +36,7 @@ CXXFLAGS = (
 CALL_SECONDS = 60  # a call that takes longer never ends
 MEMORY = 6 << 30  # bytes
 MOST_ENDS = 20  # of the process; more tell nothing new
-SHORT_WALKS = "-DNERF_MAX_LATTICE_POINTS=4096"
+SHORT_WALKS = "-DNERF_MAX_STEPS_OF_RAY=4096"
 BROKEN = "CUDA error"  # of a kernel; no later call of the process has a result
 # What C++ and PyTorch's C interface say where an operation says nothing.
 WORDLESS = r"std::|bad_alloc|length_error|vector|API call failed|\.(h|cpp|cc):\d+|^\W*\w*\W*$"

@@ -13,7 +13,7 @@ sys.path.append(str(TESTS / "fuzz"))
 import arguments  # noqa: E402
 import ops as fuzz  # noqa: E402
 
-LIMIT = '#include "math/march.h"\nstatic_assert(nerf::kMaxLatticePoints == {points});\n'
+LIMIT = '#include "math/march.h"\nstatic_assert(nerf::kMaxStepsOfRay == {points});\n'
 
 
 @pytest.mark.parametrize(("flags", "points"), [([], 1 << 20), ([fuzz.SHORT_WALKS], 4096)])

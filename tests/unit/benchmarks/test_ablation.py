@@ -13,7 +13,7 @@ import warm_python
 from script_runs import TIMEOUT
 
 from nerf.benchmarks import ablation
-from nerf.benchmarks.ablation import AblationConfig, make_start, measure_rows, shortened, speedups
+from nerf.benchmarks.ablation import AblationConfig, make_start, measure_rows, resolved_for_steps, speedups
 from nerf.benchmarks.ablation_row import Batch, Row
 from nerf.benchmarks.torch_variants import EAGER
 from nerf.config.recipes import resolve_config
@@ -203,17 +203,17 @@ def test_too_few_steps_for_the_final_resolution(config: Config, images: PosedIma
 def test_short_schedule_reaches_every_level_and_prunes(config: Config, images: PosedImages) -> None:
     config.field.upsample_at = None
     for steps in (60, 300, 3000):
-        short = shortened(config, steps, "cpu", "bounded")
+        short = resolved_for_steps(config, steps, "cpu", "bounded")
         levels = len(short.field.upsample_at)
         assert (levels + 1) * short.field.min_level_steps < steps
         assert short.occupancy.min_steps < steps
-    assert shortened(config, 3000, "cpu", "bounded").field == resolve_config(config, "cpu", "bounded").field
+    assert resolved_for_steps(config, 3000, "cpu", "bounded").field == resolve_config(config, "cpu", "bounded").field
 
 
 @pytest.mark.parametrize("name", [v.label for v in EAGER])
 def test_equal_training_runs_with_every_variant(config: Config, images: PosedImages, name: str) -> None:
     variant = next(v for v in EAGER if v.label == name)
     backend = replace(select("torch", "cpu"), ops=variant.ops)
-    short = shortened(config, 6, backend.device.type, "bounded")
+    short = resolved_for_steps(config, 6, backend.device.type, "bounded")
     looks = list(train(short, init_state(short, images, backend)))
     assert math.isfinite(looks[-1].psnr)

@@ -61,7 +61,7 @@ def ball(count: int, radius: float) -> np.ndarray:
 
 def describe(capture: Capture, has_alpha: bool | None = None) -> SceneDescription:
     """With the box as an array."""
-    found = scene_bounds.describe(capture, has_alpha)
+    found = scene_bounds.describe_capture(capture, has_alpha)
     return replace(found, aabb=found.aabb.numpy())
 
 

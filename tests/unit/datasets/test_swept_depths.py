@@ -17,7 +17,7 @@ from nerf.datasets.photos import load_photos
 from nerf.datasets.plane_sweep import PlaneSweep
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.readers import read_capture
-from nerf.datasets.scene_bounds import describe
+from nerf.datasets.scene_bounds import describe_capture
 from nerf.datasets.swept_depths import SweptDepths, sweep_depths
 
 WIDTH, HEIGHT, FOCAL = 120, 90, 100.0
@@ -88,7 +88,7 @@ def test_the_same_again_and_at_another_size() -> None:
 
 def test_near_and_far_of_a_capture_without_depths() -> None:
     """Near was 5% of the distance to where the axes meet, or stood apart: most of what lies behind is air."""
-    found = describe(capture(), sweep=lambda: sweep_depths(images()))
+    found = describe_capture(capture(), sweep=lambda: sweep_depths(images()))
     assert found.kind == "forward_facing"
     assert found.near == pytest.approx(0.75 * NEAR, rel=0.1) and found.far == pytest.approx(FAR, rel=0.35)
     assert "of the nearest depth by a plane sweep" in " ".join(found.reasons)
@@ -107,7 +107,7 @@ def blank() -> PosedImages:
 def test_what_cannot_be_relied_on_changes_nothing_and_is_said(broken) -> None:
     swept = sweep_depths(broken())
     assert swept.points is None
-    found, before = describe(capture(), sweep=lambda: swept), describe(capture())
+    found, before = describe_capture(capture(), sweep=lambda: swept), describe_capture(capture())
     assert (found.kind, found.near, found.far) == (before.kind, before.near, before.far)
     assert "No depth is known: not by the format, nor by a plane sweep" in found.reasons[0]
     assert "have to)" in found.reasons[0]
@@ -125,9 +125,9 @@ def test_who_knows_depths_is_not_swept(known: dict[str, np.ndarray]) -> None:
     def refuse() -> SweptDepths:
         raise AssertionError("swept")
 
-    describe(capture(**known), sweep=refuse)
+    describe_capture(capture(**known), sweep=refuse)
     with pytest.raises(AssertionError, match="swept"):
-        describe(capture(), sweep=refuse)
+        describe_capture(capture(), sweep=refuse)
 
 
 def test_photos_are_swept_for_training_alone(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nerf.images.srgb import exposed, from_linear, to_linear
+from nerf.images.srgb import exposed_by_stops, from_linear, to_linear
 
 
 def test_known_values_and_back() -> None:
@@ -16,9 +16,11 @@ def test_known_values_and_back() -> None:
 @pytest.mark.parametrize("stops", [-3.0, -0.5, 1.0])
 def test_a_stop_doubles_the_light(stops: float) -> None:
     image = torch.linspace(0, 1, 64).view(4, 16)
-    torch.testing.assert_close(to_linear(exposed(image, stops)), to_linear(image) * 2**stops, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        to_linear(exposed_by_stops(image, stops)), to_linear(image) * 2**stops, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_no_stops_change_no_bit() -> None:
     image = torch.linspace(-0.1, 1.1, 64)
-    assert exposed(image, 0.0).equal(image)
+    assert exposed_by_stops(image, 0.0).equal(image)
