@@ -73,7 +73,7 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
     _wait(state.device)
     step._sums.zero_()
     if world is not None:
-        world.agreed(0)
+        world.all_reduce_max(0)
     on_cpu = state.device.type == "cpu"
     clock = time.process_time if on_cpu else time.perf_counter
     began = clock()

@@ -30,7 +30,7 @@ def run_ranks(config: Config, folder: Path, log: Callable[[str], None], world: W
         own = measure_rank(run, world)
     except TrainingStopped as error:
         raise UserError(f"the run stopped: {error}. {error.remedy}.") from error
-    ranks = [own] if world is None else world.all_told(own)
+    ranks = [own] if world is None else world.all_gather_objects(own)
     if world is not None and not world.leads:
         return
     samples = [rank["samples_per_step"] for rank in ranks]

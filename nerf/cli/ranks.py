@@ -118,7 +118,7 @@ def prepare_rank(world: World, given: Any) -> None:
     if getattr(given, "dry_run", False):
         raise UserError("dry_run=true trains nothing, so it needs one process: start it without torchrun.")
     check_agreed(world, versions() | _settings(given))
-    if given.device == "cuda" or (given.device == "auto" and any(world.all_told(torch.cuda.is_available()))):
+    if given.device == "cuda" or (given.device == "auto" and any(world.all_gather_objects(torch.cuda.is_available()))):
         use_gpus(world)
 
 

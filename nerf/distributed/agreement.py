@@ -19,7 +19,7 @@ def versions() -> dict[str, object]:
 
 def check_agreed(world: World, facts: Mapping[str, object]) -> None:
     """Raises UserError on every rank, naming the first fact that differs from rank 0's, its values and the rank."""
-    told = world.all_told((socket.gethostname(), {name: repr(value) for name, value in facts.items()}))
+    told = world.all_gather_objects((socket.gethostname(), {name: repr(value) for name, value in facts.items()}))
     _, expected = told[0]
     for rank, (host, found) in enumerate(told):
         for name in [*expected, *(found.keys() - expected.keys())]:

@@ -37,7 +37,7 @@ def front_to_back(world: World, through: Tensor, first: Tensor) -> Order:
     through [R,S]: the transmittance of a segment, by all its samples, visible or not. first [R,S]: t of its first
     sample, infinite for a segment without any. Both of this rank; two numbers of each segment are exchanged.
     """
-    found = world.gathered(torch.stack([through, first]), "transmittance")  # [N,2,R,S]
+    found = world.all_gather(torch.stack([through, first]), "transmittance")  # [N,2,R,S]
     segments, firsts = (x.transpose(0, 1).flatten(1) for x in found.unbind(1))  # [R,K]
     order = firsts.argsort(dim=1, stable=True)
     light, lights = torch.ones_like(segments[:, 0]), []
@@ -62,7 +62,7 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, world: World) -> Tensor:
         ctx.world, ctx.segments = world, own.shape[1]
-        return world.gathered(own.detach(), "composited").transpose(0, 1).flatten(1, 2)
+        return world.all_gather(own.detach(), "composited").transpose(0, 1).flatten(1, 2)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -140,15 +140,15 @@ class Parts:
                     group.parameter.grad = torch.zeros_like(group.parameter)
                 if not group.on_vertices:
                     small.append(group.parameter.grad)
-        self._summed([x.view(-1, 1) for x in small], None, self.sum_, "gradients of small modules")
+        self._summed([x.view(-1, 1) for x in small], None, self.all_reduce_sum_, "gradients of small modules")
         grids = [group for optimizer in optimizers for group in optimizer.groups if group.on_vertices]
         if grids:
             gradients = [group.parameter.grad.view(-1, group.parameter.shape[-1]) for group in grids]
-            self._summed(gradients, self._exchanges(grids[0].rows)[0], self.sum_, "border gradients")
+            self._summed(gradients, self._exchanges(grids[0].rows)[0], self.all_reduce_sum_, "border gradients")
 
-    def sum_(self, x: Tensor, purpose: str) -> Tensor:
+    def all_reduce_sum_(self, x: Tensor, purpose: str) -> Tensor:
         """Replaces x, contiguous, by its sum over the ranks, which is the same in every run where that is asked for."""
-        return self.world.sum_in_order_(x, purpose) if self.in_order else self.world.sum_(x, purpose)
+        return self.world.sum_in_order_(x, purpose) if self.in_order else self.world.all_reduce_sum_(x, purpose)
 
     def _summed(
         self, tensors: list[Tensor], where: Exchanged | None, sum_: Callable[[Tensor, str], Tensor], purpose: str
@@ -170,15 +170,15 @@ class Parts:
         """Brings the values of the vertices beside one's own, which another rank has trained."""
         grids = [grid.detach().view(-1, grid.shape[-1]) for grid in field.grids]
         # One rank gives each value and the others zeros: any order is exact.
-        self._summed(grids, self._exchanges(field.rows)[1], self.world.sum_, "halo values")
+        self._summed(grids, self._exchanges(field.rows)[1], self.world.all_reduce_sum_, "halo values")
 
     def all_true(self, condition: Tensor) -> Tensor:
         """Whether a condition [] bool holds on every rank."""
-        return self.world.max_((~condition).view(1).to(torch.uint8), "decisions")[0] == 0
+        return self.world.all_reduce_max_((~condition).view(1).to(torch.uint8), "decisions")[0] == 0
 
     def any_rank(self, mask: Tensor) -> Tensor:
         """Where a bool mask is set on some rank."""
-        return self.world.max_(mask.to(torch.uint8), "occupancy") > 0
+        return self.world.all_reduce_max_(mask.to(torch.uint8), "occupancy") > 0
 
     def subset(self, step_number: Tensor, subsets: int) -> tuple[Tensor, int]:
         """This rank's rows in the step's subset of all active vertices, and how many active vertices there are.
@@ -270,7 +270,7 @@ class Parts:
                     theirs = own[first : first + AT_A_TIME].contiguous()
                 else:
                     theirs = own.new_empty(len(some), own.shape[-1])
-                theirs = self.world.sent_by(rank, theirs, purpose)
+                theirs = self.world.broadcast_(theirs, rank, purpose)
                 inside = _membership(wanted, some)
                 result.index_copy_(0, torch.searchsorted(wanted, some[inside]), theirs[inside])
         return result

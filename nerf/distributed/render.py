@@ -79,5 +79,5 @@ class _Share(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         padded = torch.nn.functional.pad(grad, (0, 0, 0, ctx.size - len(grad)))
-        whole = ctx.world.gathered(padded, "gradients of pixels").flatten(0, 1)[: ctx.count]
+        whole = ctx.world.all_gather(padded, "gradients of pixels").flatten(0, 1)[: ctx.count]
         return whole / ctx.world.size, None, None, None, None

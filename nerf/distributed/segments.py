@@ -124,7 +124,7 @@ def marched(
     of_rays_before = torch.nn.functional.pad(begun, (1, 0))[samples.ray_offsets[:-1]]
     segment = (begun - 1 - of_rays_before.index_select(0, ray))[mine]
     most = segment.max() + 1 if len(segment) else segment.new_zeros(())
-    count = int(world.max_(most.clamp(min=1).view(1), "segments"))
+    count = int(world.all_reduce_max_(most.clamp(min=1).view(1), "segments"))
     return samples.select(mine), segment, count
 
 

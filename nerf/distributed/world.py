@@ -55,46 +55,46 @@ class World:
 
     # Tensors.
 
-    def sum_(self, x: Tensor, purpose: str) -> Tensor:
+    def all_reduce_sum_(self, x: Tensor, purpose: str) -> Tensor:
         """Replaces x by its sum over all ranks: the same bits on each."""
-        return self._reduced(x, dist.ReduceOp.SUM, purpose)
+        return self._all_reduce_(x, dist.ReduceOp.SUM, purpose)
 
     def sum_in_order_(self, x: Tensor, purpose: str) -> Tensor:
         """Replaces x, contiguous, by its sum over all ranks, added from rank 0 on: the same bits in every run.
 
-        Which order sum_ has on GPUs is NCCL's to choose. Each rank is given the numbers of all others.
+        Which order all_reduce_sum_ has on GPUs is NCCL's to choose. Each rank is given the numbers of all others.
         """
         for some in x.view(-1).split(AT_A_TIME):
-            first, *others = self.gathered(some, purpose)
+            first, *others = self.all_gather(some, purpose)
             for other in others:
                 first += other
             some.copy_(first)
         return x
 
-    def max_(self, x: Tensor, purpose: str) -> Tensor:
+    def all_reduce_max_(self, x: Tensor, purpose: str) -> Tensor:
         """Replaces x by its maximum over all ranks."""
-        return self._reduced(x, dist.ReduceOp.MAX, purpose)
+        return self._all_reduce_(x, dist.ReduceOp.MAX, purpose)
 
-    def _reduced(self, x: Tensor, how: dist.ReduceOp.RedOpType, purpose: str) -> Tensor:
+    def _all_reduce_(self, x: Tensor, how: dist.ReduceOp.RedOpType, purpose: str) -> Tensor:
         self.bytes[purpose] += x.nbytes
-        with self.in_words():
+        with self.naming_lost_rank():
             dist.all_reduce(x, how, self._group(x))
         return x
 
-    def gathered(self, x: Tensor, purpose: str) -> Tensor:
+    def all_gather(self, x: Tensor, purpose: str) -> Tensor:
         """x [...] of every rank, [N,...]. Not differentiable; see combine.exchange."""
         self.bytes[purpose] += x.nbytes
         x = x.contiguous()
         found = x.new_empty(self.size, *x.shape)
-        with self.in_words():
+        with self.naming_lost_rank():
             dist.all_gather(list(found.unbind()), x, self._group(x))
         return found
 
-    def sent_by(self, root: int, x: Tensor, purpose: str) -> Tensor:
+    def broadcast_(self, x: Tensor, root: int, purpose: str) -> Tensor:
         """Replaces x by that of the rank root."""
         if self.rank == root:
             self.bytes[purpose] += x.nbytes
-        with self.in_words():
+        with self.naming_lost_rank():
             dist.broadcast(x, root, self._group(x))
         return x
 
@@ -103,25 +103,18 @@ class World:
 
     # What hosts decide.
 
-    def agreed(self, *numbers: float) -> list[float]:
+    def all_reduce_max(self, *numbers: float) -> list[float]:
         """The largest of each number over all ranks."""
-        return self.max_(torch.tensor(numbers, dtype=torch.float64), "decisions").tolist()
+        return self.all_reduce_max_(torch.tensor(numbers, dtype=torch.float64), "decisions").tolist()
 
-    def of_leader(self, number: float) -> float:
+    def broadcast_number(self, number: float) -> float:
         """The number of rank 0."""
-        return self.sent_by(0, torch.tensor([number], dtype=torch.float64), "decisions").item()
+        return self.broadcast_(torch.tensor([number], dtype=torch.float64), 0, "decisions").item()
 
-    def told(self, thing: T, root: int = 0) -> T:
-        """What the rank root has to say."""
-        box = [thing]
-        with self.in_words():
-            dist.broadcast_object_list(box, root, self.hosts)
-        return box[0]
-
-    def all_told(self, thing: T) -> list[T]:
+    def all_gather_objects(self, thing: T) -> list[T]:
         """What each rank has to say, by rank."""
         found: list[Any] = [None] * self.size
-        with self.in_words():
+        with self.naming_lost_rank():
             dist.all_gather_object(found, thing, self.hosts)
         return found
 
@@ -130,7 +123,7 @@ class World:
 
         Raises UserError on all ranks, naming the host, where it raised one.
         """
-        hosts = self.all_told(socket.gethostname())
+        hosts = self.all_gather_objects(socket.gethostname())
         first = hosts.index(hosts[self.rank])
         made, problem = None, None
         if first == self.rank:
@@ -138,7 +131,7 @@ class World:
                 made = make()
             except (UserError, OSError) as error:
                 problem = f"{error}"
-        problems = self.all_told(problem)
+        problems = self.all_gather_objects(problem)
         for rank, words in enumerate(problems):
             if words is not None:
                 same = all(words == other for i, other in enumerate(problems) if hosts.index(hosts[i]) == i)
@@ -149,7 +142,7 @@ class World:
             if first == root:
                 self.others.append(group)
                 box = [made]
-                with self.in_words():
+                with self.naming_lost_rank():
                     dist.broadcast_object_list(box, root, group)
                 made = box[0]
         return made
@@ -170,7 +163,7 @@ class World:
         return f"rank {rank} of {self.size} on {host}"
 
     @contextlib.contextmanager
-    def in_words(self) -> Iterator[None]:
+    def naming_lost_rank(self) -> Iterator[None]:
         """Turns the failure of a collective into RankLost with the reason that the lost rank gave."""
         try:
             yield
@@ -215,7 +208,7 @@ def join() -> World:
         except (RuntimeError, ValueError) as error:  # DistNetworkError and DistStoreError are of the first kind
             raise UserError(_joining(error, rank, host, port)) from error
         world = World(rank, size, local, dist.new_group(timeout=PATIENCE, backend="gloo"))
-        world.watch = Watch(rank, size, host, port, world.all_told(socket.gethostname()))
+        world.watch = Watch(rank, size, host, port, world.all_gather_objects(socket.gethostname()))
     return world
 
 
@@ -273,10 +266,11 @@ def use_gpus(world: World) -> None:
     else:
         torch.cuda.set_device(held)
     host = socket.gethostname()
-    here = world.all_told((host, problem, None if problem else str(torch.cuda.get_device_properties(held).uuid)))
-    check_gpus(world, here)
+    gpu = None if problem else str(torch.cuda.get_device_properties(held).uuid)
+    check_gpus(world, world.all_gather_objects((host, problem, gpu)))
     world.gpus = dist.new_group(backend="nccl", timeout=PATIENCE)
-    world.sum_(torch.zeros(1, device="cuda"), "warm-up")  # the first call connects the GPUs, which takes a second
+    # The first call connects the GPUs, which takes a second.
+    world.all_reduce_sum_(torch.zeros(1, device="cuda"), "warm-up")
 
 
 def check_gpus(world: World, held: list[tuple[str, str | None, str | None]]) -> None:

@@ -186,13 +186,13 @@ def _wishes(callbacks: Sequence[Callback], state: TrainState) -> tuple[bool, boo
     if state.parts is None:
         return stop, log, False
     whole = any(callback.wants_whole(state) for callback in callbacks)
-    stop, log, whole = (wish > 0 for wish in state.parts.world.agreed(stop, log, whole))
+    stop, log, whole = (wish > 0 for wish in state.parts.world.all_reduce_max(stop, log, whole))
     return stop, log, whole
 
 
 def _all(state: TrainState, condition: bool) -> bool:
     """Whether a condition holds on every rank."""
-    return condition if state.parts is None else not any(state.parts.world.agreed(not condition))
+    return condition if state.parts is None else not any(state.parts.world.all_reduce_max(not condition))
 
 
 def _is_due(config: Config, step: int) -> bool:

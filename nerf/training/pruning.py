@@ -77,7 +77,8 @@ def _enough(weights: Tensor, samples: RaySamples, min_weight: float, parts: Part
     # Of integers, whose sum is the same in every order.
     opacity = torch.zeros_like(heaviest, dtype=torch.int64).scatter_add_(0, ray, (weights * 2**20).long())
     if parts is not None:
-        heaviest, opacity = parts.world.max_(heaviest, "pruning"), parts.world.sum_(opacity, "pruning")
+        heaviest = parts.world.all_reduce_max_(heaviest, "pruning")
+        opacity = parts.world.all_reduce_sum_(opacity, "pruning")
     share = (ENOUGH_OF_HEAVIEST * heaviest).clamp(LEAST_WEIGHT, min_weight)
     smoke = (opacity >= SMOKE * 2**20) & (heaviest < HEAVY)
     return torch.where(smoke, share, min_weight).index_select(0, ray)

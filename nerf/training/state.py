@@ -135,9 +135,9 @@ class TrainState:
         self.parts = Parts.of(world, self.occupancy, self.field)
         self.field.store_at(self.parts.division.stored(world.rank))
         self.optimizer.set_active(self.parts.rows)
-        self.most_voxels = -int(world.agreed(-self.most_voxels)[0])  # what fits on all
+        self.most_voxels = -int(world.all_reduce_max(-self.most_voxels)[0])  # what fits on all
         self.capacity = 0  # parts differ in their samples
-        self.clock.shared = world.of_leader
+        self.clock.shared = world.broadcast_number
         self.read_clock()
 
     def collect(self, with_moments: bool = True) -> None:

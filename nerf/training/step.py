@@ -97,7 +97,7 @@ class TrainStep:
     def read(self) -> StepSums:
         """The sums over the steps since the previous read(). Waits for the device."""
         if self.state.parts is not None:
-            self.state.parts.sum_(self._sums[-2:], "decisions")  # rays and samples of each part
+            self.state.parts.all_reduce_sum_(self._sums[-2:], "decisions")  # rays and samples of each part
         *terms, left_out, without_room, dropped, samples = self._sums.tolist()
         self._sums.zero_()
         named = dict(zip(self.names, terms, strict=True))

@@ -80,7 +80,7 @@ def trained_on_ranks(
             run_to(config, state, MIDDLE)
             if world.leads:
                 checkpoint.save(place, config, state, tiny_images().cameras)
-            world.told(None)  # the file is there
+            world.all_gather_objects(None)  # the file is there
             content = checkpoint.load_resume(place)
             state = checkpoint.restore_run(content, config, tiny_images(), state.field.backend)
             state.divide(world)

@@ -69,7 +69,7 @@ def test_gradients_are_those_of_one_process() -> None:
 
 def a_rank(rank: int, told: list[torch.Tensor]) -> World:
     """A rank that is told by each what it has to say."""
-    return cast(World, SimpleNamespace(rank=rank, size=len(told), gathered=lambda own, purpose: torch.stack(told)))
+    return cast(World, SimpleNamespace(rank=rank, size=len(told), all_gather=lambda own, purpose: torch.stack(told)))
 
 
 @pytest.mark.parametrize("rank", range(3))

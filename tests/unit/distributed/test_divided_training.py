@@ -81,7 +81,7 @@ def met_again(world: World) -> tuple[int, bool, bool]:
     order = front_to_back(world, torch.ones_like(first), first).order
     # Every sample of all ranks, in the order of the segments, against the order of t.
     mine = [samples.t_starts[slot == i].tolist() for i in range(2 * count)]
-    everyone = world.all_told(mine)
+    everyone = world.all_gather_objects(mine)
     rising = True
     for ray in range(2):
         times = [t for k in order[ray].tolist() for t in everyone[k // count][ray * count + k % count]]

@@ -35,9 +35,13 @@ def words(work: Callable[[], object]) -> str:
     return ""
 
 
-def told(world: World) -> dict[str, object]:
-    found: dict[str, object] = {"agreed": world.agreed(world.rank, 0.5), "of rank 1": world.told(world.rank, 1)}
-    found["gathered"] = world.gathered(torch.full((2,), float(world.rank)), "test").tolist()
+def collectives(world: World) -> dict[str, object]:
+    found: dict[str, object] = {
+        "largest": world.all_reduce_max(world.rank, 0.5),
+        "of rank 0": world.broadcast_number(world.rank),
+    }
+    found["objects"] = world.all_gather_objects(f"rank {world.rank}")
+    found["gathered"] = world.all_gather(torch.full((2,), float(world.rank)), "test").tolist()
     found["bytes"] = world.bytes["test"]
     here = {"seed": 1, "field.num_voxels": 1000 + world.rank // 2}
     found["settings"] = words(lambda: check_agreed(world, here))
@@ -57,8 +61,9 @@ def told(world: World) -> dict[str, object]:
 
 def test_ranks_tell_each_other() -> None:
     host = socket.gethostname()
-    for rank, found in enumerate(on_ranks(3, told)):
-        assert found["agreed"] == [2.0, 0.5] and found["of rank 1"] == 1
+    for rank, found in enumerate(on_ranks(3, collectives)):
+        assert found["largest"] == [2.0, 0.5] and found["of rank 0"] == 0
+        assert found["objects"] == ["rank 0", "rank 1", "rank 2"]
         assert found["gathered"] == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]] and found["bytes"] == 8
         assert f"rank 2 of 3 on {host} has field.num_voxels=1001, and rank 0 has" in str(found["settings"])
         assert found["images"] == "of rank 0" and found["read"] == (rank == 0)
@@ -103,7 +108,7 @@ def test_a_broken_collective_is_told_in_the_words_of_the_lost_rank() -> None:
         (None, "of the 2"),
     ):
         world = World(0, 2, watch=cast(Watch, SimpleNamespace(reason=lambda reason=reason: reason)))
-        with pytest.raises(RankLost, match=expected), world.in_words():
+        with pytest.raises(RankLost, match=expected), world.naming_lost_rank():
             raise RuntimeError("Connection closed by peer")
 
 
