@@ -61,7 +61,7 @@ class MaskedAdam:
         active_vertices: Tensor | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
-        self.of_features = moments
+        self.moment_dtype = moments
         self.backend, self.beta1, self.beta2 = backend, beta1, beta2
         self.trained, self.groups = trained, trained.parameter_groups()
         self.base_lr = torch.tensor([rate for g in self.groups for rate in g.lr], device=backend.device)
@@ -84,7 +84,7 @@ class MaskedAdam:
             return self._no_moments_in_host(group, shape[0])
         dtype = group.parameter.dtype
         if group.on_vertices and (dtype == torch.float16 or (dtype == torch.float32 and shape[-1] > 1)):
-            dtype = self.of_features
+            dtype = self.moment_dtype
         return group.parameter.new_zeros(shape, dtype=dtype), group.parameter.new_zeros(shape, dtype=dtype)
 
     def _no_moments_in_host(self, group: ParameterGroup, rows: int) -> tuple[Tensor, Tensor]:
@@ -128,7 +128,7 @@ class MaskedAdam:
         for name, pair in self.moments.items():
             if name not in self.in_host:
                 self.moments[name] = tuple(x.float() if x.dtype == torch.bfloat16 else x for x in pair)
-        self.of_features = torch.float32
+        self.moment_dtype = torch.float32
         self._clear_gradients()
 
     def _clear_gradients(self) -> None:

@@ -93,38 +93,40 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         field = build_field(config.field, unit, (2, 2, 2), 1.0, select("torch", "cpu"))
     groups = field.parameter_groups()
     per_vertex = FLOAT * sum(group.parameter.shape[-1] for group in groups if group.on_vertices)
-    rest = FLOAT * sum(group.parameter.numel() for group in groups if not group.on_vertices)
+    network_bytes = FLOAT * sum(group.parameter.numel() for group in groups if not group.on_vertices)  # and background
     vertices = math.prod(finest)
-    stored, where = 1.0, 0
+    stored, index_bytes = 1.0, 0
     begins_finest = not config.field.upsample_at  # and the first grid is dense, on the device, until it is pruned
     in_host = config.train.features == "host" and not begins_finest
     sparse = config.field.sparse and not (config.deterministic or begins_finest)  # runs that repeat have dense grids
     if sparse and (in_host or sparse_saves(int(STORED_PER_ACTIVE * ACTIVE_FRACTION * vertices), finest)):
         stored = STORED_PER_ACTIVE * ACTIVE_FRACTION
-        where = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
-    lattice = int(max(0, most_voxels - vertices) * (BYTES_PER_VERTEX + BYTES_PER_CELL))
-    of_density = FLOAT if in_host else per_vertex
-    of_moments = of_density if config.train.moments == "float32" else FLOAT + (of_density - FLOAT) // 2
+        index_bytes = int(vertices * (BYTES_PER_VERTEX + LISTED * (stored + 2 * ACTIVE_FRACTION)))
+    larger_lattice_bytes = int(max(0, most_voxels - vertices) * (BYTES_PER_VERTEX + BYTES_PER_CELL))
+    # Of a vertex, as float32 where nothing else is said: what is on the device, and features that are in host memory.
+    device_bytes = FLOAT if in_host else per_vertex
+    feature_bytes = per_vertex - device_bytes
+    moment_bytes = device_bytes if config.train.moments == "float32" else FLOAT + (device_bytes - FLOAT) // 2
     short = config.train.features != "host" and _has_short_values(config)
-    of_values = of_moments if short else of_density  # and of gradients
-    values = int(stored * vertices) * of_values + rest
+    value_bytes = moment_bytes if short else device_bytes  # and of gradients
+    values = int(stored * vertices) * value_bytes + network_bytes
     pixels = images.pixels.nbytes + SILHOUETTE_BYTES * len(images.pixels) if config.train.images != "host" else 0
     depths = images.depths.nbytes if images.depths is not None and config.loss.depth > 0 else 0
-    of_features, window = per_vertex - of_density, 0
+    window = 0
     if in_host:
         rows = min(stored * vertices, WINDOW_ROWS_PER_SAMPLE * config.train.rays_per_step * _visible(config, finest))
         ahead = config.train.rays_per_step * (config.sampler.rays_per_pixel or 1) <= MOST_RAYS_AHEAD
         windows = 2 if ahead else 1  # this step's, with a gradient, and the next one's
-        of_row = (windows + 1) * of_features + windows * WINDOW_LISTS
-        window = int(WINDOW_ROOM * rows * of_row + (windows + 1) * vertices * BYTES_PER_VERTEX)
+        row_bytes = (windows + 1) * feature_bytes + windows * WINDOW_LISTS
+        window = int(WINDOW_ROOM * rows * row_bytes + (windows + 1) * vertices * BYTES_PER_VERTEX)
     return MemoryPlan(
-        values=values + where + lattice,
-        moments=2 * (int(ACTIVE_FRACTION * vertices) * of_moments + rest),
+        values=values + index_bytes + larger_lattice_bytes,
+        moments=2 * (int(ACTIVE_FRACTION * vertices) * moment_bytes + network_bytes),
         gradients=values,
         images=pixels + depths,
-        samples=_samples(config, per_vertex, finest, field.deferred_grid is not None, of_values < of_density),
+        samples=_samples(config, per_vertex, finest, field.deferred_grid is not None, value_bytes < device_bytes),
         window=window,
-        in_host=int((stored + 2 * ACTIVE_FRACTION) * vertices) * of_features // FLOAT * IN_HOST,
+        in_host=int((stored + 2 * ACTIVE_FRACTION) * vertices) * feature_bytes // FLOAT * IN_HOST,
     )
 
 
