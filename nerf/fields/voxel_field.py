@@ -90,10 +90,10 @@ class VoxelField(Field):
         more: dict[str, Any] = {"deterministic": True} if self.backend.deterministic else {}  # what variants lack
         rows, host = self._rows, self.host_rows
         if host is not None and grid is self.appearance_grid and host.in_step and torch.is_grad_enabled():
-            rows = host.bring(grid.detach(), coords.detach(), rows)
+            rows = host.begin_window(grid.detach(), coords.detach(), rows)
             grid = rows.values
         elif not self.reads_in_place(grid):
-            rows = host.look(grid.detach(), coords.detach(), rows)
+            rows = host.window_outside_steps(grid.detach(), coords.detach(), rows)
             grid = rows.values
         if rows is not None:
             more["table"], more["size_z"] = rows.arguments

@@ -65,8 +65,8 @@ class HostRows:
         self.in_step = False  # outside of steps the grid is read in place, and gets no gradient
         self.window: Window | None = None  # the step's, from its forward to its optimizer
         self.most_bytes = 0  # of the windows of a step so far, with a gradient
-        self.room = 0, 0  # rows and corners of each window; 0: as many as it needs, which is read from the device
-        self._most = HostCounts(2, backend.device)
+        self.capacity = 0, 0  # rows and corners of each window; 0: as many as it needs, which is read from the device
+        self._largest = HostCounts(2, backend.device)
         self._found: Window | None = None  # the step's, if it was brought before
 
     def no_values(self, rows: int, channels: int) -> Tensor:
@@ -80,7 +80,7 @@ class HostRows:
     def begin_step(self, window: Window | None = None) -> None:
         """From now until end_step() the grid's values are brought to the device, with a gradient.
 
-        window: of the points at which the field will be evaluated, if it has been brought already (find).
+        window: of the points at which the field will be evaluated, if it has been brought already (make_window).
         """
         self.in_step, self.window, self._found = True, None, window
 
@@ -92,31 +92,31 @@ class HostRows:
         return window
 
     @torch.no_grad()
-    def needed(self, coords: Tensor, rows: VertexRows) -> list[int]:
+    def count_rows(self, coords: Tensor, rows: VertexRows) -> list[int]:
         """How many rows and corners the window of points [N,3] in lattice units has. Waits for the device."""
         marks = self.backend.ops.mark_vertices(coords, *rows.arguments)
         return self.backend.ops.bring_rows(coords.new_empty(0, 0), marks, *rows.arguments, 1, 1)[-1].tolist()
 
-    def make_room(self, rows: int, corners: int) -> None:
+    def set_capacity(self, rows: int, corners: int) -> None:
         """From now on windows have room for so many rows and corners. 0: for as many as they need."""
-        self.room = rows, corners
+        self.capacity = rows, corners
 
-    def forget_most(self) -> None:
-        """most_needed() is of the steps from now on. None may be queued."""
-        self._most.clear()
+    def forget_requests(self) -> None:
+        """largest_request() is of the steps from now on. None may be queued."""
+        self._largest.clear()
 
-    def most_needed(self) -> list[int]:
+    def largest_request(self) -> list[int]:
         """The most rows and corners of a window with fixed room. Does not wait for steps that are queued."""
-        return self._most.read()
+        return self._largest.read()
 
-    def bring(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
-        """The window of points [N,3] in lattice units, whose values are copied from the grid [L,C]."""
+    def begin_window(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
+        """The step's window at points [N,3] in lattice units, with a gradient: of the grid [L,C] if not made before."""
         if self.window is not None:
             raise RuntimeError(
                 "a step evaluates the field once where its features are in host memory; use train.features=device for "
                 "a loss that evaluates it again"
             )
-        window = self.find(grid, coords, rows) if self._found is None else self._found
+        window = self.make_window(grid, coords, rows) if self._found is None else self._found
         values = window.values.detach().requires_grad_()
         if self.backend.adds_to_gradients:
             values.grad = torch.zeros_like(values)
@@ -125,7 +125,7 @@ class HostRows:
         return self.window
 
     @torch.no_grad()
-    def look(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
+    def window_outside_steps(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
         """What interpolation at points [N,3] in lattice units reads of the grid [L,C], for outside of steps.
 
         Without a gradient. Waits for the device.
@@ -136,25 +136,25 @@ class HostRows:
         return Window(table, rows.resolution[2], values, *lists, None)
 
     @torch.no_grad()
-    def find(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
+    def make_window(self, grid: Tensor, coords: Tensor, rows: VertexRows) -> Window:
         """The window of a step at points [N,3] in lattice units, without a gradient."""
         ops = self.backend.ops
         marks = ops.mark_vertices(coords, *rows.arguments)
-        table, values, *lists, counts = ops.bring_rows(grid, marks, *rows.arguments, *self.room)
+        table, values, *lists, counts = ops.bring_rows(grid, marks, *rows.arguments, *self.capacity)
         fits = None
-        if self.room[0]:
-            fits = (counts[0] <= self.room[0]) & (counts[1] <= self.room[1])
-            self._most.keep_larger(counts)
+        if self.capacity[0]:
+            fits = (counts[0] <= self.capacity[0]) & (counts[1] <= self.capacity[1])
+            self._largest.keep_larger(counts)
         return Window(table, rows.resolution[2], values, *lists, fits)
 
     @torch.no_grad()
-    def carry(self, last: Window, window: Window) -> Window:
+    def carry_over(self, last: Window, window: Window) -> Window:
         """The next step's window with the values that the last step left in its own; its rows have gone back since."""
         self.most_bytes = max(self.most_bytes, last.nbytes + last.values.nbytes + window.nbytes)
         there = window.table & LOWER_HALF
-        room = len(window.stored), 1
+        capacity = len(window.stored), 1
         _, carried, known, *_ = self.backend.ops.bring_rows(
-            last.values.detach(), there << VERTICES_PER_WORD, *last.arguments, *room
+            last.values.detach(), there << VERTICES_PER_WORD, *last.arguments, *capacity
         )
         return replace(window, values=torch.where(known[:, None] >= 0, carried, window.values))
 

@@ -30,8 +30,8 @@ def plan_capacity(config: Config, state: TrainState) -> None:
     state.capacity = round_up_capacity(len(samples.t_starts), state.capacity)
     host = state.field.host_rows
     if host is not None:
-        _make_room(host, host.needed(samples.coords(sampler.grid_map), state.field.rows))
-        host.forget_most()
+        _set_capacity(host, host.count_rows(samples.coords(sampler.grid_map), state.field.rows))
+        host.forget_requests()
 
 
 def grow_window(state: TrainState) -> bool:
@@ -40,17 +40,19 @@ def grow_window(state: TrainState) -> bool:
     Reads nothing from the device: steps that are queued already may be left out too.
     """
     host = state.field.host_rows
-    if host is None or not host.room[0]:
+    if host is None or not host.capacity[0]:
         return False
-    most = host.most_needed()
-    if all(count <= room for count, room in zip(most, host.room, strict=True)):
+    largest = host.largest_request()
+    if all(count <= capacity for count, capacity in zip(largest, host.capacity, strict=True)):
         return False
-    _make_room(host, most)
+    _set_capacity(host, largest)
     return True
 
 
-def _make_room(host: HostRows, needed: list[int]) -> None:
-    host.make_room(*(round_up_capacity(count, room) for count, room in zip(needed, host.room, strict=True)))
+def _set_capacity(host: HostRows, needed: list[int]) -> None:
+    host.set_capacity(
+        *(round_up_capacity(count, capacity) for count, capacity in zip(needed, host.capacity, strict=True))
+    )
 
 
 def round_up_capacity(needed: int, capacity: int) -> int:

@@ -107,7 +107,7 @@ def train(
     """
     clock, on_cpu = state.clock, state.device.type == "cpu"
     host = state.field.host_rows
-    unplanned = state.capacity == 0 or (host is not None and not host.room[0])
+    unplanned = state.capacity == 0 or (host is not None and not host.capacity[0])
     if unplanned and state.parts is None:  # a run that was saved by several ranks, which have none, or goes on
         plan_capacity(config, state)
     step = TrainStep(config, state, losses)

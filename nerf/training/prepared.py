@@ -92,7 +92,7 @@ class Preparation:
     def end_step(self, window: Window | None) -> None:
         """Has ready what was found. window: of the step that ends, whose rows have gone back."""
         if self._found is not None:
-            self._keep(replace(self._found, window=self.state.field.host_rows.carry(window, self._found.window)))
+            self._keep(replace(self._found, window=self.state.field.host_rows.carry_over(window, self._found.window)))
             self._found = None
 
     def has_changed(self) -> bool:
@@ -110,14 +110,14 @@ class Preparation:
         field, window = state.field, None
         if self.is_ahead:
             coords = samples.coords(sampler.grid_map)
-            window = field.host_rows.find(field.appearance_grid.detach(), coords, field.rows)
+            window = field.host_rows.make_window(field.appearance_grid.detach(), coords, field.rows)
         return Prepared(batch, background, samples, window)
 
     def _grids(self) -> tuple[Tensor, ...]:
         return self.state.occupancy.occupied, *self.state.field.grids
 
     def _settings(self) -> tuple[Any, ...]:
-        return self.state.capacity, self.state.rays_per_pixel, self.state.field.host_rows.room
+        return self.state.capacity, self.state.rays_per_pixel, self.state.field.host_rows.capacity
 
     def _is_current(self) -> bool:
         """Whether self._next is what would be found now, but for the batch."""

@@ -116,16 +116,16 @@ def test_only_rows_that_the_last_window_lacks_are_as_they_were_brought(monkeypat
     run_to(config, state, MIDDLE)
     step, host = TrainStep(config, state), state.field.host_rows
     step.advance()
-    find, host_window = host.find, step.preparation._next.window
+    make_window, host_window = host.make_window, step.preparation._next.window
 
     def half_way(*arguments: object) -> object:
-        window = find(*arguments)
+        window = make_window(*arguments)
         last = host_window.stored
         known = torch.isin(window.stored, last[last >= 0])
         assert known.any() and not known.all()
         return replace(window, values=torch.where(known[:, None], torch.nan, window.values))
 
-    monkeypatch.setattr(host, "find", half_way)
+    monkeypatch.setattr(host, "make_window", half_way)
     step()
     window = step.preparation._next.window
     assert torch.equal(window.values, state.field.appearance_grid.detach()[window.stored].float())

@@ -87,12 +87,12 @@ def test_a_run_with_room_for_a_fixed_number_of_rows_is_the_same_to_the_bit(field
     for features in ("device", "host"):
         config, state = tiny_state(config_of(field, features), select(backend, "cpu"))
         if features == "host":
-            state.field.host_rows.make_room(3000, 2500)
+            state.field.host_rows.set_capacity(3000, 2500)
         run_to(config, state, STEPS)
         states.append(state)
     host = states[1].field.host_rows
-    assert host.room == (3000, 2500) and all(
-        0 < n <= room for n, room in zip(host.most_needed(), host.room, strict=True)
+    assert host.capacity == (3000, 2500) and all(
+        0 < n <= capacity for n, capacity in zip(host.largest_request(), host.capacity, strict=True)
     )
     assert_same(*states)
 
@@ -105,14 +105,14 @@ def test_a_step_without_room_for_its_rows_changes_nothing_and_the_next_one_has_i
     run_to(config, state, MIDDLE)
     host, before = state.field.host_rows, {n: x.clone() for n, x in state.field.state_dict().items()}
     moments = {n: x.clone() for n, x in state.optimizer.state_dict().items()}
-    host.make_room(*room)
+    host.set_capacity(*room)
     (report,) = run_to(config, state, MIDDLE + 1)
     assert report.dropped_rays == config.train.rays_per_step * state.rays_per_pixel and report.skipped_steps == 0
     for kept, found in ((before, state.field), (moments, state.optimizer)):
         assert all(torch.equal(x, kept[name]) for name, x in found.state_dict().items())
     (report,) = run_to(config, state, MIDDLE + 2)
     assert report.dropped_rays == 0 and report.psnr > 0
-    assert all(n <= room for n, room in zip(host.most_needed(), host.room, strict=True))
+    assert all(n <= capacity for n, capacity in zip(host.largest_request(), host.capacity, strict=True))
     assert not torch.equal(before["density_grid"], state.field.density_grid)
 
 
@@ -364,15 +364,15 @@ def test_steps_on_a_gpu_are_one_graph_that_is_recorded_anew_with_more_room(field
     run(6)
     graph, sums = runner._graph, step.read()
     assert graph is not None and sums.without_room == sums.skipped == 0 and sums.samples > 0
-    host.make_room(100, 100)
-    host.forget_most()
+    host.set_capacity(100, 100)
+    host.forget_requests()
     runner.invalidate()
     before = state.field.appearance_grid.clone()
     run(1)
     assert step.read().without_room == 1 and torch.equal(before, state.field.appearance_grid)
     run(3)
     assert step.read().without_room == 0 and runner._graph is not graph
-    assert host.room[0] > 100 and not torch.equal(before, state.field.appearance_grid)
+    assert host.capacity[0] > 100 and not torch.equal(before, state.field.appearance_grid)
 
 
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_deferred"])
