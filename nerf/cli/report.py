@@ -24,7 +24,6 @@ from nerf.evaluation.scores import Scores
 from nerf.files import write_text
 from nerf.images.metrics import SSIM_WINDOW
 from nerf.ops.backend import Backend, device_name
-from nerf.optim.clock import RunClock
 from nerf.runs.open_run import of_state
 from nerf.system import peak_memory
 from nerf.training.loop import Callback, TrainMetrics
@@ -100,7 +99,7 @@ def provenance() -> dict[str, str]:
 class progress_bar:  # noqa: N801 - used like a function
     """A progress bar with step, PSNR, rays per second and remaining time."""
 
-    def __init__(self, clock: RunClock) -> None:
+    def __init__(self) -> None:
         self._bar = tqdm(total=100, bar_format="{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {desc}")
 
     def __enter__(self) -> "progress_bar":

@@ -24,6 +24,8 @@ from nerf.runs.run_folder import holds_run
 from nerf.system import is_installed
 
 OUTCOME = "outcome.json"
+OUTCOME_DEPTH = 3  # folders below that of the sweep: hydra.sweep.subdir may be a path
+POLL_SECONDS = 1.0
 STOP = ".stopped"  # in the folder of a sweep, while its runs end: the start's name and the signal
 METRICS = "metrics.json"
 PLUGINS = {  # the package that brings a launcher
@@ -200,9 +202,9 @@ def _settings(overrides: Iterable[str]) -> set[str]:
     return {override for override in overrides if not override.startswith(NOT_A_SETTING)}
 
 
-def outcomes(folder: Path, launch: Launch, depth: int = 3) -> list[tuple[Path, Outcome]]:
+def outcomes(folder: Path, launch: Launch) -> list[tuple[Path, Outcome]]:
     """The folders and outcomes of this start in the folder of a sweep, in the runs' order."""
-    patterns = ("/".join(["*"] * level + [OUTCOME]) for level in range(1, depth + 1))
+    patterns = ("/".join(["*"] * level + [OUTCOME]) for level in range(1, OUTCOME_DEPTH + 1))
     places = [path.parent for pattern in patterns for path in folder.glob(pattern)]
     found = [(place, outcome) for place in places if (outcome := read_outcome(place)) is not None]
     return sorted((pair for pair in found if pair[1].launch == launch.name), key=lambda pair: pair[1].number)
@@ -235,7 +237,7 @@ def _problem(outcome: Outcome) -> str | None:
     return f"its process {outcome.process} on {outcome.host} ended without a word: it was killed, or memory was short"
 
 
-def wait_for_ends(folder: Path, launch: Launch, seconds: float = 1.0) -> None:
+def wait_for_ends(folder: Path, launch: Launch) -> None:
     """Waits until no run of this start goes on, on this machine: a launcher may give up with the first that dies."""
     while any(outcome.is_alive for _, outcome in outcomes(folder, launch)):
-        time.sleep(seconds)
+        time.sleep(POLL_SECONDS)

@@ -142,7 +142,7 @@ def _train(
     saver = AutoSave(config, cameras, folder, lock, describe, report.note)
     with contextlib.closing(tracking), watching(given, config, state, photos, folder, interrupt) as live:
         hooks = [interrupt, saver, tracking, MoreVoxels(config, report.note), *([live] if live else [])]
-        with interrupt, progress_bar(state.clock) as bar:
+        with interrupt, progress_bar() as bar:
             try:
                 for metrics in train(config, state, hooks):
                     bar.show(metrics)

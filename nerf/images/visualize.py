@@ -25,6 +25,7 @@ RAMP = (
     (0.770, 0.830, 0.455),
     (0.990, 0.900, 0.300),
 )
+FULL_SPREAD = 0.1  # in image values
 SHEET_GAP = 4  # pixels between neighbouring cells
 CAPTION_HEIGHT = 16  # pixels
 CAPTION_INSET = 2  # pixels from the upper left corner of the strip to the text
@@ -70,14 +71,14 @@ def color_error(image: Tensor, target: Tensor, full_scale: float = 0.2) -> Tenso
     return _apply_ramp((image - target).abs().mean(dim=-1) / full_scale)
 
 
-def color_spread(spread: Tensor, full_scale: float = 0.1) -> Tensor:
+def color_spread(spread: Tensor) -> Tensor:
     """Standard deviation of the colours of several pictures in false colour, float [H,W,3].
 
-    No spread is dark blue; full_scale (in image values) and above are yellow.
+    No spread is dark blue; FULL_SPREAD and above are yellow.
     spread: float [H,W]. Raises ValueError for another shape or dtype.
     """
     check_float("spread", spread, (None, None))
-    return _apply_ramp(spread / full_scale)
+    return _apply_ramp(spread / FULL_SPREAD)
 
 
 def contact_sheet(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nerf.scene.space import SceneRays, Space, WorldSpace
+from nerf.scene.space import Space, WorldSpace
 
 Resolution = tuple[int, int, int]
 
@@ -33,10 +33,6 @@ class GridMap:
     def to_scene(self, coords: Tensor) -> Tensor:
         """Grid units [N,3] to scene points."""
         return coords / self.scale + self.lower
-
-    def rays_to_grid(self, path: SceneRays) -> tuple[Tensor, Tensor]:
-        """Origins and directions [R,3] in grid units. The directions are not unit: t stays what it was."""
-        return self.to_grid(path.origins), path.directions * self.scale
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ REASONS: dict[tuple[str, ...], str] = {
     """,
     (ARITHMETIC, BEYOND): """
         Cameras.project Cameras.project_along Cameras.project_into Cameras.z_along ContractedSpace.unit
-        GridMap.rays_to_grid GridMap.to_grid NdcSpace.to_world SceneBox.unit WarpedRays.world_depth
+        GridMap.to_grid NdcSpace.to_world SceneBox.unit WarpedRays.world_depth
         WorldSpace.unit contracted_to_distance depth_error distortion_loss exponential interpolate_poses
         pair_ssim posed_rays slerp unsquash
     """,

@@ -24,6 +24,8 @@ from nerf.rendering.render import composited_grid
 from nerf.rendering.sampler import RaySampler
 
 FREQUENCIES = 4  # of the view direction, as the fields have them
+LAYERS = 2  # hidden ones
+SEED = 0
 PIXELS, BATCH = 1 << 19, 1 << 13
 RATE, LAST_RATE = 1e-2, 1e-4
 STEPS = {"cuda": 30000, "cpu": 4000}  # half a minute on either
@@ -89,9 +91,7 @@ def distill(
     cameras: Cameras,
     kept: int,
     width: int,
-    layers: int,
     steps: int | None = None,
-    seed: int = 0,
 ) -> tuple[Baked, SmallMlp, float]:
     """The field as bytes, the small network that decodes them, and its PSNR in dB against the field's own network.
 
@@ -101,7 +101,7 @@ def distill(
     """
     device = field.density_grid.device
     steps = STEPS[device.type] if steps is None else steps
-    generator = torch.Generator(device=device).manual_seed(seed)
+    generator = torch.Generator(device=device).manual_seed(SEED)
     count = cameras.first_pixel(len(cameras))
     pixels = torch.randint(count, (min(PIXELS, count),), generator=generator, device=device)
     features, opacity, directions = composited(field, sampler, cameras, pixels)
@@ -111,8 +111,8 @@ def distill(
     pixels, features, opacity, directions = (x[met] for x in (pixels, features, opacity, directions))
     target = _own_colors(field, features, opacity, directions)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = SmallMlp(features.shape[1], kept, width, layers, field.config.diffuse).to(device)
+        torch.manual_seed(SEED)
+        network = SmallMlp(features.shape[1], kept, width, LAYERS, field.config.diffuse).to(device)
     network.begin(features)
     _teach(lambda rows: network(features[rows], directions[rows]), [*network.parameters()], target, opacity, steps // 2,
            generator)  # fmt: skip

@@ -39,13 +39,12 @@ def export_web(
     title: str,
     channels: int = 7,
     width: int = 32,
-    layers: int = 2,
     steps: int | None = None,
 ) -> WebPage:
     """Writes a trained field as one HTML file, which opens from a disk and needs WebGL 2.
 
     cameras: those of training, any device. background [3]. channels: features of a vertex that are kept, 3, 7 or 11;
-    width, layers: of the network that decodes them; steps: for which it is trained, None: distill.STEPS.
+    width: of the network that decodes them; steps: for which it is trained, None: distill.STEPS.
     Raises UserError for a field whose colour is not deferred, a scene that is empty or too large for browsers, a path
     that cannot be written.
     """
@@ -55,7 +54,7 @@ def export_web(
             "one with field=voxel_deferred."
         )
     cameras = cameras.to(field.density_grid.device)
-    baked, network, psnr = distill(field, sampler, cameras, channels, width, layers, steps)
+    baked, network, psnr = distill(field, sampler, cameras, channels, width, steps)
     data, counts = pack(baked, sampler.occupancy.occupied)
     on_gpu = texture_bytes(counts)
     if on_gpu > MOST_ON_GPU:

@@ -18,7 +18,6 @@ from nerf.files import write_text
 
 BRICK = 8  # vertices of a brick along each axis
 SCRIPTS = ("unpack.js", "renderer.js", "controls.js", "main.js")
-MAX_KEPT = 11  # channels: three textures of four, less density
 
 
 def _asset(name: str) -> str:

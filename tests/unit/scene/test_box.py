@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from nerf.scene.box import SceneBox
-from nerf.scene.space import SceneRays
 
 RESOLUTION = (5, 9, 3)
 
@@ -33,15 +32,12 @@ def test_grid_units_there_and_back():
 
 
 def test_rays_keep_their_parameter():
-    """The point at t on the mapped ray is the mapped point at t: t stays world distance."""
+    """The point at t on the mapped ray, whose direction is scaled alone, is the mapped point at t."""
     grid_map = box().grid_map(RESOLUTION)
-    directions = torch.nn.functional.normalize(torch.randn(50, 3, dtype=torch.float64), dim=-1)
-    near = torch.zeros(50, dtype=torch.float64)
-    rays = SceneRays(5 * torch.randn(50, 3, dtype=torch.float64), directions, near, near + 100)
-    origins, mapped = grid_map.rays_to_grid(rays)
+    origins, directions = 5 * torch.randn(2, 50, 3, dtype=torch.float64)
     for t in (0.0, 0.7, 13.0):
-        expected = grid_map.to_grid(rays.origins + t * rays.directions)
-        torch.testing.assert_close(origins + t * mapped, expected)
+        mapped = grid_map.to_grid(origins) + t * (directions * grid_map.scale)
+        torch.testing.assert_close(grid_map.to_grid(origins + t * directions), mapped)
 
 
 def test_resolution_gives_cubic_cells_of_the_number_asked_for():
