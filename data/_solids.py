@@ -2,7 +2,7 @@
 
 A ray meets a convex solid in one interval [t_in, t_out] of its parameter t. Cutting holes is interval
 arithmetic on t, so the surface that is found is the surface itself: there is no marching and no tolerance.
-Made for the bundled scene (bricks.py), where float64 keeps the pictures the same from machine to machine.
+Made for the bundled scene (_bricks.py), where float64 keeps the pictures the same from machine to machine.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-// From a pixel to the rays through it: pinhole cameras, OpenGL's axes (nerf/cameras.py).
+// From a pixel to the rays through it: pinhole cameras, OpenGL's axes (nerf/cameras/cameras.py).
 //
 // Compiled without fused multiply-add, like the walks along these rays (march.h).
 #pragma once

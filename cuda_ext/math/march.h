@@ -42,13 +42,13 @@ HOST_DEVICE uint64_t pack_word(const bool* occupied, const int64_t cells[3], int
   return word;
 }
 
-// Presses [0, infinity) into [0, limit), with slope 1 at 0. Up to a quarter of a millionth of the limit, so that its
-// inverse is finite for every argument.
+// Maps [0, infinity) to [0, limit), with slope 1 at 0.
 template <class T>
 HOST_DEVICE T squash(T x, T limit) {
   return x / (T(1) + x / limit);
 }
 
+// The inverse of squash. x / limit is clamped to 1 - 2^-22, so that the result is finite at limit and beyond.
 template <class T>
 HOST_DEVICE T unsquash(T x, T limit) {
   return x / (T(1) - min2(x / limit, T(1) - T(1) / T(1 << 22)));

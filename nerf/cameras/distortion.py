@@ -67,8 +67,7 @@ class Lenses:
 
         Coefficients that are left out are 0. radii: how far the corner of each picture is from its middle, in focal
         lengths; undistortion converges up to there and iterates as often as it takes, without them MAX_ITERATIONS
-        times. Raises
-        ValueError for an unknown model, and for more coefficients than it has or one that is not finite.
+        times. Raises ValueError for an unknown model, and for more coefficients than it has or one that is not finite.
         """
         rows = np.zeros((len(models), len(PERSPECTIVE)))
         for row, model, values in zip(rows, models, coefficients, strict=True):

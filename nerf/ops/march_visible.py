@@ -36,7 +36,7 @@ def march_visible(
 
     Density is softplus(raw + density_shift) * density_scale per world unit, weights are those of composite_rays with
     min_transmittance. density_grid [X,Y,Z,1]: raw density at the vertices of the cells. table: of a sparse grid [L,1],
-    see interpolate_trilinear. clear: beside words, see OccupancyGrid.words. The others: see march_rays.
+    see interpolate_trilinear. clear: see OccupancyGrid.clear; given only beside words. The others: see march_rays.
 
     Returns ray_offsets [R+1], ray_indices [M], t_starts [M], t_ends [M], coords [M,3] (the midpoints in grid units),
     overflow [1]; the rows behind the last ray are zero. Not differentiable.

@@ -62,9 +62,8 @@ class RaySamples:
         else:
             overflow = overflow + ((ray_offsets[1:] > capacity) & (ray_offsets.diff() > 0)).sum()
             ray_offsets = ray_offsets.clamp(max=capacity)
-            slot = torch.where(keep, kept_before[:-1], capacity).clamp(
-                max=capacity
-            )  # the last row takes dropped samples
+            # The last row takes dropped samples.
+            slot = torch.where(keep, kept_before[:-1], capacity).clamp(max=capacity)
             selected = [x.new_zeros(capacity + 1).scatter_(0, slot, x)[:capacity] for x in per_sample]
             used = torch.arange(capacity, device=keep.device) < ray_offsets[-1]
             selected = [torch.where(used, x, torch.zeros_like(x)) for x in selected]

@@ -115,8 +115,7 @@ def start(
     images: of the training, where they are in memory already; None: those of config.dataset. backend: None: that of the
     config. load: how images are read.
 
-    If field.num_voxels is None and the recipe's grids do not fit into the GPU's memory, takes the largest that
-    fit.
+    If field.num_voxels is None and the recipe's grids do not fit into the GPU's memory, takes the largest that fit.
 
     Raises UserError for settings out of range or without effect, and for a scene that is missing or cannot be used.
     """

@@ -52,8 +52,8 @@ class SceneRays:
 
     origins: Tensor  # [R,3]
     directions: Tensor  # [R,3]: per unit of t
-    near: Tensor  # [R] what march_rays takes for near and far
-    far: Tensor  # [R]
+    near: Tensor  # [R], or [1] for all rays: what march_rays takes for near and far
+    far: Tensor  # [R], or [1] for all rays
 
     def positions(self, t: Tensor, ray_indices: Tensor, ray_offsets: Tensor | None = None) -> Tensor:
         """Scene positions [M,3] at t [M] of the rays ray_indices [M]. Differentiable in the rays.
@@ -93,7 +93,7 @@ class Space(ABC):
 
     @abstractmethod
     def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:
-        """The way of world rays: origins, unit directions [R,3]; near, far [R] world distances."""
+        """How world rays run: origins, unit directions [R,3]; near, far world distances [R], or [1] for all rays."""
 
     @abstractmethod
     def to_scene(self, points: Tensor) -> Tensor:

@@ -28,7 +28,10 @@ class PrefetchedBatch:
 
     @property
     def pixels(self) -> Tensor:
-        """[R] int64: (image * H + row) * W + column."""
+        """[R] int64: pixels as Cameras.rays_through counts them.
+
+        Until they are gathered, the random numbers of RayBatches._choose.
+        """
         return self._view(0, 8, torch.int64).view(-1)
 
     @property
