@@ -43,7 +43,7 @@ test-all: .venv/.installed
 
 fuzz: .venv/.installed
 	@for program in $(FUZZERS); do OMP_NUM_THREADS=1 $(VENV_PYTHON) $$program $(CASES) || exit 1; done
-	@NERF_REPEATS=300 $(PYTEST) tests/ops/test_repeatable.py
+	@NERF_REPEATS=300 $(PYTEST) tests/ops/test_repeatable.py tests/ops/test_repeatable_cuda.py
 
 docs: .venv/.docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict

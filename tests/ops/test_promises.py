@@ -1,4 +1,4 @@
-"""What cuda_ext/README.md promises in the table of its section "Promises", for every operation."""
+"""What cuda_ext/README.md says in its tables of every operation, and promises in that of its section "Promises"."""
 
 import re
 from pathlib import Path
@@ -15,9 +15,9 @@ from nerf.ops import native, reference
 README = Path(__file__).resolve().parents[2] / "cuda_ext" / "README.md"
 
 
-def table() -> dict[str, list[str]]:
+def table(section: str = "Promises") -> dict[str, list[str]]:
     """Operation to its columns."""
-    section = README.read_text().partition("\n## Promises\n")[2].partition("\n## ")[0]
+    section = README.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
     return {name: columns.split(" | ") for name, columns in rows}
 
@@ -32,6 +32,10 @@ def test_the_table_has_every_operation_and_names_what_raises():
     keys |= {"march_rays": "2^20 steps", "march_visible": "march_rays", "render_rays": "march_rays"}
     keys |= {"draw_pixels": "`count`", "carve_points": "`reach`"}
     assert set(raises) == set(keys) and all(keys[name] in said for name, said in raises.items())
+
+
+def test_the_shapes_of_every_operation_are_in_the_readme():
+    assert table("Operations").keys() == {name for name in CASES if not name.endswith("_backward")}
 
 
 # The last ray, camera, point or row gets a NaN in this argument; only the last of each output may notice.
