@@ -365,11 +365,16 @@ def test_several_files_are_written_and_each_one_out_of_date_is_named(tmp_path: P
     assert tables(first, results, str(second), "--check").returncode == 0
 
 
+def result_files(kind: str) -> list[Path]:
+    found = sorted(RESULTS.glob(f"{kind}_*.json"))
+    assert found, f"{RESULTS} has no {kind}_*.json"
+    return found
+
+
 def test_means_are_the_means_of_the_views() -> None:
-    paths = [path for kind in ("training", "capture", "poses") for path in sorted(RESULTS.glob(f"{kind}_*.json"))]
-    assert paths, f"{RESULTS} has no results of training"
+    paths = [path for kind in ("training", "capture", "poses") for path in result_files(kind)]
     runs = [(path.name, json.loads(path.read_text())) for path in paths]
-    for path in RESULTS.glob("baseline_captures_*.json"):
+    for path in result_files("baseline_captures"):
         runs += [(path.name, look) for run in json.loads(path.read_text())["runs"] for look in run["looks"]]
     for file, run in runs:
         for name in ("psnr", "ssim"):
@@ -377,7 +382,7 @@ def test_means_are_the_means_of_the_views() -> None:
 
 
 def test_summaries_of_benchmarks_follow_from_their_rows() -> None:
-    for path in sorted(RESULTS.glob("benchmark_*.json")):
+    for path in result_files("benchmark"):
         result = json.loads(path.read_text())
         assert result["summaries"] == [line for case in result["cases"] for line in summaries(case)], path.name
         rungs = [line for case in result["cases"] for line in kernel_gains(case)]

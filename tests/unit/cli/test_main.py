@@ -48,7 +48,8 @@ def test_pip_makes_a_script_of_the_entry_point() -> None:
 
 
 def test_every_door_leads_to_a_command() -> None:
-    assert {path.stem for path in (ROOT / "scripts").glob("*.py")} <= COMMANDS.keys()
+    doors = {path.stem for path in (ROOT / "scripts").glob("*.py")}
+    assert doors and doors <= COMMANDS.keys()
     assert all((ROOT / "nerf" / "cli" / f"{name}.py").is_file() for name in COMMANDS)
     assert set(OF_A_RUN) <= COMMANDS.keys()
 

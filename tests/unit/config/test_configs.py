@@ -57,7 +57,13 @@ def complaint(*overrides: str, script: str = "train") -> str:
 
 
 def options(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+    return [path.stem for path in files(group)]
+
+
+def files(group: str) -> list[Path]:
+    found = sorted((CONFIGS / group).glob("*.yaml"))
+    assert found, f"{CONFIGS / group} has no files"
+    return found
 
 
 # Every file
@@ -91,14 +97,14 @@ def test_every_option_of_every_group_composes_and_resolves(group: str) -> None:
 
 def test_config_files_say_only_what_differs_from_the_dataclasses() -> None:
     """The defaults stand once, in nerf/config/schema.py."""
-    for path in CONFIGS.glob("dataset/*.yaml"):
+    for path in files("dataset"):
         assert yaml.safe_load(path.read_text()).keys() <= {"defaults", "scene", "root", "format"}, path
-    for path in CONFIGS.glob("poses/*.yaml"):
+    for path in files("poses"):
         assert yaml.safe_load(path.read_text()).keys() <= {"defaults", "mode"}, path
-    for path in CONFIGS.glob("field/*.yaml"):
+    for path in files("field"):
         assert yaml.safe_load(path.read_text()).keys() == {"defaults"}, path
     defaults = dataclasses.asdict(Config())
-    for path in CONFIGS.glob("experiment/*.yaml"):
+    for path in files("experiment"):
         for group, leaves in (yaml.safe_load(path.read_text()) or {}).items():
             for name, value in leaves.items():
                 assert defaults[group][name] != value, f"{path}: {group}.{name}"

@@ -33,8 +33,8 @@ def parameters(state: TrainState) -> list[torch.Tensor]:
 
 def test_seconds_are_those_of_clocks_that_nobody_sets():
     """Another time zone, summer time and a time server move time.time() alone."""
-    users = [path for path in NERF.rglob("*.py") if re.search(r"\btime\.time\(", path.read_text())]
-    assert users == []
+    sources = list(NERF.rglob("*.py"))
+    assert sources and [path for path in sources if re.search(r"\btime\.time\(", path.read_text())] == []
 
 
 @pytest.mark.parametrize("step", [1, 9, 20])
