@@ -28,6 +28,9 @@ CONFIGS = _PACKED_CONFIGS if _PACKED_CONFIGS.is_dir() else _CHECKOUT / "configs"
 # Names of temporary files: .NAME.PROCESS-RANDOM.partial.SUFFIX; ffmpeg goes by the suffix.
 _PARTIAL = re.compile(r"\..*\.\d+-[0-9a-f]{8}\.partial(\.\w+)?")
 _STEM_LENGTH = 40  # characters of the file's own name in that of its temporary file: a name may have 255 bytes
+METRICS = "metrics.json"  # of a run or of an evaluation: the scores, and how they came about
+# Errors of a full disk, of a used-up quota, and of a file that is larger than its file system or its user may have.
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Errors of file systems that cannot flush a folder, or of folders that may be written but not read.
 _NO_FOLDER_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES, errno.EPERM}
 # Errors of file systems without hard links.

@@ -18,7 +18,6 @@ from nerf.config.schema import Config, build
 from nerf.datasets.load import found_again, load_split
 from nerf.errors import UserError
 from nerf.evaluation.compare import (
-    METRICS,
     Comparison,
     RunResult,
     compare,
@@ -28,7 +27,7 @@ from nerf.evaluation.compare import (
     text,
 )
 from nerf.evaluation.compare_page import page
-from nerf.files import write_text
+from nerf.files import METRICS, write_text
 from nerf.rendering.background import Background
 from nerf.runs.archive import MODEL_FILE, RESUME_FILE, SINGLE_FILE
 

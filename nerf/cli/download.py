@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from nerf.cli import signals
-from nerf.cli.fetch import FULL, SPARE, Failure, discard, fetch
+from nerf.cli.fetch import SPARE, Failure, discard, fetch
 from nerf.config.commands import program
-from nerf.files import DATA
+from nerf.files import DATA, DISK_FULL
 
 # One archive per scene, in the layout of the authors' own archive, whose address is gone. Its host states checksums.
 SOURCE = "https://huggingface.co/datasets/nerfbaselines/nerfbaselines-data/resolve/main/blender/{scene}.zip"
@@ -184,7 +184,7 @@ def unpack(archive: Path, scene: str, root: Path) -> None:
     except Failure:
         raise
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL:
             raise
         raise Failure(f"{root} is full ({error.strerror}); free some space. The download is kept.") from error
     except UNREADABLE as error:

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from nerf.errors import is_out_of_memory
+from nerf.files import DISK_FULL
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # EREMOTEIO and EUCLEAN are Linux's.
 FAILING = {errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.ETIMEDOUT}
 FAILING |= {getattr(errno, name) for name in ("EREMOTEIO", "EUCLEAN") if hasattr(errno, name)}
@@ -70,7 +70,7 @@ def _out_of_memory_in_an_operation(message: str) -> str:
 
 def _disk(error: OSError, folder: Path | str) -> str | None:
     where = error.filename2 or error.filename or folder  # of a rename, what the file was to be called
-    if error.errno in FULL:
+    if error.errno in DISK_FULL:
         return (
             f"{where} cannot be written ({error.strerror}): the disk or what you may use of it is full; free some "
             f"space, or set hydra.run.dir to another disk.{_kept(folder)}"

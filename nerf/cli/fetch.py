@@ -1,7 +1,6 @@
 """Download of one file over HTTP: it resumes after interruptions, and the checksum is verified before use."""
 
 import contextlib
-import errno
 import hashlib
 import http.client
 import json
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
+from nerf.files import DISK_FULL
 from nerf.system import lock_file
 
 TIMEOUT = 30  # seconds without a byte
@@ -26,7 +26,6 @@ ATTEMPTS = 5  # consecutive attempts without progress
 PAUSE = 1.0  # seconds before the second attempt, and as many more before each next one
 PIECE = 1 << 20  # bytes
 BROKEN = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 SPARE = 64 << 20  # bytes that a disk keeps free
 
 
@@ -70,7 +69,7 @@ def fetch(url: str, part: Path, sha256: str | None = None) -> tuple[str, str | N
         try:
             _download(origin, part)
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in DISK_FULL:
                 raise
             raise Failure(
                 f"{part} cannot be written ({error.strerror}); free some space and run the command again, which goes "

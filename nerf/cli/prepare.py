@@ -11,7 +11,6 @@ broke off goes on when the command is run again. Needs the optional packages: pi
 """
 
 import argparse
-import errno
 import os
 import shutil
 import sys
@@ -21,9 +20,8 @@ from nerf.cli import prepare_photos, prepare_poses, signals
 from nerf.cli.prepared_folder import Prepared
 from nerf.config.commands import program
 from nerf.errors import UserError
-from nerf.files import flush_folder
+from nerf.files import DISK_FULL, flush_folder
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FEW = 0.8  # fraction of the photos; with fewer registered, the summary adds advice
 TOO_FEW = 0.25  # with fewer, there is no scene
 MIN_PHOTOS = 3  # structure from motion needs two to begin with and one to check them
@@ -80,7 +78,7 @@ def _complain(message: str, status: int) -> int:
 
 def _disk(error: OSError, out: Path) -> str:
     place, reason = error.filename or out, error.strerror or error
-    if error.errno in FULL:
+    if error.errno in DISK_FULL:
         return f"{place} cannot be written ({reason}); free some space and run the command again, which goes on."
     return f"{place} cannot be read or written ({reason}); name a folder OUT that you may write."
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from nerf.cli.gpu_lease import visible_gpus
 from nerf.errors import UserError
-from nerf.files import write_text
+from nerf.files import METRICS, write_text
 from nerf.runs.archive import PREVIOUS_FILE, RESUME_FILE
 from nerf.runs.run_folder import holds_run
 from nerf.system import is_installed
@@ -27,7 +27,6 @@ OUTCOME = "outcome.json"
 OUTCOME_DEPTH = 3  # folders below that of the sweep: hydra.sweep.subdir may be a path
 POLL_SECONDS = 1.0
 STOP = ".stopped"  # in the folder of a sweep, while its runs end: the start's name and the signal
-METRICS = "metrics.json"
 PLUGINS = {  # the package that brings a launcher
     "joblib": "hydra_joblib_launcher",
     "submitit_local": "hydra_submitit_launcher",

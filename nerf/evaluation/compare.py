@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from nerf.errors import UserError
+from nerf.files import METRICS
 
-METRICS = "metrics.json"
 PER_VIEW = ("psnr", "ssim", "lpips")
 COLUMNS = ("run", "PSNR dB", "SSIM", "LPIPS", "seconds", "steps", "model MB")
 NOT_A_DIFFERENCE = ("dataset.root",)  # where a scene lies says nothing about a run

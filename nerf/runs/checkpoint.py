@@ -33,7 +33,7 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.fields.registry import restored_field
-from nerf.files import clear_left_overs, partial_file
+from nerf.files import DISK_FULL, METRICS, clear_left_overs, partial_file
 from nerf.ops.backend import Backend
 from nerf.reading import is_file, is_there
 from nerf.runs.archive import (
@@ -60,7 +60,9 @@ from nerf.scene.registry import restore_space, space_state
 from nerf.system import host_memory
 from nerf.training.state import TrainState, assemble, make_batches, make_clock
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+# Errors that go once another file is deleted. A file that is larger than one may be (EFBIG) stays so: the state before
+# would be given up for nothing.
+NO_ROOM = DISK_FULL - {errno.EFBIG}
 
 
 class NotSaved(UserError):
@@ -116,7 +118,7 @@ def save_model(folder: Path, config: Config, state: TrainState, cameras: Cameras
 
 def _forget_scores_of_others(folder: Path, step: int) -> None:
     """Removes metrics.json where it tells of the model of another step, as in a finished run that goes on."""
-    path = folder / "metrics.json"
+    path = folder / METRICS
     with contextlib.suppress(OSError, ValueError, AttributeError):  # not there, or no scores of ours
         if json.loads(path.read_text()).get("steps") != step:
             path.unlink()
@@ -153,7 +155,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         try:
             _save(path, content, previous)
         except (OSError, RuntimeError) as error:
-            full = getattr(_disk_error(error), "errno", None) in FULL
+            full = getattr(_disk_error(error), "errno", None) in NO_ROOM
             if not full or previous is None or not previous.exists():
                 raise
             previous.unlink()  # its room is needed: one new state is worth more than two old ones

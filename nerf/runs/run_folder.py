@@ -11,14 +11,13 @@ from pathlib import Path
 
 from nerf.config.commands import assignment
 from nerf.errors import UserError
-from nerf.files import clear_left_overs, flush_folder, make_folder
+from nerf.files import METRICS, clear_left_overs, flush_folder, make_folder
 from nerf.runs.archive import MODEL_FILE, PREVIOUS_FILE, RESUME_FILE, SINGLE_FILE
 from nerf.system import lock_file
 
 CHECKPOINTS = (MODEL_FILE, RESUME_FILE, PREVIOUS_FILE, SINGLE_FILE)
 LOCK_FILE = ".lock"
 TRACKED_FILE = "tracker.json"  # the runs of trackers that this one goes on in: nerf/cli/trackers.py
-METRICS = "metrics.json"  # with the names of the pictures in the folder of the split
 PICTURES = ("contact_sheet.png", "orbit.mp4")
 SPLITS = ("train", "val", "test")
 CURVES = "events.out.tfevents.*"  # of TensorBoard, which shows all that a folder holds as one run
