@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nerf.benchmarks.step_profile import LEAVE_AT
 from nerf.distributed.world import World
+from nerf.ops.backend import synchronize
 from nerf.runs.run import TrainingRun
 from nerf.system import peak_memory
 from nerf.training.loop import StopWhen, step_runner, train
 from nerf.training.state import TrainState
 from nerf.training.step import TrainStep
 
-LEAVE_AT = 0.9  # progress at which steps are measured: the schedule has made all its changes
 STEPS = 20
 # The others work on grids or samples.
 PIXEL_OPERATIONS = (
@@ -70,7 +71,7 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
         runner.step()
         if number == 0 and world is not None:
             exchanged = dict(world.bytes)
-    _wait(state.device)
+    synchronize(state.device)
     step._sums.zero_()
     if world is not None:
         world.all_reduce_max(0)
@@ -80,7 +81,7 @@ def measure_rank(run: TrainingRun, world: World | None) -> dict[str, Any]:
     for _ in range(STEPS):
         step.advance()
         runner.step()
-    _wait(state.device)
+    synchronize(state.device)
     seconds, samples = (clock() - began) / STEPS, step._sums[-1].item() / STEPS
     in_grids = None
     if on_cpu:
@@ -134,8 +135,3 @@ def scene_bytes(state: TrainState) -> dict[str, int]:
         "brought": 0 if host is None else host.most_bytes,
         "in host memory": sum(x.nbytes for g in away for x in (g.parameter, *state.optimizer.moments[g.name])),
     }
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

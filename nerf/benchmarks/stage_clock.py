@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from nerf.ops.backend import synchronize
+
 START = "start"
 STAGE_OF_OP = {"march_rays": "march", "interpolate_trilinear": "interpolate", "composite_rays": "composite"}
 
@@ -40,8 +42,7 @@ class StageClock:
 
     def steps(self) -> list[dict[str, float]]:
         """Milliseconds of every stage, for each step. Waits for the device."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        synchronize(self._device)
         result: list[dict[str, float]] = []
         for (_, before), (stage, now) in zip([self._marks[0], *self._marks], self._marks, strict=False):
             if stage == START:

@@ -23,6 +23,7 @@ from nerf.benchmarks.ops_cases import touched_vertices
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES
 from nerf.benchmarks.timing import Stopwatch, matmul_rate, measure_ceilings
 from nerf.fields.voxel_deferred import VoxelDeferred
+from nerf.ops.backend import synchronize
 from nerf.rendering.render import visible_samples
 from nerf.runs.run import TrainingRun
 from nerf.training.cuda_graph import WARM_UP_STEPS, StepRunner
@@ -31,7 +32,7 @@ from nerf.training.state import make_sampler
 from nerf.training.step import TrainStep
 from nerf.training.total_variation import TV_SUBSETS, left_to_adam
 
-LEAVE_AT = 0.9  # progress at which the step is measured: the schedule has made all its changes
+LEAVE_AT = 0.9  # progress at which steps are measured: the schedule has made all its changes
 STEPS = {"cuda": 200, "cpu": 5}  # timed
 PROFILED_STEPS = {"cuda": 20, "cpu": 5}
 OTHERS = "other kernels of PyTorch"
@@ -256,6 +257,5 @@ def names_up(event: FunctionEvent | None) -> Iterable[str]:
 def _wall_ms(work: Callable[[], None], device: torch.device) -> float:
     began = time.perf_counter()
     work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    synchronize(device)
     return 1e3 * (time.perf_counter() - began)

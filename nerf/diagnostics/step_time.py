@@ -7,7 +7,7 @@ import torch
 
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
-from nerf.ops.backend import Backend
+from nerf.ops.backend import Backend, synchronize
 from nerf.scene.description import SceneDescription
 from nerf.system import host_memory
 from nerf.training import memory as memory_plan
@@ -23,18 +23,13 @@ def measure_step(config: Config, images: PosedImages, backend: Backend, describe
     run_step = TrainStep(config, state)
     for step in range(WARM_STEPS + TIMED_STEPS):
         if step == WARM_STEPS:
-            _wait(backend)
+            synchronize(backend.device)
             started = time.perf_counter()
         run_step.advance()
         run_step()
-    _wait(backend)
+    synchronize(backend.device)
     state.batches.stop_prefetch()
     return (time.perf_counter() - started) / TIMED_STEPS
-
-
-def _wait(backend: Backend) -> None:
-    if backend.device.type == "cuda":
-        torch.cuda.synchronize(backend.device)
 
 
 def free_bytes(device: torch.device, images: PosedImages) -> int:

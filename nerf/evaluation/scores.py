@@ -17,6 +17,7 @@ from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.images import metrics
 from nerf.images.lpips import SMALLEST_SIDE, Lpips, LpipsUnavailable
+from nerf.ops.backend import synchronize
 from nerf.rendering.ensemble import Member, render_mean
 from nerf.rendering.render import Rendering
 from nerf.rendering.sampler import RaySampler
@@ -107,10 +108,10 @@ def evaluate(
         alpha = torch.ones_like(target[..., :1])
         if images.has_alpha:
             alpha = images.image(index)[..., 3:].to(device) / 255
-        _synchronize(device)
+        synchronize(device)
         started = time.perf_counter()
         rendering = render_mean(members, index, photo_alpha=alpha)
-        _synchronize(device)
+        synchronize(device)
         seconds += time.perf_counter() - started
         valid = images.valid_mask(index)
         valid = None if valid is None else valid.to(device)
@@ -134,8 +135,3 @@ def evaluate(
         on_view(index, rendering, target)
     names = [images.names[index] for index in range(0, len(images), every)]
     return Scores(names, psnr, ssim, depth_error, seconds / len(psnr), lpips, no_lpips, exposure_gain, window)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

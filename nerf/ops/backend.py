@@ -60,6 +60,12 @@ def device_name(device: torch.device) -> str:
     return f"CPU, {torch.get_num_threads()} threads"
 
 
+def synchronize(device: torch.device) -> None:
+    """Waits until a GPU has finished all work that is queued; a CPU has nothing queued."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def adds_bfloat16(device: torch.device, deterministic: bool) -> bool:
     """Whether gradients of grids can be bfloat16 there: additions are one instruction, and may come in any order.
 

@@ -21,7 +21,7 @@ from nerf.distributed.world import World
 from nerf.errors import UserError
 from nerf.fields.field import Field
 from nerf.images.pixel_runs import PixelRuns
-from nerf.ops.backend import Backend
+from nerf.ops.backend import Backend, synchronize
 from nerf.optim.adam import MaskedAdam
 from nerf.optim.clock import RunClock
 from nerf.rendering.background import Background
@@ -83,8 +83,7 @@ class TrainState:
 
     def read_clock(self) -> float:
         """Training seconds so far. Waits until the device has finished all queued steps."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        synchronize(self.device)
         return self.clock.read()
 
     @contextlib.contextmanager

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from PIL import Image
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.paths import orbit
 from nerf.errors import UserError
+from nerf.ops.backend import synchronize
 from nerf.runs.run import TrainingRun
 from nerf.training.loop import Callback
 from nerf.training.state import TrainState
@@ -94,8 +94,7 @@ class Parts(Callback):
         self._finish(state)
 
     def _finish(self, state: TrainState) -> None:
-        if state.device.type == "cuda":
-            torch.cuda.synchronize(state.device)
+        synchronize(state.device)
         now = time.perf_counter()
         if self.parts:
             part = self.parts[-1]
