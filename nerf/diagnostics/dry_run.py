@@ -61,7 +61,7 @@ def inspect(
     """
     log("comparing images with their neighbours")
     sweep = PlaneSweep(images)
-    agreement = sweep.score(_spread(len(images), MOST_IMAGES))
+    agreement = sweep.score(evenly_spaced(len(images), MOST_IMAGES))
     poses, conventions, trusted = check_poses(sweep, agreement)
     found = [poses]
     if trusted:
@@ -124,6 +124,6 @@ def _time(
     )
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers below count, evenly spaced."""
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers 0 ... count - 1, rising and evenly spaced, with the first and the last."""
     return torch.linspace(0, count - 1, min(count, most)).round().long().tolist()

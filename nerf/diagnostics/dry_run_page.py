@@ -1,11 +1,9 @@
 """dry_run=true: checks the scene of a run and writes the results as one self-contained HTML page."""
 
-import base64
 import html
 import json
 import sys
 from dataclasses import asdict, replace
-from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -17,9 +15,10 @@ from nerf.cameras.panoramas import views_ahead
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split, sparse_points
 from nerf.datasets.posed_images import PosedImages
-from nerf.diagnostics.dry_run import DryRun, inspect
+from nerf.diagnostics.dry_run import DryRun, evenly_spaced, inspect
 from nerf.diagnostics.dry_run_checks import Check, world_box
 from nerf.files import write_text
+from nerf.images.write import jpeg_data_uri
 from nerf.ops.backend import select
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.resolve import resolve_for_run
@@ -27,6 +26,7 @@ from nerf.scene.bounds import describe
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 THUMBNAIL = 128  # pixels on the longer side
+THUMBNAIL_QUALITY = 75  # of JPEG
 MOST_THUMBNAILS = 60
 MOST_POINTS = 6000
 MOST_FRUSTA = 300
@@ -77,7 +77,7 @@ def page(config: Config, images: PosedImages, found: DryRun) -> str:
         "CONVENTIONS": "".join(
             _row(score.name, f"{score.score:.3f} ± {score.standard_error:.3f}") for score in found.conventions
         ),
-        "THUMBNAILS": "".join(_figure(images, index, found) for index in _spread(len(images), MOST_THUMBNAILS)),
+        "THUMBNAILS": "".join(_figure(images, index, found) for index in evenly_spaced(len(images), MOST_THUMBNAILS)),
         "SHOWN": f"{min(len(images), MOST_THUMBNAILS)} of {len(images)}",
         "SCENE": json.dumps(_scene(cameras, images, found)).replace("<", "\\u003c"),  # a name may hold </script>
     }
@@ -123,18 +123,14 @@ def _figure(images: PosedImages, index: int, found: DryRun) -> str:
 
 def _data_uri(images: PosedImages, index: int) -> str:
     picture = (255 * images.image_over(index, torch.ones(3))).round().byte().numpy()
-    small = Image.fromarray(picture)
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    data = BytesIO()
-    small.save(data, "JPEG", quality=75)
-    return f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
+    return jpeg_data_uri(Image.fromarray(picture), THUMBNAIL, THUMBNAIL_QUALITY)
 
 
 def _scene(cameras: Cameras, images: PosedImages, found: DryRun) -> dict:
     """The data of the 3D view: world coordinates, to four digits."""
-    chosen = _spread(len(found.points), MOST_POINTS)
+    chosen = evenly_spaced(len(found.points), MOST_POINTS)
     colors = (255 * found.point_colors[chosen]).round().int().tolist()
-    shown, extent = _spread(len(cameras), MOST_FRUSTA), None if found.box is None else world_box(found.box)
+    shown, extent = evenly_spaced(len(cameras), MOST_FRUSTA), None if found.box is None else world_box(found.box)
     size = FRUSTUM_SIZE * (cameras.centers - cameras.centers.mean(0)).norm(dim=-1).mean()
     frusta, cameras = [], views_ahead(cameras)
     for index in shown:
@@ -155,8 +151,3 @@ def _scene(cameras: Cameras, images: PosedImages, found: DryRun) -> dict:
 
 def _digits(values: torch.Tensor) -> list:
     return [[float(f"{x:.4g}") for x in row] for row in values.tolist()]
-
-
-def _spread(count: int, most: int) -> list[int]:
-    """At most that many of count numbers, evenly spread."""
-    return torch.linspace(0, count - 1, min(count, most)).round().long().tolist()

@@ -1,14 +1,13 @@
 """A comparison of runs as one self-contained HTML page, with a slider between photo and render of each view and run."""
 
-import base64
 import html
 from collections.abc import Callable, Sequence
-from io import BytesIO
 from pathlib import Path
 
 from PIL import Image
 
 from nerf.evaluation.compare import COLUMNS, Comparison, rows, setting_rows, view_lines
+from nerf.images.write import jpeg_data_uri
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 SIDE = 400  # pixels on the longer side of a picture
@@ -61,7 +60,7 @@ def _per_view(compared: Comparison) -> str:
 
 def _view(compared: Comparison, split: str, view: str, photo: Image.Image | None) -> str:
     """The sliders of a view, one a run; without the photo the renders alone."""
-    photo_uri = None if photo is None else _data_uri(photo)
+    photo_uri = None if photo is None else jpeg_data_uri(photo, SIDE, QUALITY)
     figures = []
     for name, run in compared.scored:
         path, psnr = run.folder / split / f"{view}.png", run.scores("psnr", [view])[0]
@@ -70,7 +69,7 @@ def _view(compared: Comparison, split: str, view: str, photo: Image.Image | None
             figures.append(f"<figure><p class=note>its render is missing</p>{label}</figure>\n")
             continue
         with Image.open(path) as render:
-            picture = f"<img alt='render' src='{_data_uri(render)}'>"
+            picture = f"<img alt='render' src='{jpeg_data_uri(render, SIDE, QUALITY)}'>"
         if photo_uri is None:
             figures.append(f"<figure><div class=pair>{picture}</div>{label}</figure>\n")
             continue
@@ -80,11 +79,3 @@ def _view(compared: Comparison, split: str, view: str, photo: Image.Image | None
         slider = "<input type=range min=0 max=100 value=50 aria-label='from ground truth to render'>"
         figures.append(f"<figure><div class=pair>{picture}{truth}{slider}</div>{label}</figure>\n")
     return f"<section class=view><h3>{html.escape(view)}</h3>{''.join(figures)}</section>\n"
-
-
-def _data_uri(picture: Image.Image) -> str:
-    small = picture.convert("RGB")
-    small.thumbnail((SIDE, SIDE))
-    data = BytesIO()
-    small.save(data, "JPEG", quality=QUALITY)
-    return f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"

@@ -1,10 +1,11 @@
-"""Image files: PNG, NPY and videos.
+"""Image files: PNG, NPY and videos; JPEG inside of a page.
 
 An image is a float tensor [H,W,3] with values in [0, 1], on any device; it is rounded to 8 bits only when it is
 written. Files are written under a temporary name and then renamed: a reader never sees a partial file, and an
 interrupted write leaves the previous file.
 """
 
+import base64
 import errno
 import io
 from collections.abc import Iterable
@@ -87,6 +88,18 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
             reason = "the encoder ffmpeg ended early, as on a full disk or without memory"
             raise OSError(errno.EPIPE, reason) from error
         _check_video(video, count)
+
+
+def jpeg_data_uri(picture: Image.Image, side: int, quality: int) -> str:
+    """A picture as a data: URI, for an HTML page that needs no other files: a JPEG in RGB.
+
+    side: pixels; where the picture's longer side has more, it is scaled down to that. quality: of JPEG, 1 to 95.
+    """
+    small = picture.convert("RGB")
+    small.thumbnail((side, side))
+    content = io.BytesIO()
+    small.save(content, "JPEG", quality=quality)
+    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
 
 
 def check_encoder() -> None:
