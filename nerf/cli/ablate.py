@@ -12,7 +12,6 @@ view is scored.
 import dataclasses
 import json
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from nerf.benchmarks.ablation import AblationConfig, equal_trainings, make_start
 from nerf.benchmarks.ablation_plot import plot_ablation
 from nerf.benchmarks.tables import ablation_table
 from nerf.cli.hydra_app import run
-from nerf.cli.report import provenance
+from nerf.cli.report import log_stage, provenance
 from nerf.config.fields import FieldConfig
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split
@@ -28,8 +27,6 @@ from nerf.errors import UserError
 from nerf.fields.voxel_sh import VoxelShConfig
 from nerf.files import write_text
 from nerf.ops.backend import device_name, select
-
-STARTED = time.perf_counter()
 
 
 @dataclass
@@ -54,11 +51,11 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     if native.device.type == "cuda" and config.device == "auto":
         natives.append(select("native", "cpu"))
     images = load_split(config.dataset, "train")
-    _log(f"{len(images)} views {images.cameras.described_size}; training the start of all rows")
+    log_stage(f"{len(images)} views {images.cameras.described_size}; training the start of all rows")
     start = make_start(config, settings, images, native)
     rows = []
     for backend in natives:
-        rows += measure_rows(start, settings, backend, config.train.rays_per_step, _log)
+        rows += measure_rows(start, settings, backend, config.train.rays_per_step, log_stage)
     result = {
         "scene": config.dataset.scene,
         "field": start.config.field.name,
@@ -76,7 +73,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
     )
     if equal_steps:
         views = load_split(config.dataset, config.evaluation.split)
-        result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, _log)
+        result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, log_stage)
         _write(folder, result)
     print(f"\n{ablation_table(result)}\n\n{path}")
     picture = folder / "ablation.png"
@@ -91,10 +88,6 @@ def _write(folder: Path, result: dict) -> Path:
     path = folder / "ablation.json"
     write_text(path, json.dumps(result, indent=2) + "\n")
     return path
-
-
-def _log(what: str) -> None:
-    print(f"{time.perf_counter() - STARTED:4.0f} s  {what}", file=sys.stderr, flush=True)
 
 
 def command() -> None:

@@ -54,7 +54,7 @@ from nerf.cli.benchmark_ranks import run_ranks
 from nerf.cli.benchmark_scenes import run_scenes
 from nerf.cli.benchmark_step import run_step
 from nerf.cli.ranks import run
-from nerf.cli.report import provenance
+from nerf.cli.report import STARTED, log_stage, provenance
 from nerf.config.schema import Config
 from nerf.config.settings import setting
 from nerf.distributed.world import World
@@ -62,7 +62,6 @@ from nerf.errors import UserError
 from nerf.files import write_text
 from nerf.ops.backend import device_name, select
 
-STARTED = time.perf_counter()
 MODES = ("ops", "step", "curve", "scenes", "viewer", "exports", "ranks")
 OF_SCENES = ("scenes", "budgets", "budget_steps")
 OF_ALL = ("mode", "device", "hydra.", "-")  # settings of every mode; mode=ops has no training settings
@@ -101,17 +100,17 @@ def main(config: BenchmarkScriptConfig, folder: Path, overrides: list[str], worl
         raise UserError(f"{given} has no effect with mode={config.mode}; leave it out, or give mode={other}.")
     training = Config(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Config)})
     if config.mode == "curve":
-        run_curve(training, config.curve, folder, _log)
+        run_curve(training, config.curve, folder, log_stage)
     elif config.mode == "scenes":
         _run_scenes(config, training, folder, overrides)
     elif config.mode == "step":
-        run_step(training, folder, _log)
+        run_step(training, folder, log_stage)
     elif config.mode == "viewer":
-        run_viewer(training, folder, _log)
+        run_viewer(training, folder, log_stage)
     elif config.mode == "exports":
-        run_exports(training, config.exports, folder, _log)
+        run_exports(training, config.exports, folder, log_stage)
     elif config.mode == "ranks":
-        run_ranks(training, folder, _log, world)
+        run_ranks(training, folder, log_stage, world)
     else:
         _measure_operations(config, folder)
 
@@ -133,12 +132,12 @@ def _run_scenes(config: BenchmarkScriptConfig, training: Config, folder: Path, o
     one = [given for given in overrides if given.partition("=")[0] in ("dataset", "dataset.scene", "dataset.format")]
     if one:
         raise UserError(f"{', '.join(one)} names one scene; give scenes=[NAME,...] with mode=scenes.")
-    run_scenes(training, config.scenes, config.budgets, config.budget_steps, folder, _log)
+    run_scenes(training, config.scenes, config.budgets, config.budget_steps, folder, log_stage)
 
 
 def _measure_operations(config: BenchmarkScriptConfig, folder: Path) -> None:
     device = select("native", config.device).device
-    result = benchmark(config.benchmark, device, _log) | {
+    result = benchmark(config.benchmark, device, log_stage) | {
         "device": device_name(device),
         "seconds": time.perf_counter() - STARTED,
         "settings": asdict(config.benchmark),
@@ -151,10 +150,6 @@ def _measure_operations(config: BenchmarkScriptConfig, folder: Path) -> None:
     if wrong:
         print(f"error: these differ from float64: {'; '.join(wrong)}.", file=sys.stderr)
         sys.exit(1)
-
-
-def _log(what: str) -> None:
-    print(f"{time.perf_counter() - STARTED:4.0f} s  {what}", file=sys.stderr, flush=True)
 
 
 def command() -> None:

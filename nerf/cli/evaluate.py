@@ -7,9 +7,7 @@ python scripts/evaluate.py view_poses=refined exposure=fit   each view by its ow
 python scripts/evaluate.py run=outputs/A ensemble=outputs/B,outputs/C   the mean of the pictures of three runs
 """
 
-import datetime
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +15,12 @@ from pathlib import Path
 from nerf.cli.compare_runs import compare_runs
 from nerf.cli.hydra_app import run
 from nerf.cli.open_run import EnsembleConfig, open_runs
-from nerf.cli.report import commit, print_table
+from nerf.cli.report import print_table, provenance
 from nerf.cli.scored_views import score_views
-from nerf.config.commands import as_typed
 from nerf.config.settings import setting
 from nerf.evaluation.held_out_poses import pose_facts
 from nerf.evaluation.scores import SCORES
-from nerf.files import write_text
+from nerf.files import METRICS, write_text
 from nerf.ops.backend import device_name
 from nerf.runs.ensemble import views_of_others
 from nerf.runs.open_run import LoadedRun
@@ -62,15 +59,13 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
             "image_size": [views.cameras.width, views.cameras.height],
             "split": config.split,
             "scored_by": {
-                "command": as_typed(sys.argv),
-                "commit": commit(),
-                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                 "backend": loaded.sampler.backend.name,
                 "device": device_name(loaded.sampler.backend.device),
+                **provenance(),
             },
         }
     )
-    path = folder / "metrics.json"
+    path = folder / METRICS
     write_text(path, json.dumps(metrics, indent=2) + "\n")
     print_table(metrics, scores, loaded.field.voxel_size)
     print(path)
@@ -89,7 +84,7 @@ def _facts(runs: Sequence[LoadedRun]) -> dict[str, object]:
 
 def _facts_of_one(run: LoadedRun) -> dict[str, object]:
     """What is known of a run beside its scores; of its training only if it was not stopped before its end."""
-    path = run.folder / "metrics.json"
+    path = run.folder / METRICS
     facts = json.loads(path.read_text()) if path.is_file() else {}
     training = {name: fact for name, fact in facts.items() if name not in SCORES}  # scores may be of another split
     own = {"field": run.config.field.name, "rays_per_pixel": run.sampler.rays_per_pixel}

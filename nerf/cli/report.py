@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +32,7 @@ from nerf.training.state import TrainState
 from nerf.training.voxel_budget import SMALLEST_GAIN
 
 ROOT = Path(__file__).resolve().parents[2]
+STARTED = time.perf_counter()  # before a command does anything: it imports this file
 
 
 def save_config(folder: Path, config: Config, sources: Mapping[str, str]) -> None:
@@ -94,6 +96,11 @@ def provenance() -> dict[str, str]:
         "command": as_typed(sys.argv),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def log_stage(what: str) -> None:
+    """Prints to stderr which stage of a command begins, after the seconds since STARTED."""
+    print(f"{time.perf_counter() - STARTED:4.0f} s  {what}", file=sys.stderr, flush=True)
 
 
 class progress_bar:  # noqa: N801 - used like a function
