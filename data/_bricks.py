@@ -1,7 +1,7 @@
 """The bundled scene "bricks": a toy landscape with studs, thin rods, see-through holes and a glossy material.
 
 It is our own and analytic: pictures, coverage and depth are exact at any size, and a fresh checkout has
-something to train on without a download. World space has z up; the scene lies within [-1.2, 1.2]^3. Colours
+something to train on without a download. World space has z up; the scene lies within [-1.2, 1.2]^3. Colors
 are sRGB values throughout: shading and anti-aliasing average displayed values, as the compositing of a
 radiance field does.
 """
@@ -40,7 +40,7 @@ CHUNK = 1 << 15  # rays in flight: bounds memory
 
 @dataclass(frozen=True)
 class Material:
-    """Surface colour in sRGB values, and how strongly it mirrors the key light (0 is matt)."""
+    """Surface color in sRGB values, and how strongly it mirrors the key light (0 is matt)."""
 
     color: tuple[float, float, float]
     gloss: float = 0.0
@@ -182,7 +182,7 @@ Renderer = Callable[[Rays], tuple[Tensor, Tensor, Tensor]]
 
 
 def render_bricks(rays: Rays) -> tuple[Tensor, Tensor, Tensor]:
-    """Exact colour and depth along rays whose origins lie outside every part.
+    """Exact color and depth along rays whose origins lie outside every part.
 
     Returns rgb [R,3] (sRGB values in [0, 1]), hit [R] bool and depth [R] (world distance t along the ray).
     rgb and depth have the dtype of the rays and are 0 where nothing is hit; the arithmetic is float64.
@@ -231,7 +231,7 @@ def shade(color: Tensor, gloss: Tensor, normals: Tensor, directions: Tensor, hei
     mirrored = 2 * facing_key[:, None] * normals - key
     lobe = -(mirrored * directions).sum(-1)
     highlight = gloss * (facing_key > 0) * lobe.clamp(min=0) ** GLOSS_EXPONENT
-    # White laid over the matt colour: stays within [0, 1].
+    # White laid over the matt color: stays within [0, 1].
     return matt + (1 - matt) * highlight[:, None]
 
 
@@ -277,8 +277,8 @@ def render_view(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One image from supersample^2 rays per pixel on a regular grid.
 
-    Returns rgba uint8 [H,W,4] (straight alpha: the rays' mean colour by their opacity, and their mean opacity) and
-    depth float32 [H,W]: world distance along the ray through the pixel centre, 0 where that ray misses.
+    Returns rgba uint8 [H,W,4] (straight alpha: the rays' mean color by their opacity, and their mean opacity) and
+    depth float32 [H,W]: world distance along the ray through the pixel center, 0 where that ray misses.
     Raises ValueError for a supersample below 1.
     """
     if supersample < 1:

@@ -196,7 +196,7 @@ def _near_bounding_spheres(bounds: Tensor, lines: _Lines) -> Tensor:
     """Which lines pass through the spheres around boxes, bounds [P,2,3], as [P,R] bool: skips most of the work.
 
     float32 will do, as the spheres are taken a little larger. With f the point of a line nearest to the world
-    origin, a centre c lies at the squared distance |c|^2 - 2 c.f + |f|^2 - (c.d)^2 from it.
+    origin, a center c lies at the squared distance |c|^2 - 2 c.f + |f|^2 - (c.d)^2 from it.
     """
     bounds = bounds.float()
     centers = bounds.mean(1)

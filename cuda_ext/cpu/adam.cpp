@@ -57,7 +57,7 @@ void adam(const AdamArgs<S>& a, Stream) {
   with_channels<1>(CommonChannels(), a.channels, update_all, [&] { update_all(std::integral_constant<int, 0>()); });
 }
 
-// Total variation of all rows comes first: what a neighbour's value is must not depend on which thread is ahead.
+// Total variation of all rows comes first: what a neighbor's value is must not depend on which thread is ahead.
 template <class S>
 void adam_smooth(const AdamSmoothArgs<S>& a, Stream stream) {
   total_variation(a.variation, stream);

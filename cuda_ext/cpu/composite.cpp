@@ -8,7 +8,7 @@
 namespace nerf::cpu {
 namespace {
 
-// body(arguments, ray) for every ray. The channel counts of colours and of features are constants there: rows of known
+// body(arguments, ray) for every ray. The channel counts of colors and of features are constants there: rows of known
 // length are vectors without a loop.
 template <class S, class Body>
 void for_rays(const CompositeArgs<S>& a, const Body& body) {

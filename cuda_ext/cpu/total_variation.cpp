@@ -1,11 +1,11 @@
 // total_variation_grad on the CPU: inside the grid a vertex at a time, so that places are counted once and the compiler
-// makes vectors of its channels; at the border, where neighbours are missing, value by value.
+// makes vectors of its channels; at the border, where neighbors are missing, value by value.
 #include "../portable/total_variation.h"
 
 namespace nerf::cpu {
 namespace {
 
-// As total_variation_gradient, in its order, for all channels of a vertex that has all six neighbours.
+// As total_variation_gradient, in its order, for all channels of a vertex that has all six neighbors.
 template <class S>
 void add_slopes_inside(const TotalVariationArgs<S>& a, int64_t vertex) {
   using T = Wide<S>;

@@ -3,8 +3,8 @@
 // zero nothing else of its pack is touched. Rows of other lengths, and C = 1 with rows, go value by value in the same
 // way. Rows of the channels that fields have are taken by warps (adam_by_warp.cuh).
 //
-// With total variation the neighbours of a pack come with its value and its moments, and the gradient is read once, never
-// written back. A neighbour is read before its own step or after it, as it happens: the threads of a pass do not wait for
+// With total variation the neighbors of a pack come with its value and its moments, and the gradient is read once, never
+// written back. A neighbor is read before its own step or after it, as it happens: the threads of a pass do not wait for
 // each other. Loads and stores are whole packs, so either value is seen, and the slope differs by the change of one step at
 // most. A caller that needs one order runs total_variation_grad before instead.
 #include "../math/channels.h"
@@ -34,7 +34,7 @@ struct DenseVariation {
 
   template <int kSize, class V>
   __device__ NearPacks<Wide<V>, kSize> near(const V* param, int64_t i, int64_t, int64_t) const {
-    return {param, i, neighbours(args, place(i, args.channels).row)};
+    return {param, i, neighbors(args, place(i, args.channels).row)};
   }
 };
 
@@ -48,8 +48,8 @@ struct SparseVariation {
   __device__ NearPacks<Wide<V>, kSize> near(const V* param, int64_t i, int64_t n, int64_t column) const {
     const SparseRows rows = args.table.sparse();
     const SparseVertex vertex = sparse_vertex(args, rows, args.rows[n]);
-    if (vertex.vertex < 0) return {param, i, Neighbours{}};
-    return {param, i, sparse_neighbours(args, rows, vertex, column)};
+    if (vertex.vertex < 0) return {param, i, Neighbors{}};
+    return {param, i, sparse_neighbors(args, rows, vertex, column)};
   }
 };
 

@@ -1,6 +1,6 @@
 // Adam on rows of a few packs (kChannels, known to the compiler), with total variation or without: a warp takes 32 rows of the
 // list. First each lane reads its share of their gradients, all on their way together. A lane whose own row has a gradient
-// then looks for its neighbours: once a row, as a row's packs all have the same ones, and it is the looking that takes
+// then looks for its neighbors: once a row, as a row's packs all have the same ones, and it is the looking that takes
 // instructions, not the bytes. At last the lanes share out the packs of the rows with a gradient, which are a third, so that
 // few lanes are idle. The includer brings pack.cuh, or a stand-in for it (tests/cpp).
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace nerf::cuda {
 
-// Total variation that a step adds to the gradients of a row, by the rows of its neighbours. find: of the n-th row of the
-// list; where there is no neighbour the row itself, which differs by nothing.
+// Total variation that a step adds to the gradients of a row, by the rows of its neighbors. find: of the n-th row of the
+// list; where there is no neighbor the row itself, which differs by nothing.
 struct NoneBeside {
   static constexpr bool kAdds = false;
   __device__ float weight() const { return 0; }
@@ -44,7 +44,7 @@ struct SparseBeside {
   TotalVariationArgs<S> args;
 
   __device__ float weight() const { return args.weight; }
-  // Along z the rows of neighbours follow each other, and a bit tells whether there is one. A vertex that does not exist has
+  // Along z the rows of neighbors follow each other, and a bit tells whether there is one. A vertex that does not exist has
   // none.
   __device__ void find(int n, int row, int (&near)[3][2]) const {
     const auto rows = args.table.short_sparse();
@@ -78,7 +78,7 @@ struct SparseBeside {
   }
 };
 
-// Channels of a pack: as much of a row as one instruction moves, if rows consist of so many and have no neighbours, which
+// Channels of a pack: as much of a row as one instruction moves, if rows consist of so many and have no neighbors, which
 // twice as many threads read faster.
 template <class S, int kChannels, class Beside>
 constexpr int kSizeOfPack =

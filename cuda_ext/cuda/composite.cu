@@ -14,7 +14,7 @@ namespace {
 constexpr int kUpTo32 = -32;  // channels, more than 16: see Sharing
 
 // body(constant) with the channel count, or kUpTo32, if it has a kernel, else plain(). Beside the features there are 0, where
-// density is looked at alone, and 3, colours.
+// density is looked at alone, and 3, colors.
 template <class Body, class Plain>
 void with_row(const CompositeArgs<float>& a, const Body& body, const Plain& plain) {
   with_channels<0, 3, 4, 8, 16>(CommonChannels(), a.channels, body, [&] {

@@ -2,7 +2,7 @@
 // values shared.
 //
 // Rows of values are longer than a lane should read alone: the lanes of a warp would meet 32 rows with every load.
-// Where rows are whole packs of four numbers, neighbouring lanes read the packs of one row, a few rows at a time, and
+// Where rows are whole packs of four numbers, neighboring lanes read the packs of one row, a few rows at a time, and
 // shuffles carry weights and dot products between them and the lane of the sample. The includer brings pack.cuh, or a
 // stand-in for it (tests/cpp).
 #pragma once

@@ -1,8 +1,8 @@
 // contract_basis on CUDA, for the spherical harmonics of each degree with rows of whole 16 bytes: a thread per sample, so
-// that the row of its ray is read once for three colours. Other shapes take the plain kernels.
+// that the row of its ray is read once for three colors. Other shapes take the plain kernels.
 //
-// The floor is bytes: 4 C of coefficients a sample and 20 of indices and colours, at C = 28 and 377000 samples 0.012 ms at
-// 4.3 TB/s, either way. A thread that moved its row alone would meet another row than its neighbour: each warp moves the
+// The floor is bytes: 4 C of coefficients a sample and 20 of indices and colors, at C = 28 and 377000 samples 0.012 ms at
+// 4.3 TB/s, either way. A thread that moved its row alone would meet another row than its neighbor: each warp moves the
 // rows of its 32 samples as one run of packs, and turns them in shared memory, where a warp waits for nobody but itself.
 #include <type_traits>
 

@@ -48,7 +48,7 @@ __device__ __forceinline__ void ask_for_kept(BFloat16* to, const MlpPlan& p, int
 }
 
 // A warp's 16 rows of the gradients of results as 16 columns, on their way from memory: of every fourth row two
-// neighbouring numbers a lane.
+// neighboring numbers a lane.
 struct GradOut {
   float numbers[4][2];
 
@@ -99,7 +99,7 @@ __device__ __forceinline__ void deactivate(uint32_t (&x)[kWidth / 16][4], const 
 }
 
 // Gradients of the inputs, of a warp's 16 rows from `first` on. room: shared memory for 16 rows of kChunk numbers, through
-// which they go, so that lanes that are neighbours write neighbouring numbers.
+// which they go, so that lanes that are neighbors write neighboring numbers.
 template <int kWidth>
 __device__ __forceinline__ void grad_inputs(const MlpPlan& p, const uint32_t (&x)[kWidth / 16][4],
                                             PieceQueue<kWidth>& weights, int64_t first, float* room) {

@@ -101,7 +101,7 @@ __device__ __forceinline__ void multiply(typename Tile<kWidth, kWarps>::Sums& su
   }
 }
 
-// body(m, n, half, row in the block, column) for each two neighbouring numbers of a warp's sums.
+// body(m, n, half, row in the block, column) for each two neighboring numbers of a warp's sums.
 template <int kWidth, int kWarps, class Body>
 __device__ __forceinline__ void for_each_pair(const Body& body) {
   using Shape = Tile<kWidth, kWarps>;

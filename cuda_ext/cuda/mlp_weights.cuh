@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(256, 1) mlp_weights_kernel(MlpPlan p) {
 constexpr int kAddedAtOnce = 128;  // numbers of a block of add_parts
 constexpr int kAsked = 6;          // parts that a warp of it asks for at once
 
-// Adds up what the blocks have, in one order: four neighbouring numbers a lane, of which eight warps share the parts.
+// Adds up what the blocks have, in one order: four neighboring numbers a lane, of which eight warps share the parts.
 __global__ void __launch_bounds__(256) add_parts(MlpPlan p, int blocks_of_slots) {
   __shared__ float4 sums[8][32];
   const int lane = int(threadIdx.x % 32), group = int(threadIdx.x / 32);

@@ -1,4 +1,4 @@
-// Neighbouring numbers that one thread moves with one instruction of up to 16 bytes.
+// Neighboring numbers that one thread moves with one instruction of up to 16 bytes.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,6 +1,6 @@
 // sample_images on CUDA. The batches of training are so small that starting a kernel takes longer than its work, which is to
 // wait for an index and then for a pixel. Pixels of four bytes are one load and one store of a thread, in blocks so small
-// that a batch reaches every multiprocessor; other pixels have a thread per value, so that none waits for its neighbour.
+// that a batch reaches every multiprocessor; other pixels have a thread per value, so that none waits for its neighbor.
 #include "../portable/sample_images.h"
 #include "pack.cuh"
 

@@ -1,5 +1,5 @@
 // total_variation_grad on CUDA, for rows of whole 16 bytes: a thread per pack. Without a list of vertices a block owns a
-// tile of 32 packs along z and eight y, and walks along x, so that of the six neighbours four were or will be read by the
+// tile of 32 packs along z and eight y, and walks along x, so that of the six neighbors four were or will be read by the
 // same block and come from its cache. With one, which holds the few that training visits, threads follow the list; where
 // all gradients of a pack are zero nothing else of it is read. Other rows take the plain kernel.
 #include "../portable/total_variation.h"
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto grad = load_wide<kSize>(a.grad + i);
     if (a.touched_only && is_zero(grad)) continue;
     add_slopes(a, i, grad,
-               Neighbours{{plane, row, a.channels},
+               Neighbors{{plane, row, a.channels},
                           {{x > 0, x + 1 < size_x},
                            {y > 0, y + 1 < size_y},
                            {column >= a.channels, column + a.channels < row}}});
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) total_variation_of_rows_kernel(Total
   const int64_t i = (row * packs + p.column) * kSize;
   const auto grad = load_wide<kSize>(a.grad + i);
   if (a.touched_only && is_zero(grad)) return;
-  add_slopes(a, i, grad, neighbours(a, row));
+  add_slopes(a, i, grad, neighbors(a, row));
 }
 
 template <class S, int kSize>
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) sparse_total_variation_kernel(TotalV
   if (row < 0) return;
   const auto grad = load_wide<kSize>(a.grad + i);
   if (a.touched_only && is_zero(grad)) return;
-  add_slopes(a, i, grad, sparse_neighbours(a, rows, vertex, column));
+  add_slopes(a, i, grad, sparse_neighbors(a, rows, vertex, column));
 }
 
 template <int kSize, class S>

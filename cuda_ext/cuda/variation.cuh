@@ -1,4 +1,4 @@
-// The neighbours of a pack in a grid, and the sum of their slopes of total variation.
+// The neighbors of a pack in a grid, and the sum of their slopes of total variation.
 #pragma once
 
 #include "../math/total_variation.h"
@@ -8,8 +8,8 @@
 
 namespace nerf::cuda {
 
-// The neighbours of a value along each axis, below and above.
-struct Neighbours {
+// The neighbors of a value along each axis, below and above.
+struct Neighbors {
   int64_t stride[3];
   bool there[3][2];
 
@@ -17,7 +17,7 @@ struct Neighbours {
   __device__ int64_t place(int64_t i, int axis, int up) const { return up ? i + stride[axis] : i - stride[axis]; }
 };
 
-struct SparseNeighbours {
+struct SparseNeighbors {
   int64_t row_size, column, row[3][2];
   bool there[3][2];
 
@@ -26,7 +26,7 @@ struct SparseNeighbours {
 
 // Of a vertex of a dense grid.
 template <class T>
-__device__ Neighbours neighbours(const TotalVariationArgs<T>& a, int64_t vertex) {
+__device__ Neighbors neighbors(const TotalVariationArgs<T>& a, int64_t vertex) {
   const int64_t size_x = a.vertices[0], size_y = a.vertices[1], size_z = a.vertices[2], along = size_z * a.channels;
   const Place column = place(vertex, size_z), plane = place(column.row, size_y);
   const int64_t x = plane.row, y = plane.column, z = column.column;
@@ -36,10 +36,10 @@ __device__ Neighbours neighbours(const TotalVariationArgs<T>& a, int64_t vertex)
 
 // Of a vertex of a sparse grid that exists; column: where the pack begins in its row.
 template <class T>
-__device__ SparseNeighbours sparse_neighbours(const TotalVariationArgs<T>& a, const SparseRows& rows,
+__device__ SparseNeighbors sparse_neighbors(const TotalVariationArgs<T>& a, const SparseRows& rows,
                                               const SparseVertex& vertex, int64_t column) {
-  SparseNeighbours near = {a.channels, column};
-  neighbour_rows(a, rows, vertex, near.row);
+  SparseNeighbors near = {a.channels, column};
+  neighbor_rows(a, rows, vertex, near.row);
 #pragma unroll
   for (int axis = 0; axis < 3; ++axis)
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ SparseNeighbours sparse_neighbours(const TotalVariationArgs<T>& a, co
   return near;
 }
 
-// The neighbours of a pack, all on their way together; where there is none, the pack itself is read instead.
+// The neighbors of a pack, all on their way together; where there is none, the pack itself is read instead.
 template <class T, int kSize>
 struct NearPacks {
   Pack<T, kSize> pack[3][2];

@@ -1,4 +1,4 @@
-// Sums over groups of neighbouring lanes of a warp: kGroup of them, a power of two, or all 32. Every lane must call them.
+// Sums over groups of neighboring lanes of a warp: kGroup of them, a power of two, or all 32. Every lane must call them.
 #pragma once
 
 namespace nerf::cuda {
@@ -40,7 +40,7 @@ __device__ unsigned group_ballot(bool condition) {
   return all >> (threadIdx.x % 32 / kGroup * kGroup) & ((1u << (kGroup % 32)) - 1);
 }
 
-// How many lanes a ray gets. Neighbouring rays are about as long as each other, and most of a warp would have no sample
+// How many lanes a ray gets. Neighboring rays are about as long as each other, and most of a warp would have no sample
 // where rays are short; but a few long rays have to be walked by many lanes each, or they take too long.
 constexpr int kShortRay = 8;
 constexpr int64_t kManyRays = 1 << 15;

@@ -10,12 +10,12 @@ namespace nerf {
 // Legend: I cameras, P pixels, S rays per pixel.
 template <class T>
 struct CameraRaysArgs {
-  const T* c2w;         // [I,3,4]: right, up and backward axis, centre
+  const T* c2w;         // [I,3,4]: right, up and backward axis, center
   const T* intrinsics;  // [I,4]: fx, fy, cx, cy in pixels
   int64_t num_cameras, width, height;
   const int64_t* pixel_indices;  // [P]
   int64_t num_pixels;
-  const T* subpixels;  // [S,2] from the pixel's centre
+  const T* subpixels;  // [S,2] from the pixel's center
   int64_t rays_per_pixel;
   T *origins, *directions;  // [P*S,3]
 };

@@ -1,4 +1,4 @@
-// Colour from coefficients: each of three colours is the sum of K coefficients times K basis functions of the sample's ray.
+// Color from coefficients: each of three colors is the sum of K coefficients times K basis functions of the sample's ray.
 //
 //   out[n][j] = sum over k of values[n][j * K + k] * basis[ray_indices[n]][k]
 //
@@ -30,7 +30,7 @@ HOST_DEVICE const T* basis_of(const ContractBasisArgs<T>& a, int64_t n) {
   return ray >= 0 && ray < a.num_rays ? a.basis + ray * a.num_basis : nullptr;
 }
 
-// One colour of one sample. num_basis is a.num_basis, a constant where the caller knows one.
+// One color of one sample. num_basis is a.num_basis, a constant where the caller knows one.
 template <class T, class Count>
 HOST_DEVICE T contract_basis_color(const ContractBasisArgs<T>& a, int64_t n, int64_t j, Count num_basis) {
   const T* row = basis_of(a, n);

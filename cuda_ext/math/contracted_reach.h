@@ -24,7 +24,7 @@ HOST_DEVICE float about(float numerator, float denominator) {
 
 template <class T>
 struct ContractedReach {
-  T cells;                     // of the inner box from its centre to a face, along its longest axis
+  T cells;                     // of the inner box from its center to a face, along its longest axis
   T slope;                     // cells per unit of t inside the inner box
   T enters, leaves;            // t between which the ray is in it
   T steepest, across;          // of the direction; the largest entry of its cross product with the origin

@@ -25,7 +25,7 @@ struct DistortionArgs {
 
   HOST_DEVICE int64_t offset(int64_t r) const { return clamp<int64_t>(ray_offsets[r], 0, num_samples); }
 
-  // Between the midpoints of samples i - 1 and i; the differences of neighbours are exact, those of midpoints are not.
+  // Between the midpoints of samples i - 1 and i; the differences of neighbors are exact, those of midpoints are not.
   HOST_DEVICE T gap(int64_t i) const {
     return T(0.5) * ((t_starts[i] - t_starts[i - 1]) + (t_ends[i] - t_ends[i - 1]));
   }

@@ -1,4 +1,4 @@
-// A pixel from each of n equal parts of a set of pixels, which is kept as runs of neighbours:
+// A pixel from each of n equal parts of a set of pixels, which is kept as runs of neighbors:
 //
 //   index_i = floor((i + random_i) part),  part = count / n        the place in the list of all pixels of the set
 //   pixel_i = index_i + shifts[run],       offsets[run] <= index_i < offsets[run + 1]

@@ -20,7 +20,7 @@ HOST_DEVICE Element element_of_b(int lane, int reg, int half) { return {lane % 4
 // Register 0 ... 3 of C and D, which hold one float32 each.
 HOST_DEVICE Element element_of_c(int lane, int reg) { return {lane / 4 + reg / 2 * 8, lane % 4 * 2 + reg % 2}; }
 
-// Weights as the kernels read them: B [K,N] in steps of 16 rows, and in each step two neighbouring tiles of 8 columns side by
+// Weights as the kernels read them: B [K,N] in steps of 16 rows, and in each step two neighboring tiles of 8 columns side by
 // side, so that a lane reads its four registers at once. The element at a place of that order, columns counted in N.
 HOST_DEVICE Element element_of_packed(uint32_t place, uint32_t columns) {
   const int half = int(place % 2), reg = int(place / 2 % 4), lane = int(place / 8 % 32);
@@ -64,7 +64,7 @@ HOST_DEVICE uint64_t describe_blocks(uint32_t address, int rows) {
 }
 
 // Which of a layer's columns is a column of a warpgroup's product: of each 32, the product's 8 t + 2 j + half is the
-// layer's 8 j + 2 t + half. A thread, which has columns 2 j and 2 j + 1 of every tile t, so has eight neighbours: 16
+// layer's 8 j + 2 t + half. A thread, which has columns 2 j and 2 j + 1 of every tile t, so has eight neighbors: 16
 // bytes that it stores at once.
 HOST_DEVICE int in_layer(int column) { return (column & ~30) | (column & 6) << 2 | (column & 24) >> 2; }
 

@@ -42,7 +42,7 @@ struct SliceDims {
 };
 
 // The same for a kernel: where element number e of a slice lies in dst and in src. Elements are packs of `pack`
-// neighbours.
+// neighbors.
 template <class Offset>
 struct SliceWalk {
   int last;

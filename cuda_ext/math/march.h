@@ -66,14 +66,14 @@ struct LatticeRay {
   T origin[3], direction[3];
   T jitter, step, t_min, t_max;
   T contraction;   // thickness of the shell in halves of the inner box; 0: there is none, all is straight
-  T half[3];       // of the grid, in cells: its centre
+  T half[3];       // of the grid, in cells: its center
   T leave, limit;  // t from which on its steps grow, and how much of t there is behind it
 
   HOST_DEVICE T t(T k) const { return t_min + (k + jitter) * step; }
   // About how many lattice points lie before t_max.
   HOST_DEVICE T length() const { return max2(T(0), (t_max - t_min) / step - jitter); }
 
-  // Cells of the grid from its centre to a face of the inner box.
+  // Cells of the grid from its center to a face of the inner box.
   HOST_DEVICE T inner(int axis) const { return half[axis] / (T(1) + contraction); }
 
   // World distance to contracted distance and back; outside of contractions both are one.

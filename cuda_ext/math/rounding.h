@@ -1,6 +1,6 @@
 // Numbers stored with 16 bits, and rounding at random to them.
 //
-// A number between two neighbours of the narrow type becomes either, the nearer one with the higher probability, such that
+// A number between two neighbors of the narrow type becomes either, the nearer one with the higher probability, such that
 // its mean is the number itself. So many small changes add up (Gupta et al. 2015, "Deep learning with limited numerical
 // precision"), which rounding to the nearest would lose one by one. A number that the narrow type has stays as it is.
 //

@@ -1,4 +1,4 @@
-// Neighbouring numbers of a row that are moved at once: on a GPU by instructions of up to 16 bytes.
+// Neighboring numbers of a row that are moved at once: on a GPU by instructions of up to 16 bytes.
 #pragma once
 
 #include <cstring>
@@ -60,7 +60,7 @@ bool begins_whole(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % kBytesAtOnce == 0;
 }
 
-// body(constant) with how many neighbouring channels a thread takes: of numbers stored as S as many as 16 bytes hold, or half
+// body(constant) with how many neighboring channels a thread takes: of numbers stored as S as many as 16 bytes hold, or half
 // as many, if rows consist of so many and memory begins at a multiple of 16 bytes; else 1.
 template <class S, class Body>
 void with_several(int64_t channels, bool begin_whole, const Body& body) {

@@ -1,6 +1,6 @@
 // Gradient of the total variation of a grid at one value, of all or of those at the vertices that are listed.
 //
-//   TV(grid) = sum over pairs of neighbouring vertices, over channels, of h(difference),
+//   TV(grid) = sum over pairs of neighboring vertices, over channels, of h(difference),
 //   h(d) = d^2 / 2 for |d| <= 1, |d| - 1/2 beyond (Huber 1964): smooth near zero, one strong edge costs no more.
 //
 // In a sparse grid (rows.h) the pairs are those of which both have a row.
@@ -40,10 +40,10 @@ HOST_DEVICE int64_t variation_place(const TotalVariationArgs<T>& a, int64_t k) {
   return row * a.channels + k % a.channels;
 }
 
-// h'(own - neighbour).
+// h'(own - neighbor).
 template <class T>
-HOST_DEVICE T variation_slope(T own, T neighbour) {
-  const T difference = own - neighbour;
+HOST_DEVICE T variation_slope(T own, T neighbor) {
+  const T difference = own - neighbor;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   if constexpr (sizeof(T) == sizeof(float)) {  // two instructions in place of four; NaN stays NaN here, too
     float slope;
@@ -95,16 +95,16 @@ HOST_DEVICE int64_t row_of(const SparseRows& rows, const SparseVertex& v) {
   return v.vertex < 0 ? kMissing : rows.row(v.vertex);
 }
 
-// The rows of its neighbours along each axis, below and above; kMissing where there is none. The words of all six are on
+// The rows of its neighbors along each axis, below and above; kMissing where there is none. The words of all six are on
 // their way together; where the lattice ends, the vertex's own word is read instead.
 template <class T>
-HOST_DEVICE void neighbour_rows(const TotalVariationArgs<T>& a, const SparseRows& rows, const SparseVertex& v,
+HOST_DEVICE void neighbor_rows(const TotalVariationArgs<T>& a, const SparseRows& rows, const SparseVertex& v,
                                 int64_t near[3][2]) {
   const int64_t pitch = rows.pitch(a.vertices[2]), stride[3] = {a.vertices[1] * pitch, pitch, 1};
   const Place in_plane = place(v.line, a.vertices[1]);
   const int64_t at[3] = {in_plane.row, in_plane.column, v.z};
   uint64_t word[3][2];
-  uint32_t bit[3][2];  // none where there is no neighbour: a branch would wait for a word before it asks for the next
+  uint32_t bit[3][2];  // none where there is no neighbor: a branch would wait for a word before it asks for the next
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
     NERF_UNROLL for (int up = 0; up < 2; ++up) {
       const bool there = up ? at[axis] + 1 < a.vertices[axis] : at[axis] > 0;
@@ -131,7 +131,7 @@ HOST_DEVICE void sparse_total_variation_gradient(const TotalVariationArgs<S>& a,
   for (int64_t c = first; c < end && !touched; ++c) touched = widen(grad[c]) != T(0);
   if (!touched) return;
   int64_t near[3][2];
-  neighbour_rows(a, rows, v, near);
+  neighbor_rows(a, rows, v, near);
   for (int64_t c = first; c < end; ++c) {
     if (a.touched_only && widen(grad[c]) == T(0)) continue;
     T sum = T(0);

@@ -1,4 +1,4 @@
-// sample_images: bytes to colours, for the pixels of one batch.
+// sample_images: bytes to colors, for the pixels of one batch.
 #include "../portable/sample_images.h"
 
 #include "operation.h"

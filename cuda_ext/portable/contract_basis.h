@@ -1,5 +1,5 @@
-// contract_basis: forward one colour of a sample at a time, backward one channel; neighbouring threads read and write
-// neighbouring values.
+// contract_basis: forward one color of a sample at a time, backward one channel; neighboring threads read and write
+// neighboring values.
 #pragma once
 
 #include "../device.h"

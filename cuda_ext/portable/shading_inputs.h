@@ -1,4 +1,4 @@
-// shading_inputs: forward some numbers of a row at a time, so that neighbouring threads write neighbouring numbers; backward
+// shading_inputs: forward some numbers of a row at a time, so that neighboring threads write neighboring numbers; backward
 // one pixel.
 #pragma once
 

@@ -1,4 +1,4 @@
-"""The ablation as a picture: one bar a row, one colour a stage, one panel a device."""
+"""The ablation as a picture: one bar a row, one color a stage, one panel a device."""
 
 from pathlib import Path
 

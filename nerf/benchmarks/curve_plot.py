@@ -115,7 +115,7 @@ def _dot(draw: ImageDraw.ImageDraw, axes: Axes, point: Point, color: str, radius
 
 
 def _text(draw: ImageDraw.ImageDraw, at: Point, text: str, color: str, up: int = 0, size: int = 13) -> None:
-    """Centred on at, its upper edge so many pixels above."""
+    """Centered on at, its upper edge so many pixels above."""
     draw.text((at[0], at[1] - SCALE * up), text, fill=color, font=_font(size), anchor="ma")
 
 

@@ -49,7 +49,7 @@ KERNEL_NOTES = {
         "a thread per four numbers, backward per pixel", "sines by the special function unit; backward 16 lanes a pixel"
     ),
     "contract_basis": KernelNotes(
-        "a thread per sample and colour or channel",
+        "a thread per sample and color or channel",
         "degrees known at compile time: a warp moves the rows of its samples as one run, turned in shared memory",
     ),
     "distortion_loss": KernelNotes(
@@ -63,13 +63,13 @@ KERNEL_NOTES = {
     ),
     "total_variation_grad": KernelNotes(
         "a thread per value",
-        "rows of whole 16 bytes: a thread per 16 bytes, blocks walk tiles so that neighbours are cached, or "
+        "rows of whole 16 bytes: a thread per 16 bytes, blocks walk tiles so that neighbors are cached, or "
         "threads follow a list of vertices",
     ),
     "adam_step": KernelNotes(
         "a thread per value, powers included",
         "a block computes its powers once; packs of 16 bytes, the rest where gradients are not zero; 12, 16 and 28 "
-        "channels: a warp takes 32 rows, looks for the neighbours of each once, and shares out their packs",
+        "channels: a warp takes 32 rows, looks for the neighbors of each once, and shares out their packs",
     ),
     "all_finite": KernelNotes(
         "a thread per 4096 numbers",

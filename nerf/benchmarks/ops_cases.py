@@ -312,7 +312,7 @@ def all_cases(size: Size) -> Iterator[Case]:
             name = f"{grid}, {channels} channels, {'along rays' if along else 'random'}"
             yield Case("interpolate_trilinear", name, partial(trilinear, size, channels, along))
     pixels, rays, edges = f"{size.pixels} pixels", f"{size.rays} rays", f"{size.vertices - 1}^3 cells"
-    if size.rays_per_pixel > 1:  # voxel_sh composites colours, along one ray a pixel
+    if size.rays_per_pixel > 1:  # voxel_sh composites colors, along one ray a pixel
         colors = replace(size, pixels=size.pixels // 2, rays_per_pixel=1, samples_per_ray=13)
         yield Case("composite_rays", f"{colors.rays} rays, 3 channels", partial(composite, colors, 3))
     for channels in (3, 16, 28):

@@ -80,7 +80,7 @@ def find_scenes(folders: list[Path], names: list[str]) -> list[Scene]:
 def _places(folder: Path, depth: int) -> list[Path]:
     """The folders of scenes, in the order of their names; what lies inside of a scene is part of it."""
     try:
-        if any(form.recognise(folder) for form in FORMATS.values()):
+        if any(form.recognize(folder) for form in FORMATS.values()):
             return [folder]
         below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError:  # a folder that may not be read holds nothing for us
@@ -91,7 +91,7 @@ def _places(folder: Path, depth: int) -> list[Path]:
 def _scene(folder: Path) -> Scene:
     name, above = folder.name, folder.parent.name.lower()
     kind = OWN
-    if FORMATS["blender"].recognise(folder):
+    if FORMATS["blender"].recognize(folder):
         kind = "blender" if name in SETS["blender"].scenes else OWN
     else:
         sets = [one for one in ("llff", "mipnerf360") if name in SETS[one].scenes]

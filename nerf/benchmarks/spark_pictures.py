@@ -26,7 +26,7 @@ DRAW = "window.drawn = null; draw(arguments[0]).then((x) => { drawn = x }, (erro
 
 
 def spark_pictures(path: Path, cameras: Cameras, background: float, full: bool = False) -> list[Tensor]:
-    """Spark's pictures [H,W,3] in [0,1] of a file for pinhole cameras, over a grey background.
+    """Spark's pictures [H,W,3] in [0,1] of a file for pinhole cameras, over a gray background.
 
     Gaussians are blurred by 0.3 pixels and sorted by depth, as those of 3D Gaussian Splatting are. full: their centers
     stay float32 (Spark's extSplats), not float16 as by default. Raises BrowserMissing, and RuntimeError where Spark

@@ -20,7 +20,7 @@ def draw_pixels(size: Size, device: torch.device) -> Problem:
 
 
 def shift_pixels(size: Size, device: torch.device) -> Problem:
-    """Neighbours of pixels of images of one size, as near as those of a batch's pairs."""
+    """Neighbors of pixels of images of one size, as near as those of a batch's pairs."""
     images, height, width = size.images
     pixels = (images * height * width * random_numbers(device, size.pixels).double()).long().sort().values
     arguments = {

@@ -1,6 +1,6 @@
-"""Exposure of the photos: a gain and a bias per colour channel, learned in training or fitted for evaluation.
+"""Exposure of the photos: a gain and a bias per color channel, learned in training or fitted for evaluation.
 
-A photo is modelled as gain * rendering + bias in its opaque part; the background behind transparent pixels has no
+A photo is modeled as gain * rendering + bias in its opaque part; the background behind transparent pixels has no
 exposure. Learned exposures are relative to their mean over all images. Otherwise the brightness of the scene would be
 undetermined.
 
@@ -39,7 +39,7 @@ class Exposure(nn.Module):
         return [ParameterGroup("values", self.values, (self.config.lr,))]
 
     def forward(self, rgb: Tensor, alpha: Tensor, image: Tensor) -> Tensor:
-        """Rendered colours rgb [R,3] with the exposure of their photos; alpha [R,1] of the photos, image [R] int64."""
+        """Rendered colors rgb [R,3] with the exposure of their photos; alpha [R,1] of the photos, image [R] int64."""
         relative = self.values - self.values.mean(0)
         log_gain, bias = take_rows(relative, image, self.backend).chunk(2, dim=-1)
         return exposed(rgb, alpha, log_gain.exp(), bias)
@@ -61,7 +61,7 @@ def exposed(rgb: Tensor, alpha: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
 def fit(rgb: Tensor, target: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """The gain [3] and bias [3] that fit a rendering rgb [...,3] to a photo target [...,3] with alpha [...,1].
 
-    Least squares of target - exposed(rgb, alpha, gain, bias), per colour channel.
+    Least squares of target - exposed(rgb, alpha, gain, bias), per color channel.
     """
     rgb, target, alpha = (x.double().flatten(0, -2) for x in (rgb, target, alpha))
     columns = torch.stack([alpha * rgb, alpha.expand_as(rgb)], dim=-1).transpose(0, 1)  # [3,N,2]

@@ -75,7 +75,7 @@ def align(given: Cameras, learned: Cameras) -> Similarity:
 
 
 def _misfits(source: Tensor, target: Tensor, fit: Similarity) -> Tensor:
-    """Squared misfit of each pose [I,3,4]: axes in radians, centres in units of the centres' spread, [I]."""
+    """Squared misfit of each pose [I,3,4]: axes in radians, centers in units of the centers' spread, [I]."""
     axes = (fit.rotation @ source[:, :, :3] - target[:, :, :3]).square().sum((1, 2)) / 2
     spread = fit.scale**2 * (source[:, :, 3] - source[:, :, 3].median(0).values).square().sum(-1).median()
     if spread == 0:
@@ -87,7 +87,7 @@ def _misfits(source: Tensor, target: Tensor, fit: Similarity) -> Tensor:
 def _least_squares(source: Tensor, target: Tensor, weights: Tensor) -> Similarity:
     """The least-squares similarity from source to target poses [I,3,4] (Umeyama 1991), weights [I] with sum 1.
 
-    Centres, in units of their spread, and axes both enter the fit. So cameras at one point or on one line determine the
+    Centers, in units of their spread, and axes both enter the fit. So cameras at one point or on one line determine the
     rotation, too.
     """
     from_mean, to_mean = weights @ source[:, :, 3], weights @ target[:, :, 3]
@@ -166,8 +166,8 @@ def pose_errors(given: Cameras, learned: Cameras) -> PoseErrors:
 def perturbed(cameras: Cameras, config: PosesConfig, seed: int) -> Cameras:
     """Cameras [I] with the pose errors of the config; deterministic for a seed.
 
-    perturb_degrees: rotation of each camera about its centre by this angle, about a random axis. perturb_translation:
-    displacement of its centre in a random direction, as a fraction of its distance to the scene. perturb_sigma:
+    perturb_degrees: rotation of each camera about its center by this angle, about a random axis. perturb_translation:
+    displacement of its center in a random direction, as a fraction of its distance to the scene. perturb_sigma:
     standard deviation of the six numbers of an SE(3) increment, radians and world units, applied before world-to-camera
     (Lin et al. 2021, section 4.2).
     """

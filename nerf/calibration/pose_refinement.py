@@ -1,19 +1,19 @@
 """Pose refinement: camera poses that are learned with the scene (BARF, Lin et al. 2021), as bounded SE(3) increments.
 
 Pivot. An increment moves its camera about a point in front of it, at the distance of the scene's middle. Then a
-rotation turns the scene in the image and a translation shifts it. About the camera's own centre, both would shift it,
+rotation turns the scene in the image and a translation shifts it. About the camera's own center, both would shift it,
 and Adam, which scales each number separately, would zigzag between them. Increments are in the camera's axes: angles in
 radians, translations as fractions of the distance to the scene. A step of any of the six numbers moves the image by
 about the same amount, so one learning rate serves all numbers and scenes.
 
-View dependence. Until poses have settled, colour does not depend on the direction (Field.view_weight). Otherwise each
-camera would get colours that hide its pose error, and its gradient would vanish.
+View dependence. Until poses have settled, color does not depend on the direction (Field.view_weight). Otherwise each
+camera would get colors that hide its pose error, and its gradient would vanish.
 
 Schedule. A scene that is trained long with wrong poses explains the photos by fog, which then holds the poses. So in a
 box poses move from the first step, and at full rate after PosesConfig.warmup_steps, however long the run is.
 
 Gradients. Samples keep their t along the ray, and positions are differentiated through the ray's origin and direction.
-The view direction of colour is detached: it carries little information about the pose.
+The view direction of color is detached: it carries little information about the pose.
 
 Legend: R rays, I cameras.
 """
@@ -167,7 +167,7 @@ class _TakeRows(torch.autograd.Function):
 
 
 def scene_radius(box: SceneBox) -> float:
-    """Root mean square distance of the points of a box from its centre, world units.
+    """Root mean square distance of the points of a box from its center, world units.
 
     Infinite for forward-facing scenes, which have no far end.
     """

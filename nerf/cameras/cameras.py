@@ -1,6 +1,6 @@
 """Cameras: from a pixel to a ray, through a lens that may distort, or all around.
 
-Axes are OpenGL's: x right, y up, the camera looks along -z. Pixel (column u, row v) has its centre at
+Axes are OpenGL's: x right, y up, the camera looks along -z. Pixel (column u, row v) has its center at
 (u + 0.5, v + 0.5), rows run downwards. Loaders of data with other axes convert before they come here.
 
 The pixels of all images are counted in one row: image by image, row by row.
@@ -19,7 +19,7 @@ from nerf.cameras.distortion import NUMBER_OF, Lenses
 from nerf.cameras.rays import Rays
 from nerf.ops import reference
 
-# Positions of rays within a pixel, (u, v) from its centre in pixels, by rays per pixel; no two in a row or column.
+# Positions of rays within a pixel, (u, v) from its center in pixels, by rays per pixel; no two in a row or column.
 SUBPIXELS = {
     1: ((0.0, 0.0),),
     2: ((-0.25, -0.25), (0.25, 0.25)),
@@ -32,7 +32,7 @@ PANORAMA = "equirectangular"
 class Cameras:
     """I cameras, each with intrinsics, a lens and an image size of its own.
 
-    c2w maps camera to world: columns are the camera's right, up and backward axes, then its centre.
+    c2w maps camera to world: columns are the camera's right, up and backward axes, then its center.
     """
 
     c2w: Tensor  # [I,3,4]
@@ -120,7 +120,7 @@ class Cameras:
 
     @property
     def centers(self) -> Tensor:
-        """Camera centres in world space, [I,3]."""
+        """Camera centers in world space, [I,3]."""
         return self.c2w[:, :, 3]
 
     def locate(self, pixel_indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -142,7 +142,7 @@ class Cameras:
         return ops.shift_pixels(pixel_indices, shifts, self.width, self.height, self.sizes, self._first_pixels)
 
     def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType = reference) -> Rays:
-        """Rays through pixels: one through the centre of each, or more, as SUBPIXELS has them.
+        """Rays through pixels: one through the center of each, or more, as SUBPIXELS has them.
 
         pixel_indices [P] int64 counts pixels image by image, row by row: where all images have one size,
         (image * height + v) * width + u. ops: Backend.ops, whose camera_rays makes the rays of pinholes.

@@ -45,7 +45,7 @@ ALONG = 128  # places from the middle to the corner or the rim at which undistor
 INVERSE = 1e-6  # of a focal length: a pixel whose direction is distorted to within this has been found
 CONVERGED = 1e-8  # of a focal length; float32 resolves 6e-8
 LEAST_AHEAD = 1e-9  # slope of the directions that are distorted; those more sideways count as this one
-SMALLEST = 1e-12  # keeps quotients and their derivatives finite at the image centre
+SMALLEST = 1e-12  # keeps quotients and their derivatives finite at the image center
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class KeyFramePath:
     def at(self, times: Tensor) -> tuple[Tensor, Tensor]:
         """Poses [N,3,4] and vertical angles of view [N] at times [N], seconds from 0 to the path's.
 
-        The camera moves on the spline of nerf/cameras/splines.py; the distance it has travelled is a monotone cubic of
+        The camera moves on the spline of nerf/cameras/splines.py; the distance it has traveled is a monotone cubic of
         time (_distance_at), so that the speed does not jump at key frames. Focal lengths change in proportion.
         Raises ValueError for fewer than 2 key frames.
         """
@@ -104,9 +104,9 @@ class KeyFramePath:
         c2w = torch.stack([key.c2w.double().cpu() for key in around])
         first = 1 if self.loop else 0
         durations = torch.tensor(self.durations, dtype=torch.float64)
-        u, travelled = distances(c2w, first, first + len(durations))
-        targets = _distance_at(times.double().cpu(), durations, travelled[::PIECES], self.loop)
-        places = parameters_at(u, travelled, targets)
+        u, traveled = distances(c2w, first, first + len(durations))
+        targets = _distance_at(times.double().cpu(), durations, traveled[::PIECES], self.loop)
+        places = parameters_at(u, traveled, targets)
         focal = torch.tensor([1 / math.tan(key.fov / 2) for key in around], dtype=torch.float64)
         segment = places.floor().long().clamp(0, len(around) - 2)
         focal = torch.lerp(focal[segment], focal[segment + 1], places - segment)
@@ -120,14 +120,14 @@ class KeyFramePath:
         return Cameras(poses.float(), torch.cat([focal[:, None].expand(-1, 2), middle], dim=1).float(), width, height)
 
 
-def _distance_at(times: Tensor, durations: Tensor, travelled: Tensor, loop: bool) -> Tensor:
-    """The distance [N] at times [N]: piecewise cubic through travelled [S+1], which is met after durations [S].
+def _distance_at(times: Tensor, durations: Tensor, traveled: Tensor, loop: bool) -> Tensor:
+    """The distance [N] at times [N]: piecewise cubic through traveled [S+1], which is met after durations [S].
 
     The speed at a key frame is the harmonic mean of the mean speeds before and after it, which keeps the distance
     rising (Fritsch and Butland 1984): no segment is slower in its middle than half its mean speed. Where a path has an
     end, it has the mean speed of the segment there.
     """
-    mean = travelled.diff() / durations
+    mean = traveled.diff() / durations
     speeds = 2 / (1 / mean.roll(1) + 1 / mean)
     speeds = torch.cat([speeds, speeds[:1]])
     if not loop:
@@ -136,6 +136,6 @@ def _distance_at(times: Tensor, durations: Tensor, travelled: Tensor, loop: bool
     segment = torch.searchsorted(ends, times, right=True).clamp(1, len(durations)) - 1
     duration = durations[segment]
     x = ((times - ends[segment]) / duration).clamp(0, 1)
-    from_start = (1 + 2 * x) * travelled[segment] + x * duration * speeds[segment]
-    from_end = (3 - 2 * x) * travelled[segment + 1] - (1 - x) * duration * speeds[segment + 1]
+    from_start = (1 + 2 * x) * traveled[segment] + x * duration * speeds[segment]
+    from_end = (3 - 2 * x) * traveled[segment + 1] - (1 - x) * duration * speeds[segment + 1]
     return (1 - x).square() * from_start + x.square() * from_end

@@ -5,7 +5,7 @@
 
 camera_to_world has OpenGL axes (x right, y up, looking along -z), like ours, in the world of the dataset. nerfstudio
 moves and scales a scene before training, so a path from its viewer fits only if that was switched off. fov is the
-vertical angle of view in degrees; pixels are square and the principal point is the image centre. With camera_type
+vertical angle of view in degrees; pixels are square and the principal point is the image center. With camera_type
 "equirectangular" the pictures are panoramas, and fov means nothing.
 """
 
@@ -43,7 +43,7 @@ def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
     """Writes cameras as a path file; missing folders are created.
 
     The only intrinsic in the format is the vertical angle of view: fx, cx and cy are lost if pixels are not square or
-    the principal point is not the image centre. Panoramas stay such where all cameras are, else they become pinholes
+    the principal point is not the image center. Panoramas stay such where all cameras are, else they become pinholes
     that look ahead. fps: frames per second. Raises UserError if path cannot be written, and ValueError for numbers that
     read_camera_path does not take.
     """

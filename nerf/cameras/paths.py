@@ -1,6 +1,6 @@
 """Camera paths for videos: an orbit, a spiral and a turn on the spot, derived from the training cameras.
 
-Centre and up direction of the scene are estimated from the poses (nerf/cameras/poses.py), in float64 on the CPU.
+Center and up direction of the scene are estimated from the poses (nerf/cameras/poses.py), in float64 on the CPU.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Poses: look-at, and estimates of a scene's centre and up direction from the poses of its cameras.
+"""Poses: look-at, and estimates of a scene's center and up direction from the poses of its cameras.
 
 All estimates are made in float64 on the CPU.
 """

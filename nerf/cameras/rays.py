@@ -14,7 +14,7 @@ class Rays:
     """R rays in world space. Directions have length one, so the ray parameter t is distance in world units.
 
     A pixel is an area: it may be seen by several rays, and shows their mean. They stand beside each other; the first is
-    as far from the pixel's centre as the one in the middle of the list, on the other side (nerf.cameras.SUBPIXELS).
+    as far from the pixel's center as the one in the middle of the list, on the other side (nerf.cameras.SUBPIXELS).
     """
 
     origins: Tensor  # [R,3] world

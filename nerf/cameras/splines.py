@@ -47,13 +47,13 @@ def even_speed(c2w: Tensor, views: int) -> Tensor:
     """
     if views < 2:
         raise ValueError(f"views: found {views}, expected at least 2")
-    u, travelled = distances(c2w, 0, len(c2w) - 1)
-    targets = torch.linspace(0, 1, views, dtype=torch.float64) * travelled[-1]
-    return parameters_at(u, travelled, targets)
+    u, traveled = distances(c2w, 0, len(c2w) - 1)
+    targets = torch.linspace(0, 1, views, dtype=torch.float64) * traveled[-1]
+    return parameters_at(u, traveled, targets)
 
 
 def distances(c2w: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
-    """Parameters of the path from one key camera to another, and the distance travelled from the first to each.
+    """Parameters of the path from one key camera to another, and the distance traveled from the first to each.
 
     Both are [PIECES * (last - first) + 1], strictly rising, and have every key camera at a multiple of PIECES. Turning
     on the spot counts as a distance, too (TURNING_FRACTION). Raises ValueError unless 0 <= first < last < K, and as
@@ -72,12 +72,12 @@ def distances(c2w: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
     return u, torch.nn.functional.pad(length.cumsum(0), (1, 0))
 
 
-def parameters_at(u: Tensor, travelled: Tensor, targets: Tensor) -> Tensor:
+def parameters_at(u: Tensor, traveled: Tensor, targets: Tensor) -> Tensor:
     """Parameters [N] at distances targets [N], by what distances() returned, of at least 2 places."""
     if len(u) < 2:
         raise ValueError(f"u: found {len(u)} places, expected at least 2")
-    piece = torch.searchsorted(travelled, targets, right=True).clamp(1, len(u) - 1) - 1
-    fraction = (targets - travelled[piece]) / (travelled[piece + 1] - travelled[piece])
+    piece = torch.searchsorted(traveled, targets, right=True).clamp(1, len(u) - 1) - 1
+    fraction = (targets - traveled[piece]) / (traveled[piece + 1] - traveled[piece])
     return torch.lerp(u[piece], u[piece + 1], fraction.clamp(0, 1))
 
 
@@ -103,14 +103,14 @@ def _catmull_rom(points: Tensor, u: Tensor) -> Tensor:
     """Centripetal Catmull-Rom spline [N,3] through points [K,3] (Catmull and Rom 1974; Yuksel et al. 2011).
 
     The time between two points is the square root of their distance, which avoids loops and overshoot at unequal
-    distances. At the ends, the missing neighbour is the mirrored last but one.
+    distances. At the ends, the missing neighbor is the mirrored last but one.
     """
     points = torch.cat([2 * points[:1] - points[1:2], points, 2 * points[-1:] - points[-2:-1]])
     times = points.diff(dim=0).norm(dim=1).sqrt()
     times = times.clamp(min=1e-6 * times.max().item() or 1.0)[:, None]
     speeds = points.diff(dim=0) / times
     around = (points[2:] - points[:-2]) / (times[1:] + times[:-1])
-    tangents = speeds[:-1] - around + speeds[1:]  # of the quadratic through a point and its two neighbours
+    tangents = speeds[:-1] - around + speeds[1:]  # of the quadratic through a point and its two neighbors
 
     first, x = _segment(u, len(points) - 2)
     start, end, time = points[first + 1], points[first + 2], times[first + 1]

@@ -3,7 +3,7 @@
     python scripts/export.py outputs/RUN format=web        one HTML file: turn the scene in a browser, without a server
     python scripts/export.py outputs/RUN format=splats     the surface as Gaussians, for viewers of splats: PLY
     python scripts/export.py outputs/RUN format=splats file=splats.spz    the same in a fifth of the bytes
-    python scripts/export.py outputs/RUN format=points     the surface as points with colours and normals: PLY
+    python scripts/export.py outputs/RUN format=points     the surface as points with colors and normals: PLY
     python scripts/export.py outputs/RUN format=mesh       the surface as triangles: GLB (mesh.py has more choices)
     python scripts/export.py outputs/RUN format=mesh 'crop=[-1,-1,-1,1,1,1]'    what is inside this box, in world units
     python scripts/export.py outputs/RUN format=volume     density on its grid, with the box and units: NumPy's .npz

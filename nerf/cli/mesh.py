@@ -1,14 +1,14 @@
-"""Make a mesh of a trained run: the surface of its scene as coloured triangles.
+"""Make a mesh of a trained run: the surface of its scene as colored triangles.
 
     python scripts/mesh.py                                   mesh.glb of the newest run, for a browser
-    python scripts/mesh.py run=outputs/RUN file=scene.ply    for modelling programs
+    python scripts/mesh.py run=outputs/RUN file=scene.ply    for modeling programs
     python scripts/mesh.py smallest=0.01                     large parts only
     python scripts/mesh.py triangles=50000                   fewer triangles; flat places lose most
     python scripts/mesh.py texture=true file=scene.obj       a texture of texture_size=2048 texels a side
     python scripts/mesh.py 'crop=[-1,-1,-1,1,1,1]'           what is inside this box, in world units
 
 The last line printed is the file; mesh_sheet.png beside it shows the mesh next to the run's own pictures. GLB (glTF
-2.0) stands upright and has the scene's colours: any glTF viewer shows it, in a browser, on a phone or inside of another
+2.0) stands upright and has the scene's colors: any glTF viewer shows it, in a browser, on a phone or inside of another
 program. PLY and OBJ have the same triangles in world coordinates; a texture goes into GLB and OBJ. An unbounded scene
 needs a crop box, and says which one to begin with; without one, the mesh of a forward-facing scene is limited to what
 is not far away. Decimation and textures need optional packages: pip install 'nerf-voxel[export]'.
@@ -38,7 +38,7 @@ class MeshConfig(CropConfig, RunConfig):
     triangles: int | None = setting(
         None, "at most so many triangles; none = all, and 200000 for a texture, which takes time to unwrap", low=4
     )
-    texture: bool = setting(False, "colours in a texture, not at the vertices; for GLB and OBJ")
+    texture: bool = setting(False, "colors in a texture, not at the vertices; for GLB and OBJ")
     texture_size: int = setting(2048, "texels of the texture's longer side, at most", low=16, high=8192)
 
 

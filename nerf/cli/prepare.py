@@ -152,7 +152,7 @@ def _registered(found: prepare_poses.Found | prepare_poses.TooFew) -> str:
 
 def _remedies(how: str, arguments: argparse.Namespace, is_video: bool) -> str:
     """What to do when few photos registered."""
-    remedies = ["take more photos, each sharing two thirds of what it shows with its neighbours"]
+    remedies = ["take more photos, each sharing two thirds of what it shows with its neighbors"]
     remedies.append("walk around the scene instead of turning on the spot")
     remedies.append("leave out blurred ones; glass, mirrors and bare walls give nothing to match")
     if how == "sequential":

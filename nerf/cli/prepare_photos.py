@@ -221,8 +221,8 @@ def _frames(video: Path) -> Iterator[np.ndarray]:
 
 def _sharpness(frame: np.ndarray) -> float:
     step = max(1, frame.shape[1] // SHARPNESS_WIDTH)
-    grey = frame[::step, ::step].astype(np.float32).mean(-1)
-    laplacian = grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:] - 4 * grey[1:-1, 1:-1]
+    gray = frame[::step, ::step].astype(np.float32).mean(-1)
+    laplacian = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:] - 4 * gray[1:-1, 1:-1]
     return float(laplacian.var()) if laplacian.size else 0.0
 
 

@@ -25,9 +25,9 @@ from nerf.errors import UserError
 from nerf.files import flush_files, flush_folder
 
 POLL = 0.25  # seconds between updates of the progress bar
-SEQUENTIAL_OVERLAP = 12  # neighbours in time on each side; further ones at distances 2, 4, 8, ... too
+SEQUENTIAL_OVERLAP = 12  # neighbors in time on each side; further ones at distances 2, 4, 8, ... too
 FEW_PHOTOS = 10  # that share a camera: with fewer, its lens gets one coefficient of distortion, else OPENCV's four
-CENTRED_PHOTOS = 20  # with as many for each camera, the principal point is estimated too: a phone's is a percent off
+CENTERED_PHOTOS = 20  # with as many for each camera, the principal point is estimated too: a phone's is a percent off
 MAKE, MODEL, FOCAL, FOCAL_35MM = 0x010F, 0x0110, 0x920A, 0xA405  # EXIF tags
 EXIF_IFD = 0x8769
 PRINTED = "printed.txt"  # beside COLMAP's log: what its libraries print
@@ -252,7 +252,7 @@ class Run:
             return TooFew(registered, missing)
         model = models[best]
         used = Counter(image.camera_id for image in images if image.has_pose)
-        if min(used.values()) >= CENTRED_PHOTOS:
+        if min(used.values()) >= CENTERED_PHOTOS:
             self._refine_principal_points(model)
             with failing_in_words(SCENE, self.folder):
                 model.write(str(part / str(best)))

@@ -1,4 +1,4 @@
-"""Render a trained run along a camera path: colour, depth, opacity and normals, as pictures and as a video.
+"""Render a trained run along a camera path: color, depth, opacity and normals, as pictures and as a video.
 
     python scripts/render.py                                      an orbit around the newest run's scene
     python scripts/render.py run=outputs/RUN path=spiral          swings around the mean training camera, in and out
@@ -10,11 +10,11 @@
 The last lines printed name the folder of the result. It holds one file per frame in each of rgb/, depth/, opacity/ and
 normals/, the video PATH.mp4, and camera_path.json: the path itself, to edit and to give as path= again.
 
-  rgb/0000.png      colour, over the background of training
-  depth/0000.png    distance in false colour, near is blue and far is yellow
+  rgb/0000.png      color, over the background of training
+  depth/0000.png    distance in false color, near is blue and far is yellow
   opacity/0000.png  white where the scene is, black where the background shows
   normals/0000.png  the direction a surface faces; red, green, blue are world x, y, z from -1 to 1
-  spread/0000.png   of an ensemble: where its runs disagree on the colour, from dark blue (not at all) to yellow
+  spread/0000.png   of an ensemble: where its runs disagree on the color, from dark blue (not at all) to yellow
 
 The runs of an ensemble are seen from the same cameras; where they learned poses, a path is in the world of run=.
 
@@ -23,7 +23,7 @@ floats=true adds the numbers themselves beside the pictures, as NumPy files, flo
   depth/0000.npy    [height,width] distance along the ray through the pixel in world units, 0 for empty pixels
   opacity/0000.npy  [height,width] from 0 to 1
   normals/0000.npy  [height,width,3] unit, or zero for empty pixels; world axes, facing the camera
-  spread/0000.npy   [height,width] standard deviation of the colours of an ensemble's runs
+  spread/0000.npy   [height,width] standard deviation of the colors of an ensemble's runs
 
 In a path file, camera_to_world is in the world of the run, which is that of the dataset unless poses were learned; axes
 as in OpenGL (x right, y up, looking along -z).
@@ -135,7 +135,7 @@ def _shown(config: RenderConfig) -> tuple[str, ...]:
 
 
 def _in_color(picture: Tensor) -> Tensor:
-    """An image for the video, [H,W,3], from a colour image or a grey one [H,W]."""
+    """An image for the video, [H,W,3], from a color image or a gray one [H,W]."""
     return picture if picture.dim() == 3 else picture[:, :, None].expand(-1, -1, 3)
 
 

@@ -28,7 +28,7 @@ class Frame:
     mask: Path | None = None  # image whose black pixels do not count
     split: str | None = None  # train, val or test where the format says so
     mask_inverted: bool = False  # its other pixels do not count
-    depth: Path | None = None  # depth map: 16-bit grey, or .npy; 0 = not known
+    depth: Path | None = None  # depth map: 16-bit gray, or .npy; 0 = not known
     depth_unit: float = 1.0  # world units (camera z; of a panorama the distance) of a stored 1
     name: str | None = None  # of the photo in the format's own list, where its file may be called otherwise
 
@@ -37,7 +37,7 @@ class Frame:
 class Capture:
     """A scene as it lies on disk."""
 
-    format: str  # what was recognised, in words
+    format: str  # what was recognized, in words
     root: Path
     frames: list[Frame]  # in the order of the format's list, else of the names
     points: np.ndarray | None = None  # [P,3] float64 world: sparse points that the poses came with

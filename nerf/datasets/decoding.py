@@ -27,7 +27,7 @@ from nerf.reading import is_file, opened, read_bytes, reason
 from nerf.system import usable_cores
 
 FORMATS = ("PNG", "JPEG", "WEBP")
-GREY_16_BIT = ("I;16", "I")  # Pillow's modes for it; older releases used the second
+GRAY_16_BIT = ("I;16", "I")  # Pillow's modes for it; older releases used the second
 MAX_THREADS = 8  # of 12 megapixels each takes some 150 MB while it is decoded
 BAND_ROWS = 64  # rows of the result that are averaged at a time
 TURNING = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
@@ -64,7 +64,7 @@ def read_pixels(
 ) -> np.ndarray:
     """One image, [H // downscale, W // downscale, channels] uint8: RGB or RGBA with straight alpha.
 
-    Grey, palette and 16-bit files are converted; 16-bit values keep their high byte, by which a transparent 16-bit
+    Gray, palette and 16-bit files are converted; 16-bit values keep their high byte, by which a transparent 16-bit
     color is told too. downscale: averages over blocks of so many pixels squared; what is left over at the right and at
     the bottom is cut off. upright: turned as its EXIF orientation says. alpha [H,W] uint8: in place of the file's own.
     Raises UserError, naming the file, where it is damaged.
@@ -119,10 +119,10 @@ def read_whiteness(path: Path, size: tuple[int, int], inverted: bool = False) ->
 
 
 def read_depth(path: Path, scale: float, size: tuple[int, int], downscale: int = 1) -> np.ndarray:
-    """A 16-bit grey depth map, [H // downscale, W // downscale] float32: stored value * scale in world units.
+    """A 16-bit gray depth map, [H // downscale, W // downscale] float32: stored value * scale in world units.
 
     Blocks get the mean of their depths that are not 0. Raises UserError, naming the file, where it is damaged, not
-    16-bit grey or not of the size (width, height).
+    16-bit gray or not of the size (width, height).
     """
     image = _decode(path)
     if image.size != size:
@@ -130,9 +130,9 @@ def read_depth(path: Path, scale: float, size: tuple[int, int], downscale: int =
             f"{path} is {image.width}x{image.height} but its image is {size[0]}x{size[1]}. "
             "Render the depth map again at the size of the image."
         )
-    if image.mode not in GREY_16_BIT:
+    if image.mode not in GRAY_16_BIT:
         raise UserError(
-            f"{path}: depth map with pixels of type {image.mode}, expected 16-bit grey. Save it as a "
+            f"{path}: depth map with pixels of type {image.mode}, expected 16-bit gray. Save it as a "
             "one-channel 16-bit PNG of distance / depth_scale, 0 where the ray hits nothing."
         )
     depth = np.asarray(image, np.float32) * np.float32(scale)
@@ -152,9 +152,9 @@ def read_z(path: Path, unit: float, size: tuple[int, int]) -> np.ndarray:
         stored = _read_array(path)
     else:
         image = _decode(path)
-        if image.mode not in GREY_16_BIT:
+        if image.mode not in GRAY_16_BIT:
             raise UserError(
-                f"{path}: depth map with pixels of type {image.mode}, expected 16-bit grey. Save it as a one-channel "
+                f"{path}: depth map with pixels of type {image.mode}, expected 16-bit gray. Save it as a one-channel "
                 "16-bit PNG of camera z / depth_unit_scale_factor, 0 where it is not known, or as .npy."
             )
         stored = np.asarray(image)
@@ -253,7 +253,7 @@ def _decode(path: Path, upright: bool = False) -> Image.Image:
 def scale_transparency(image: Image.Image, head: bytes) -> None:
     """The transparent color of a PNG without an alpha channel, in the scale that Pillow gives its pixels.
 
-    The file stores it with as many bits as its pixels have; Pillow leaves it so where it stretches grey of 2 and 4
+    The file stores it with as many bits as its pixels have; Pillow leaves it so where it stretches gray of 2 and 4
     bits, and where it takes the high bytes of 16-bit colors. head: the file's first bytes, up to the end of IHDR.
     """
     color = image.info.get("transparency")
@@ -265,13 +265,13 @@ def scale_transparency(image: Image.Image, head: bytes) -> None:
 
 
 def in_eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit grey by its high byte, which convert() would clip at 255, and its transparent value as alpha."""
-    if image.mode not in GREY_16_BIT:
+    """16-bit gray by its high byte, which convert() would clip at 255, and its transparent value as alpha."""
+    if image.mode not in GRAY_16_BIT:
         return image
-    grey, transparent = np.asarray(image), image.info.get("transparency")
-    result = Image.fromarray((grey >> 8).astype(np.uint8))
+    gray, transparent = np.asarray(image), image.info.get("transparency")
+    result = Image.fromarray((gray >> 8).astype(np.uint8))
     if transparent is not None:
-        result.putalpha(Image.fromarray(np.where(grey == transparent, 0, 255).astype(np.uint8)))
+        result.putalpha(Image.fromarray(np.where(gray == transparent, 0, 255).astype(np.uint8)))
     return result
 
 

@@ -257,7 +257,7 @@ def shuffled(count: int) -> Tensor:
 
 
 def _reduced(images: PosedImages, index: int, stride: int) -> Tensor:
-    """One image to [4,h,w] in [0,1], area averages; what is transparent or does not count is grey."""
+    """One image to [4,h,w] in [0,1], area averages; what is transparent or does not count is gray."""
     return functional.avg_pool2d(_masked_colors(images.image(index), images.valid_mask(index)), stride, ceil_mode=True)[
         0
     ]
@@ -278,7 +278,7 @@ def _thinly_reduced(images: PosedImages, index: int, stride: int) -> Tensor:
 
 
 def _masked_colors(pixels: Tensor, valid: Tensor | None) -> Tensor:
-    """Colors over grey and opacity, [1,4,H,W] in [0,1], of an image [H,W,3] or [H,W,4] and the pixels that count."""
+    """Colors over gray and opacity, [1,4,H,W] in [0,1], of an image [H,W,3] or [H,W,4] and the pixels that count."""
     pixels = pixels.permute(2, 0, 1).float() / 255
     alpha = pixels[3:] if len(pixels) == 4 else torch.ones_like(pixels[:1])
     if valid is not None:

@@ -37,7 +37,7 @@ class DryRun:
 
     checks: list[Check]
     conventions: list[ConventionScore]  # the poses as given, then chance, then other conventions
-    image_scores: dict[int, float]  # agreement of the checked images with their neighbours
+    image_scores: dict[int, float]  # agreement of the checked images with their neighbors
     box: SceneBox | None  # None: no box was found, and a check says why
     points: Tensor  # [P,3] world: sparse points of the capture, else points where patches agree
     point_colors: Tensor  # [P,3] in [0,1]
@@ -59,7 +59,7 @@ def inspect(
 
     points [P,3] float, world: sparse points of the capture, if any. log: called with the name of each stage.
     """
-    log("comparing images with their neighbours")
+    log("comparing images with their neighbors")
     sweep = PlaneSweep(images)
     agreement = sweep.score(evenly_spaced(len(images), MOST_IMAGES))
     poses, conventions, trusted = check_poses(sweep, agreement)

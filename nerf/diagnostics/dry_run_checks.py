@@ -19,7 +19,7 @@ from nerf.scene.ndc import NdcSpace
 from nerf.training.memory import MemoryPlan
 
 SAME = 0.6  # largest mean difference between copies of one image at working size, in 8-bit levels
-ELSEWHERE = 0.05  # camera distance, relative to their mean distance from the centre, from which copies are an error
+ELSEWHERE = 0.05  # camera distance, relative to their mean distance from the center, from which copies are an error
 THUMBNAIL = 16  # side in pixels at which copies are searched
 INSIDE, HARDLY_INSIDE = 0.9, 0.1  # fractions of the points
 ROOMY = 50  # volume of a box that is too large, relative to the volume of the points
@@ -59,11 +59,11 @@ def check_duplicates(sweep: PlaneSweep, images: PosedImages) -> Check:
 
 
 def check_blank(sweep: PlaneSweep, names: Sequence[str]) -> Check:
-    """Checks for images of a single colour."""
+    """Checks for images of a single color."""
     flat = [index for index, picture in enumerate(sweep.pictures) if _is_flat(picture)]
     if not flat:
         return Check("pictures", "green", "every image shows something")
-    found = f"{len(flat)} of {len(names)} images show one colour: {listed([names[i] for i in flat])}"
+    found = f"{len(flat)} of {len(names)} images show one color: {listed([names[i] for i in flat])}"
     verdict = "yellow" if len(flat) < len(names) / 2 else "red"
     return Check("pictures", verdict, found, "leave them out, or copy them again")
 

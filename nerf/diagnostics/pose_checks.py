@@ -1,6 +1,6 @@
 """Checks of the poses in a dry run: do they belong to the images? Two independent kinds of evidence are used.
 
-Plane sweep: searches for a surface on which neighbouring views agree. With wrong poses the agreement is that of chance;
+Plane sweep: searches for a surface on which neighboring views agree. With wrong poses the agreement is that of chance;
 with correct poses it can be low, too, for shiny, repetitive or thin surfaces. Likeness: in any scene, views from nearby
 places look more alike than others, unless the poses belong to other images. A check is red only if both kinds speak
 against the poses, or if another convention agrees far better than the given one.
@@ -28,7 +28,7 @@ SHINY = 0.1  # if the lift is certainly below this, the poses are wrong even for
 BETTER, BETTER_ERRORS = 0.06, 3.0
 RELATED, RELATED_ERRORS = 0.02, 3.0  # the same against chance, for poses and images to belong together
 FEW_PATCHES = 40  # with fewer patches there is no verdict
-# Neighbours must look more alike than other images by this many standard deviations over random orders. Correct poses
+# Neighbors must look more alike than other images by this many standard deviations over random orders. Correct poses
 # reach 7 (fern, 17 photos) to 30, images in another order 2 at most.
 ALIKE_DEVIATIONS = 4.0
 ORDERS = 20  # number of random orders for the likeness by chance
@@ -36,7 +36,7 @@ LIKENESS_IMAGES = 120  # images that are compared with all others
 THUMBNAIL = 8  # side in pixels of the thumbnails for likeness: brightness, no detail
 ODD = 0.1  # lift of a single image, relative to that of all images, below which it does not fit
 MANY_ODD = 0.1  # fraction of such images from which they are no exceptions
-ALONE = 1.3  # an image this many times farther from its neighbours than usual is not judged
+ALONE = 1.3  # an image this many times farther from its neighbors than usual is not judged
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ConventionScore:
 
 @dataclass(frozen=True)
 class Likeness:
-    """Probability that a neighbour of an image looks more like it than another image does; 0.5 without relation."""
+    """Probability that a neighbor of an image looks more like it than another image does; 0.5 without relation."""
 
     by_image: dict[int, float]
     mean: float
@@ -93,7 +93,7 @@ def check_poses(
             ahead.append((other.score, convention))
         elif abs(gain) < BETTER_ERRORS * error and other.score > by_chance.score:
             level.append(convention)
-    figures = f"neighbouring images agree to {agreement.score:.2f} (1 = perfectly, {chance.score:.2f} = by chance)"
+    figures = f"neighboring images agree to {agreement.score:.2f} (1 = perfectly, {chance.score:.2f} = by chance)"
     if ahead:
         best = max(ahead, key=lambda found: found[0])[1]
         check = _other_convention(sweep, agreement, best, everyone, order)
@@ -121,13 +121,13 @@ def check_poses(
     if likeness.certain or open_to > SHINY:
         why = f"{len(everyone)} images show too little to be certain"
         if likeness.certain:
-            why = f"neighbours look more alike than other images in {likeness.mean:.0%} of cases (50% = by chance)"
+            why = f"neighbors look more alike than other images in {likeness.mean:.0%} of cases (50% = by chance)"
         remedy = (
             "train for a few seconds and look: a scene that shines or repeats itself may be fine; if it is fog, the "
             "poses are rough, sorted differently from the images (r_10 before r_2?) or in an unusual convention"
         )
         return Check("poses", "yellow", f"{figures}, but {why}", remedy), scores, False
-    found = f"{figures}, and neighbours look no more alike than any two images: the poses do not belong to these images"
+    found = f"{figures}, and neighbors look no more alike than any two images: the poses do not belong to these images"
     remedy = (
         "see that every pose stands beside the name of its own image (sorted differently? r_10 before r_2?), or find "
         "the poses anew with data/prepare.py"
@@ -141,7 +141,7 @@ def check_odd_images(
     """Checks for single images with a wrong pose or of something else.
 
     Only for poses that passed check_poses. scores: its second result. Many such images are red only if they also look
-    no more like their neighbours than like other images, while the remaining images do.
+    no more like their neighbors than like other images, while the remaining images do.
     """
     given, chance = scores[0].score, scores[1].score
     limit = chance + ODD * (given - chance)
@@ -153,9 +153,9 @@ def check_odd_images(
     odd = [image for image in low if reach[image] <= ALONE * usual]
     aside = f" ({listed(alone)}: too far from the others to tell)" if alone else ""
     if not odd:
-        return Check("single images", "green", f"none of {len(by_image)} images disagrees with its neighbours{aside}")
+        return Check("single images", "green", f"none of {len(by_image)} images disagrees with its neighbors{aside}")
     shown = listed([names[image] for image in odd])
-    found = f"{len(odd)} of {len(by_image)} images agree with their neighbours no better than chance: {shown}"
+    found = f"{len(odd)} of {len(by_image)} images agree with their neighbors no better than chance: {shown}"
     remedy = "look at their pictures and poses; leave out what is blurred, shows something else or is posed wrong"
     verdict = "yellow"
     if len(odd) > MANY_ODD * len(by_image):
@@ -167,10 +167,10 @@ def check_odd_images(
 
 
 def likeness_of_neighbors(sweep: PlaneSweep, indices: Sequence[int] | None = None) -> Likeness:
-    """The likeness of neighbours, for the images `indices`, or for up to LIKENESS_IMAGES of all images.
+    """The likeness of neighbors, for the images `indices`, or for up to LIKENESS_IMAGES of all images.
 
     It is the area under the ROC curve (Hanley and McNeil 1982) of the distance between thumbnails as a classifier of
-    neighbours, and the same for random orders of the images.
+    neighbors, and the same for random orders of the images.
     """
     small = torch.stack([functional.adaptive_avg_pool2d(p[:3], THUMBNAIL).flatten() for p in sweep.pictures])
     distance, count = torch.cdist(small, small), len(small)
@@ -213,7 +213,7 @@ def _other_convention(
     if above <= max(RELATED, RELATED_ERRORS * error_above):
         return None
     found = (
-        f"the poses look as if they were in another convention: {convention.name}. Read that way, neighbouring images "
+        f"the poses look as if they were in another convention: {convention.name}. Read that way, neighboring images "
         f"agree to {other.score:.2f} ({chance.score:.2f} = by chance); as given ({GIVEN}), to {agreement.score:.2f}"
     )
     sure = _lift(other.score, chance.score) >= AGREES
@@ -227,7 +227,7 @@ def _is_level(sweep: PlaneSweep, agreement: Agreement, convention: Convention, i
 
 
 def _reach(cameras: Cameras, index: int) -> float:
-    """Mean distance of a camera to its neighbours; infinite if it has none."""
+    """Mean distance of a camera to its neighbors; infinite if it has none."""
     beside = neighbors(cameras, index)
     if len(beside) == 0:
         return float("inf")

@@ -103,7 +103,7 @@ def _alignment(field: Field, sampler: RaySampler, config: Config, given: Cameras
 
 
 def _spread_pixels(cameras: Cameras, index: int) -> Tensor:
-    """The pixels at the centres of PIXELS_ACROSS x PIXELS_ACROSS equal tiles of an image, [N] int64."""
+    """The pixels at the centers of PIXELS_ACROSS x PIXELS_ACROSS equal tiles of an image, [N] int64."""
     width, height = cameras.size(index)
     middle = (torch.arange(PIXELS_ACROSS) + 0.5) / PIXELS_ACROSS
     columns, rows = ((middle * size).long() for size in (width, height))

@@ -1,4 +1,4 @@
-"""Mesh extraction: the surface of a trained scene as coloured triangles, by fusion of rendered depth (TSDF).
+"""Mesh extraction: the surface of a trained scene as colored triangles, by fusion of rendered depth (TSDF).
 
 A level set of density is no sharp surface: light may end in one voxel or in fog of five. Rendered depth is sharper. So
 depth is rendered for the training cameras and fused into a truncated signed distance at the grid's vertices (Curless &

@@ -1,4 +1,4 @@
-"""Mesh files: GLB (binary glTF) for browsers and phones, PLY and OBJ for modelling programs."""
+"""Mesh files: GLB (binary glTF) for browsers and phones, PLY and OBJ for modeling programs."""
 
 import io
 import json
@@ -20,7 +20,7 @@ FLOAT, UNSIGNED_INT, ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER = 5126, 5125, 34962, 349
 
 
 def write_ply(path: Path, mesh: Mesh) -> None:
-    """Binary PLY: positions in world units as float32, colours as bytes.
+    """Binary PLY: positions in world units as float32, colors as bytes.
 
     Raises UserError if it cannot be written.
     """

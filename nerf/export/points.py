@@ -1,4 +1,4 @@
-"""The surface of a trained scene as points with colours and normals, which point cloud programs read."""
+"""The surface of a trained scene as points with colors and normals, which point cloud programs read."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from nerf.files import replacing
 
 
 def write_points(path: Path, mesh: Mesh) -> None:
-    """Binary PLY: the vertices of a mesh in world units, unit normals outwards, colours as bytes.
+    """Binary PLY: the vertices of a mesh in world units, unit normals outwards, colors as bytes.
 
     Raises UserError where it cannot be written.
     """

@@ -214,7 +214,7 @@ class Field(nn.Module, ABC):
         return raw - self.density_shift
 
     def learn_background(self) -> None:
-        """Adds a learned background color, initially grey."""
+        """Adds a learned background color, initially gray."""
         self.background = nn.Parameter(torch.zeros(3, device=self.backend.device))
 
     def background_groups(self) -> list[ParameterGroup]:

@@ -1,4 +1,4 @@
-"""Images: scores, masks, false colour, and files."""
+"""Images: scores, masks, false color, and files."""
 
 from nerf.lazy import exports
 

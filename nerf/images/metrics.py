@@ -67,7 +67,7 @@ def ssim(image: Tensor, target: Tensor, valid: Tensor | None = None, window: int
     """Mean structural similarity of image and target, both float [H,W,3]; 1 for identical images.
 
     Equation 13 of Wang et al., "Image Quality Assessment: From Error Visibility to Structural Similarity"
-    (2004), per colour channel, with their 11x11 Gaussian window (sigma 1.5), k1 = 0.01 and k2 = 0.03. As
+    (2004), per color channel, with their 11x11 Gaussian window (sigma 1.5), k1 = 0.01 and k2 = 0.03. As
     there, only windows that lie wholly inside the image count, so no padding enters the score.
 
     valid: [H,W] bool, the valid pixels; None: all. Only windows of valid pixels enter the mean; NaN if there are none.

@@ -1,4 +1,4 @@
-"""Visualization: depth, normals and error in false colour, contact sheets.
+"""Visualization: depth, normals and error in false color, contact sheets.
 
 An image is a float tensor [H,W,3] with values in [0, 1], on any device.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from nerf.images.metrics import IMAGE, MIN_OPACITY, check_float
 
 # Dark blue over teal to yellow, in sRGB. Lightness rises in equal steps of OKLab, so equal differences of the
-# value look equally large and the order survives a grey print.
+# value look equally large and the order survives a gray print.
 RAMP = (
     (0.130, 0.110, 0.360),
     (0.107, 0.231, 0.432),
@@ -26,15 +26,15 @@ RAMP = (
     (0.990, 0.900, 0.300),
 )
 FULL_SPREAD = 0.1  # in image values
-SHEET_GAP = 4  # pixels between neighbouring cells
+SHEET_GAP = 4  # pixels between neighboring cells
 CAPTION_HEIGHT = 16  # pixels
 CAPTION_INSET = 2  # pixels from the upper left corner of the strip to the text
 
 
 def color_depth(depth: Tensor, opacity: Tensor, near: float, far: float) -> Tensor:
-    """Depth in false colour, float [H,W,3]: near is dark blue, far is yellow, and empty space is white.
+    """Depth in false color, float [H,W,3]: near is dark blue, far is yellow, and empty space is white.
 
-    depth is the opacity-weighted distance of volume rendering, so depth / opacity gives the colour and
+    depth is the opacity-weighted distance of volume rendering, so depth / opacity gives the color and
     opacity blends it over white. Ground truth comes with an opacity of 1 where it hits and 0 elsewhere.
 
     depth, opacity: float [H,W]; near, far: world units.
@@ -50,7 +50,7 @@ def color_depth(depth: Tensor, opacity: Tensor, near: float, far: float) -> Tens
 
 
 def color_normals(normals: Tensor, opacity: Tensor) -> Tensor:
-    """Normals as colours, float [H,W,3]: (n + 1) / 2, so red is world x, green y and blue z; empty space is white.
+    """Normals as colors, float [H,W,3]: (n + 1) / 2, so red is world x, green y and blue z; empty space is white.
 
     normals: float [H,W,3], unit or zero; opacity: float [H,W]. Raises ValueError for other shapes or dtypes.
     """
@@ -61,7 +61,7 @@ def color_normals(normals: Tensor, opacity: Tensor) -> Tensor:
 
 
 def color_error(image: Tensor, target: Tensor, full_scale: float = 0.2) -> Tensor:
-    """Mean absolute difference over the channels in false colour, float [H,W,3].
+    """Mean absolute difference over the channels in false color, float [H,W,3].
 
     No error is dark blue; full_scale (in image values) and above are yellow.
     image, target: float [H,W,3]. Raises ValueError for other shapes or dtypes.
@@ -72,7 +72,7 @@ def color_error(image: Tensor, target: Tensor, full_scale: float = 0.2) -> Tenso
 
 
 def color_spread(spread: Tensor) -> Tensor:
-    """Standard deviation of the colours of several pictures in false colour, float [H,W,3].
+    """Standard deviation of the colors of several pictures in false color, float [H,W,3].
 
     No spread is dark blue; FULL_SPREAD and above are yellow.
     spread: float [H,W]. Raises ValueError for another shape or dtype.
@@ -127,7 +127,7 @@ def shrunk(image: Tensor, side: int) -> Tensor:
 
 
 def framed(image: Tensor, width: int, height: int) -> Tensor:
-    """An image, float [H,W,3], centred on a white image [height,width,3] that is at least as large."""
+    """An image, float [H,W,3], centered on a white image [height,width,3] that is at least as large."""
     left, top = (width - image.shape[1]) // 2, (height - image.shape[0]) // 2
     margins = (0, 0, left, width - image.shape[1] - left, top, height - image.shape[0] - top)
     return torch.nn.functional.pad(image, margins, value=1.0)
@@ -142,7 +142,7 @@ def _apply_ramp(values: Tensor) -> Tensor:
 
 
 def _join(images: Sequence[Tensor], dim: int) -> Tensor:
-    """The images one after the other along dim (0 or 1) with a white gap between neighbours."""
+    """The images one after the other along dim (0 or 1) with a white gap between neighbors."""
     gap_shape = list(images[0].shape)
     gap_shape[dim] = SHEET_GAP
     gap = torch.ones(gap_shape)

@@ -26,7 +26,7 @@ VIDEO_QUALITY = 8  # imageio's scale from 0 to 10
 
 
 def save_png(path: str | Path, image: Tensor) -> None:
-    """Write image, float [H,W,3] or [H,W] (grey), as an 8-bit PNG; missing folders are created.
+    """Write image, float [H,W,3] or [H,W] (gray), as an 8-bit PNG; missing folders are created.
 
     Values are clamped to [0, 1] and NaN is written as 0. Raises ValueError for another shape or dtype, and UserError
     where path cannot be written.
@@ -57,7 +57,7 @@ def write_video(path: str | Path, frames: Iterable[Tensor], fps: float = 30) -> 
     """Write frames, float [H,W,3] of one size, as H.264 video (MP4 for a path that ends in .mp4).
 
     Frames are consumed one by one, so a generator may render them. If H or W is odd, the last row or column is
-    repeated, because yuv420p, the pixel format that every player supports, stores colour at half the resolution.
+    repeated, because yuv420p, the pixel format that every player supports, stores color at half the resolution.
     Missing folders are created.
 
     Raises ValueError if there are no frames, one is not a float image, or sizes differ, and UserError if

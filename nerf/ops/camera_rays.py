@@ -11,9 +11,9 @@ def camera_rays(
 ) -> tuple[Tensor, Tensor]:
     """Rays through pixels of I pinhole cameras whose images have one size.
 
-    c2w [I,3,4]: right, up and backward axes and centre of each camera. intrinsics [I,4]: fx, fy, cx, cy in pixels.
+    c2w [I,3,4]: right, up and backward axes and center of each camera. intrinsics [I,4]: fx, fy, cx, cy in pixels.
     pixel_indices [P] int64: (image * height + row) * width + column. subpixels [S,2]: where the rays pass,
-    right and down from a pixel's centre, in pixels.
+    right and down from a pixel's center, in pixels.
 
     Returns origins [P*S,3] and unit directions [P*S,3], world units; the rays of a pixel stand beside each other.
     A pixel outside the images raises ValueError on the CPU and has rays of NaN on CUDA. Native, cameras have no

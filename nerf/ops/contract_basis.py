@@ -9,9 +9,9 @@ _ops = torch.ops.nerf
 
 
 def contract_basis(values: Tensor, basis: Tensor, ray_indices: Tensor) -> Tensor:
-    """Three colours of every sample: sums of coefficients times basis functions of its ray (Yu et al. 2021, eq. 1).
+    """Three colors of every sample: sums of coefficients times basis functions of its ray (Yu et al. 2021, eq. 1).
 
-    values [N,C]: K coefficients of the first colour, of the second, of the third, then padding. basis [R,K].
+    values [N,C]: K coefficients of the first color, of the second, of the third, then padding. basis [R,K].
     ray_indices [N] int64. Returns [N,3]. Differentiable in values; in basis too, but not natively.
     A ray index outside the basis raises ValueError on the CPU and reads NaN on CUDA.
     """

@@ -14,7 +14,7 @@ def distortion_loss(weights: Tensor, t_starts: Tensor, t_ends: Tensor, ray_offse
 
     Sum over pairs of samples of weight_i * weight_j * |midpoint_i - midpoint_j|, plus a third of the sum of
     weight_i^2 * length_i. Zero is one infinitely thin surface. The loss is linear in t: with t in world units it is a
-    length; dividing it by a length of the scene gives the paper's loss on normalised distances.
+    length; dividing it by a length of the scene gives the paper's loss on normalized distances.
 
     weights [M]. t_starts, t_ends [M]: any unit of length, midpoints rising along each ray. ray_offsets [R+1] int64:
     as composite_rays has them, and answers wrong ones.

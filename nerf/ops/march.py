@@ -30,7 +30,7 @@ def march_rays(
     t_max are near and far clipped to the grid. It exists if its midpoint lies before t_max in an occupied cell. A ray
     that would never end (inside the grid, direction zero, far infinite) has no samples.
 
-    origins, directions [R,3]: grid units, directions not renormalised, so t stays world distance. With lower and scale
+    origins, directions [R,3]: grid units, directions not renormalized, so t stays world distance. With lower and scale
     [3], those of a GridMap, they are in scene space and brought to grid units here.
     jitter [R]: in [-0.5, 0.5); or [P], one for every R / P rays side by side, whose lattices lie evenly beside each
     other and are all shifted by it. occupied [X-1,Y-1,Z-1] bool. near, far [R] or [1] and step_size: world units.

@@ -16,7 +16,7 @@ def pair_ssim(rgb: Tensor, target: Tensor) -> Tensor:
     A pair is an SSIM window of two pixels. With the differences d (rendered) and d' (target) of its two pixels, the
     variances are d^2 / 2 and d'^2 / 2 and the covariance is d d' / 2, so the loss is
     1 - (d d' + C) / ((d^2 + d'^2) / 2 + C). At low contrast it is proportional to (d - d')^2. At high contrast it is
-    normalised by the contrast, so faint and strong edges get similar weight.
+    normalized by the contrast, so faint and strong edges get similar weight.
 
     rgb, target [R,3]: pixel i and pixel R - R // 2 + i are a pair (RayBatches.paired); of an odd R the middle one has
     none. Returns [R // 2], sums over the three channels. Differentiable in both.

@@ -1,6 +1,6 @@
 """Rounding at random to 16 bits: cuda_ext/math/rounding.h in PyTorch, to the same bits.
 
-A number between two neighbours of the narrow type becomes either, such that its mean is the number itself (Gupta et al.
+A number between two neighbors of the narrow type becomes either, such that its mean is the number itself (Gupta et al.
 2015, "Deep learning with limited numerical precision"). Many small changes add up then, which rounding to the nearest
 would lose one by one. The random bits are a hash of step, row and column: the same on every device and in every run.
 """

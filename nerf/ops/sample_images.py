@@ -7,7 +7,7 @@ from nerf.ops.registry import example, fake, numbers
 
 
 def sample_images(images: Tensor, pixel_indices: Tensor) -> Tensor:
-    """Colours of single pixels.
+    """Colors of single pixels.
 
     images [I,H,W,C] uint8. pixel_indices [R] int64: (image * H + row) * W + column. Returns [R,C] float32 in [0,1].
     An index outside the images raises ValueError on the CPU and reads NaN on CUDA.

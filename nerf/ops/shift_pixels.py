@@ -1,4 +1,4 @@
-"""shift_pixels: the neighbours of a batch's pixels, in the same images."""
+"""shift_pixels: the neighbors of a batch's pixels, in the same images."""
 
 import torch
 from torch import Tensor

@@ -10,9 +10,9 @@ _ops = torch.ops.nerf
 
 
 def total_variation(grid: Tensor, there: Tensor | None = None) -> Tensor:
-    """Total variation of a grid [X,Y,Z,C]: the sum of the Huber function (delta = 1) of all neighbour differences.
+    """Total variation of a grid [X,Y,Z,C]: the sum of the Huber function (delta = 1) of all neighbor differences.
 
-    there [X,Y,Z,1] bool: count only neighbours that both are there.
+    there [X,Y,Z,1] bool: count only neighbors that both are there.
     """
     edges = [grid.diff(dim=axis) for axis in range(3)]
     if there is not None:
@@ -39,7 +39,7 @@ def total_variation_grad(
     does not exist raises ValueError on the CPU and is passed over on CUDA.
 
     table, size_z: of a sparse grid, see interpolate_trilinear; grad and grid are [L,C] and rows must be given. Only
-    neighbours that both have a row count, and a vertex without one is passed over, as is -1, which stands for none.
+    neighbors that both have a row count, and a vertex without one is passed over, as is -1, which stands for none.
     """
     grid = grid.detach().float() if grid.dtype == torch.float16 else grid.detach()
     if table is not None:

@@ -1,4 +1,4 @@
-"""From rays to colours: samples along rays, compositing, normals."""
+"""From rays to colors: samples along rays, compositing, normals."""
 
 from nerf.lazy import exports
 

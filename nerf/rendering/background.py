@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nerf.config.schema import DatasetConfig
 
-WHITE, GREY, BLACK = 1.0, 0.5, 0.0
+WHITE, GRAY, BLACK = 1.0, 0.5, 0.0
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Background:
     def eval(self, device: torch.device) -> Tensor:
         """The background color [3] of rendered images: learned, black if the mode is black, else white.
 
-        With a random background and opaque (forward-facing) images it is mid-grey: visible background was never
-        observed, and grey has the smallest expected error.
+        With a random background and opaque (forward-facing) images it is mid-gray: visible background was never
+        observed, and gray has the smallest expected error.
         """
         if self.learned is not None:
             return torch.sigmoid(self.learned).detach()
         unobserved = self.opaque_images and self.mode == "random"
-        shade = BLACK if self.mode == "black" else GREY if unobserved else WHITE
+        shade = BLACK if self.mode == "black" else GRAY if unobserved else WHITE
         return torch.full((3,), shade, device=device)

@@ -59,7 +59,7 @@ def visible_samples(
     capacity: int = 0,
     min_weight: float | None = None,
 ) -> RaySamples:
-    """The samples of the rays with a weight of at least min_weight; colour is computed only for these (Sun et al. 2022,
+    """The samples of the rays with a weight of at least min_weight; color is computed only for these (Sun et al. 2022,
     section 4.3).
 
     Most samples lie in empty space or behind a surface. Their weights follow from density alone, which is one channel.
@@ -106,7 +106,7 @@ def render_samples(
 
     The composited values of a pixel's rays are averaged first and shaded once. Differentiable in the field's
     parameters, and in the rays through the positions of the samples. Not differentiable in the normals, nor in the
-    view direction's effect on colour.
+    view direction's effect on color.
 
     with_distortion: also the distortion loss of each ray. with_depth: else depth is None, which spares a warped path
     some thirty kernels. beside: where distortion is computed, while pixels are shaded.

@@ -9,7 +9,7 @@ from nerf.training.loop import TrainMetrics
 from nerf.training.state import TrainState
 
 FULL_BOX = 0.5  # fraction of occupied cells; a scene of surfaces has a few percent
-JUDGED_CELLS = 30**3  # in a coarser grid the neighbours of surface cells are half of all cells
+JUDGED_CELLS = 30**3  # in a coarser grid the neighbors of surface cells are half of all cells
 JUDGED_STEPS = 300  # before, density and brightness have not converged
 DIFFERENT_EXPOSURES = 0.5  # dB, mean gain by fitted exposures; about 0 if all photos have the same exposure
 

@@ -1,7 +1,7 @@
 """The scene box: the one place that converts to grid coordinates, from scene space, which in a box is the world.
 
 A grid of X * Y * Z vertices spans the box: vertex 0 lies on aabb[0], vertex X - 1 on aabb[1]. In grid units a cell
-is 1 wide. The map is affine, so a ray that is mapped without renormalising its direction keeps its parameter t:
+is 1 wide. The map is affine, so a ray that is mapped without renormalizing its direction keeps its parameter t:
 t stays length in scene space (world distance in a box) and no kernel knows the box. How the world becomes scene space
 is the box's Space (nerf/scene/space.py).
 """

@@ -1,4 +1,4 @@
-"""From posed images to batches of rays with their colours. Batches are drawn where the images are: device or host."""
+"""From posed images to batches of rays with their colors. Batches are drawn where the images are: device or host."""
 
 import math
 import zlib
@@ -34,7 +34,7 @@ DEVICE_FRACTION = 0.25  # of a GPU's free memory that images may take; grids, mo
 
 @dataclass(frozen=True)
 class RayBatch:
-    """P pixels: their rays and their colours in the images."""
+    """P pixels: their rays and their colors in the images."""
 
     rays: Rays
     rgba: Tensor  # [P,4] straight alpha
@@ -57,8 +57,8 @@ class RayBatches:
     Batches are stratified: one pixel from each of R equal parts of the valid pixels. So each image contributes in
     proportion to its valid pixels, and memory is read in rising order.
 
-    paired: the second half of a training batch holds one neighbour for each pixel of the first half, in the same order,
-    for losses that compare neighbouring pixels (losses.pair_ssim).
+    paired: the second half of a training batch holds one neighbor for each pixel of the first half, in the same order,
+    for losses that compare neighboring pixels (losses.pair_ssim).
 
     with_depths: depth maps are kept for depth_of().
 
@@ -135,7 +135,7 @@ class RayBatches:
     def _meet_scene(self, image: int, sampler: RaySampler) -> Tensor:
         """Which pixels of an image have a ray with a sample, [H,W] bool.
 
-        In a large image, one ray per block of pixels is marched; a block is valid if its ray or that of a neighbouring
+        In a large image, one ray per block of pixels is marched; a block is valid if its ray or that of a neighboring
         block has a sample.
         """
         width, height = self.cameras.size(image)
@@ -163,7 +163,7 @@ class RayBatches:
     def draw(self, count: int, per_pixel: int = 1) -> RayBatch:
         """A batch of count pixels with per_pixel rays each; every valid pixel is equally likely.
 
-        If batches are paired: count // 2 neighbours of the first pixels are among them. Raises RuntimeError if there
+        If batches are paired: count // 2 neighbors of the first pixels are among them. Raises RuntimeError if there
         are no valid pixels.
         """
         self.stop_prefetch()
@@ -175,7 +175,7 @@ class RayBatches:
         return RayBatch(self._rays_through(pixels, per_pixel), rgba, jitter, pixels)
 
     def draw_rays(self, count: int, per_pixel: int = 1) -> tuple[Rays, Tensor]:
-        """The rays of count pixels and the jitter [count], drawn like draw() but without colours.
+        """The rays of count pixels and the jitter [count], drawn like draw() but without colors.
 
         Drawn on the device even if the images are on the host: an occupancy update needs half a million rays, for which
         the host would take longer than for the steps between two updates.
@@ -204,7 +204,7 @@ class RayBatches:
         """The random part of a batch: drawn [R] int64 and jitter [R] in [-0.5, 0.5).
 
         drawn: the bits of float64 numbers in [0, 1), where in its part of the valid pixels each pixel lies. The last
-        `pairs` entries are instead the offsets of neighbours from the first pixels, column and row as two float32 in
+        `pairs` entries are instead the offsets of neighbors from the first pixels, column and row as two float32 in
         one int64, not yet rounded. Raises RuntimeError without valid pixels.
         """
         device, singles = generator.device, count - pairs
@@ -229,7 +229,7 @@ class RayBatches:
         singles = self._single_pixels(drawn[:-pairs], self.valid_pixels)
         chosen = singles[:pairs]
         near = self._sizes.moved(chosen, drawn[-pairs:, None].view(torch.float32), self.backend.ops)
-        if self._unmasked is not None:  # a masked neighbour is replaced by the pixel itself
+        if self._unmasked is not None:  # a masked neighbor is replaced by the pixel itself
             near = torch.where(self._unmasked.contains(near), near, chosen)
         return torch.cat([singles, near])
 

@@ -68,14 +68,14 @@ def total(found: Mapping[str, Tensor]) -> Tensor:
 
 
 def photometric(rgb: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error of colours [R,3], for which PSNR = -10 log10(MSE), or of opacity [R]."""
+    """Mean squared error of colors [R,3], for which PSNR = -10 log10(MSE), or of opacity [R]."""
     return torch.nn.functional.mse_loss(rgb, target)
 
 
 def pair_ssim(rgb: Tensor, target: Tensor, ops: ModuleType) -> Tensor:
     """Mean pairwise SSIM loss over pixel pairs and channels (nerf/ops/pair_ssim.py); 0 without a pair.
 
-    rgb, target [R,3]: pixel i and pixel R - R // 2 + i are a pair of neighbouring pixels (RayBatches.paired).
+    rgb, target [R,3]: pixel i and pixel R - R // 2 + i are a pair of neighboring pixels (RayBatches.paired).
     ops: a backend's operations.
     """
     of_pairs = ops.pair_ssim(rgb, target)

@@ -33,7 +33,7 @@ def prune(
 ) -> Tensor:
     """The cells to keep, [X-1,Y-1,Z-1] bool: opaque enough and visible from a training ray, or next to such a cell.
 
-    The neighbouring cells let surfaces move and restore cells that were pruned by mistake.
+    The neighboring cells let surfaces move and restore cells that were pruned by mistake.
 
     alpha_threshold: alpha of one voxel length, at the densest vertex of a cell. Interpolation and activation are
     monotone, so no point in the cell is denser. min_weight: weight from which a sample makes its cell visible; in smoke

@@ -88,7 +88,7 @@ def shortened(config: Config) -> Config:
 
 
 def synthetic_scene(kind: str) -> PosedImages:
-    """Images of the unit sphere for a kind of scene: coloured by its normal, on a transparent background."""
+    """Images of the unit sphere for a kind of scene: colored by its normal, on a transparent background."""
     focal, up, target = focal_from_fov(SIZE, FOV), torch.tensor([0.0, 0.0, 1.0]), torch.zeros(3)
     apart = IN_FRONT if kind == "forward_facing" else AROUND
     azimuths = [apart * view / VIEWS for view in range(VIEWS)]

@@ -21,7 +21,7 @@ from nerf.viewer.look import Look
 from nerf.viewer.scene import Scene
 
 MODES = ("color", "depth", "normals", "opacity", "features", "error", "occupancy")
-UNSEEN = 0.5  # grey of what the nearest photo does not show, in the error picture
+UNSEEN = 0.5  # gray of what the nearest photo does not show, in the error picture
 TURN_LENGTH = 1.0  # a turn by one radian counts as a move by this fraction of the distance between the cameras' mean
 
 
@@ -110,7 +110,7 @@ def _error(scene: Scene, cameras: Cameras, rays: Rays, seen: Rendering) -> Tenso
     """The difference to the nearest photo at the surface points that the pixels show.
 
     Each pixel's point, from its depth, is looked up in the photo. What is empty, beyond the photo's edge or behind its
-    camera is grey. From a training camera's own place this is the error image of evaluation. What the photo does not
+    camera is gray. From a training camera's own place this is the error image of evaluation. What the photo does not
     see because something stands before it counts as an error. The picture is darkened by the photo's vignetting.
     """
     if scene.photos is None:

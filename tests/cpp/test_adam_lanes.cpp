@@ -1,5 +1,5 @@
 // The kernel of cuda_ext/cuda/adam_by_warp.cuh on a stand-in for a GPU, against loops over math/adam.h: which rows have a
-// gradient, who their neighbours are, rows and vertices that do not exist, rows of packs that do not fill a warp.
+// gradient, who their neighbors are, rows and vertices that do not exist, rows of packs that do not fill a warp.
 #include "emulated_gpu.h"
 #include "expect.h"
 #include "math/adam.h"
@@ -53,7 +53,7 @@ void step(Smooth smooth, bool rate_per_channel, float number_of_step) {
   }
   rows[3] = -1, rows[40] = all, rows[41] = int64_t(1) << 40, rows[42] = -rows[41];
   const std::vector<int64_t> real = vertices;
-  // Their rows have no neighbours then.
+  // Their rows have no neighbors then.
   vertices[7] = -1, vertices[50] = kVertices, vertices[51] = int64_t(1) << 40, vertices[52] = -vertices[51];
 
   State<S> now;

@@ -167,7 +167,7 @@ void updates(int64_t rows, int64_t channels) {
 }
 
 template <class T>
-void colours(int64_t num_basis, int64_t padding) {
+void colors(int64_t num_basis, int64_t padding) {
   const int64_t samples = 5, channels = 3 * num_basis + padding;
   const auto values = numbers<T>(samples * channels), basis = numbers<T>(2 * num_basis);
   const std::vector<int64_t> rays = {0, 1, -1, 2, INT64_MAX};
@@ -250,7 +250,7 @@ void everything() {
     rays_of_pixels<T>(1, 1, rays);
     rays_of_pixels<T>(1 << 20, 1 << 20, rays);
   }
-  for (const int64_t basis : {1, 2, 9, 16}) colours<T>(basis, basis % 4);
+  for (const int64_t basis : {1, 2, 9, 16}) colors<T>(basis, basis % 4);
 }
 
 }  // namespace

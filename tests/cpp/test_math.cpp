@@ -246,8 +246,8 @@ void total_variation_sums_to_zero() {
   for (int64_t i = 0; i < int64_t(grid.size()); ++i) total_variation_gradient(args, i);
   double sum = 0, largest = 0;
   for (double g : grad) sum += g, largest = max2(largest, std::abs(g));
-  expect_near(sum, 0, 1e-14, "what one neighbour gains the other loses");
-  expect(largest > 0.5 && largest <= 0.5 * 4, "each of up to 4 neighbours pulls with at most the weight");
+  expect_near(sum, 0, 1e-14, "what one neighbor gains the other loses");
+  expect(largest > 0.5 && largest <= 0.5 * 4, "each of up to 4 neighbors pulls with at most the weight");
 }
 
 void adam_first_step() {

@@ -21,7 +21,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "cuda_ext"
 FLAGS = ["-std=c++17", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
 # A number that does not fit the integer it is cast to is undefined too, though "undefined" alone lets it pass.
 SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
-# Optimised where that is won back: these run for long. -Og compiles in half of the time of -O1.
+# Optimized where that is won back: these run for long. -Og compiles in half of the time of -O1.
 PROGRAMS = {
     "test_math": ["-O0", f"-I{SOURCES / 'math'}"],
     "test_extremes": ["-Og", f"-I{SOURCES / 'math'}"],

@@ -37,7 +37,7 @@ def ray(origin: tuple[float, float, float], direction: tuple[float, float, float
 
 
 def random_rays(count: int, radius: float, spread: float) -> Rays:
-    """From a sphere about the origin towards points scattered around its centre."""
+    """From a sphere about the origin towards points scattered around its center."""
     generator = torch.Generator().manual_seed(3)
     origins = torch.randn(count, 3, generator=generator, dtype=torch.float64)
     origins = radius * torch.nn.functional.normalize(origins, dim=-1)
@@ -166,7 +166,7 @@ def test_only_glossy_materials_change_with_the_view(material: str) -> None:
         assert change == 0
 
 
-def test_colours_stay_in_range() -> None:
+def test_colors_stay_in_range() -> None:
     rgb, hit, _ = render_bricks(random_rays(3000, radius=3.0, spread=0.4))
     assert rgb.min() >= 0 and rgb.max() <= 1
     assert rgb[hit].amax(-1).min() > 0.05
@@ -175,14 +175,14 @@ def test_colours_stay_in_range() -> None:
 # Pictures and files -----------------------------------------------------------------------------------------
 
 
-def test_render_view_covers_pixels_by_share_and_keeps_colour_straight() -> None:
+def test_render_view_covers_pixels_by_share_and_keeps_color_straight() -> None:
     cameras = bricks_cameras("test", 1, 24, seed=1)
     fine, fine_depth = render_view(cameras, 0, 4)
     coarse, depth = render_view(cameras, 0, 1)
     assert np.isin(fine[..., 3], np.round(255 * np.arange(17) / 16)).all()
     assert 0 < ((fine[..., 3] > 0) & (fine[..., 3] < 255)).sum() < fine[..., 3].size / 2
     assert (fine[fine[..., 3] == 0] == 0).all()
-    # One ray per pixel is the ray through its centre, the one that depth belongs to.
+    # One ray per pixel is the ray through its center, the one that depth belongs to.
     assert ((coarse[..., 3] == 255) == (depth > 0)).all()
     np.testing.assert_array_equal(depth, fine_depth)
     # Straight alpha: a barely covered edge pixel is not darkened by the empty rest.
@@ -281,10 +281,10 @@ def test_bundled_poses_are_those_of_the_seed(split: str) -> None:
     torch.testing.assert_close(poses[:, :3], cameras.c2w, rtol=0, atol=1e-6)
 
 
-def test_no_constant_colour_passes_for_a_reconstruction() -> None:
+def test_no_constant_color_passes_for_a_reconstruction() -> None:
     rgba = bundled_images("test")
     on_white = rgba[..., :3] * rgba[..., 3:] + 1 - rgba[..., 3:]
-    # The mean minimises the squared error, so no other constant scores higher over the whole split.
+    # The mean minimizes the squared error, so no other constant scores higher over the whole split.
     mse = np.square(on_white - on_white.mean((0, 1, 2))).mean()
     assert -10 * math.log10(mse) < 15
     # Nor does a constant chosen for each view.

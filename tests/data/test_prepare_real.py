@@ -18,7 +18,7 @@ FOX = ROOT.parent / "shared" / "scenes" / "fox"
 
 @pytest.fixture
 def fox_photos(tmp_path: Path) -> Path:
-    """Ten neighbouring photos of a real capture, at a quarter of their size, one of them lying on its side by EXIF."""
+    """Ten neighboring photos of a real capture, at a quarter of their size, one of them lying on its side by EXIF."""
     pytest.importorskip("pycolmap", reason="pycolmap is not installed: pip install pycolmap")
     if not (FOX / "images").is_dir():
         pytest.skip(f"there is no {FOX}")

@@ -40,7 +40,7 @@ def test_the_steps_add_an_operation(tmp_path: Path) -> None:
         pytest.skip("no C++ compiler here")
     tree = applied(tmp_path)
     (tree / "pytest.ini").write_text("[pytest]\npythonpath = . tests/helpers\nmarkers =\n cuda:\n slow:\n")
-    # Without CUDA code and unoptimised it takes half a minute; that the kernel compiles is seen where nvcc is.
+    # Without CUDA code and unoptimized it takes half a minute; that the kernel compiles is seen where nvcc is.
     environment = os.environ | {"NERF_CUDA": "0", "CXXFLAGS": "-O0", "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     commands = [line for block in snippets(PAGE) if block.language == "bash" for line in block.code.splitlines()]

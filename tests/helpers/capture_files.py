@@ -38,7 +38,7 @@ def ring(count: int = 4, radius: float = 4.0, arc: float = 6.0, name: str = "vie
 
 
 def write_photos(folder: Path, names: Sequence[str], size: tuple[int, int] = (WIDTH, HEIGHT)) -> None:
-    """Grey photos of one size (width, height)."""
+    """Gray photos of one size (width, height)."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", size, (90, 90, 90)).save(folder / name)

@@ -36,7 +36,7 @@ SHAPES = {
     **dict.fromkeys(("near", "far", "leave", "limit", "distances", "distance", "contracted", "depth", "known"), "n"),
     **dict.fromkeys(("opacity", "length", "forward", "focals", "x", "t", "weights", "values", "reach", "rim"), "n"),
     **dict.fromkeys(("of_rays", "distortion"), "n"),
-    **dict.fromkeys(("u", "times", "travelled", "targets"), "n"),
+    **dict.fromkeys(("u", "times", "traveled", "targets"), "n"),
     **dict.fromkeys(("thickness", "unit"), ""),
     **dict.fromkeys(("NdcSpace.c2w", "KeyFrame.c2w", "matrix_entry.pose"), "3,4"),
     **dict.fromkeys(("start", "end", "quaternions"), "n,4"),

@@ -90,7 +90,7 @@ def write_sphere_scene(
     splits: Sequence[str] = ("train", "test"),
     with_depth: bool = False,
 ) -> None:
-    """Writes square views of the unit sphere, coloured by its normal, on a transparent background.
+    """Writes square views of the unit sphere, colored by its normal, on a transparent background.
 
     The views are consistent with each other, so that a few training steps on them lower the error.
     """
@@ -149,7 +149,7 @@ SMALL = 24  # pixels along each side of the photos of KIND_SCENES
 
 
 def pattern(points: Tensor, scale: float) -> Tensor:
-    """Colours [N,3] that vary smoothly, at a wavelength of about six over scale."""
+    """Colors [N,3] that vary smoothly, at a wavelength of about six over scale."""
     phases = torch.tensor([[1.0, 0.3, -0.5], [-0.4, 1.0, 0.6], [0.5, -0.7, 1.0]])
     return 0.5 + 0.5 * torch.sin(scale * points @ phases.T + torch.tensor([0.0, 1.0, 2.0]))
 

@@ -36,7 +36,7 @@ PRUNE_STEPS = (10, 15, 20, 25, 30, 35)
 
 
 def write_tiny_scene(folder: Path) -> None:
-    """The scene of the tiny runs: the unit sphere in its own colours."""
+    """The scene of the tiny runs: the unit sphere in its own colors."""
     write_sphere_scene(folder, views=8, size=20, with_depth=True)
 
 

@@ -69,7 +69,7 @@ def test_metrics_hold_every_promised_key(trained: tuple[Path, str]) -> None:
         values = metrics[score]
         assert values.keys() == {"mean", "per_view"} and len(values["per_view"]) == 2
         assert values["mean"] == pytest.approx(sum(values["per_view"]) / 2)
-    assert metrics["psnr"]["mean"] > 17, "a constant colour scores under 15"
+    assert metrics["psnr"]["mean"] > 17, "a constant color scores under 15"
     assert metrics["median_depth_error"]["mean"] < 2 * metrics["voxel_size"]
     assert (metrics["steps"], metrics["seed"], metrics["backend"]) == (60, 0, "native")
     assert metrics["device"].startswith("CPU") and metrics["commit"] != "unknown"

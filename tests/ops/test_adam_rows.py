@@ -150,7 +150,7 @@ def test_rounding_at_random_has_the_number_as_its_mean_and_keeps_what_the_type_h
         ]
         assert not torch.equal(*found)
         found = torch.cat(found).float()
-        apart = found.amax(0) - found.amin(0)  # of the two neighbours
+        apart = found.amax(0) - found.amin(0)  # of the two neighbors
         assert (apart[:5] > 0).all() and all(len(column.unique()) == 2 for column in found.T[:5])
         assert ((found.double().mean(0) - x).abs() < 4 * 0.5 * apart / 40000**0.5 + 1e-30).all()
         every = torch.arange(1 << 16).to(torch.int16).view(dtype)

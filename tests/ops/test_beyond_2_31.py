@@ -159,7 +159,7 @@ def test_total_variation_of_a_huge_grid(cuda):
     alone = torch.zeros(5, *shape[1:], device=cuda)
     native.total_variation_grad(grad, grid, 0.3, False)
     native.total_variation_grad(alone, grid[-5:], 0.3, False)
-    assert torch.equal(grad[-4:], alone[-4:]) and alone.any()  # the first slice of five has lost a neighbour
+    assert torch.equal(grad[-4:], alone[-4:]) and alone.any()  # the first slice of five has lost a neighbor
 
 
 @pytest.mark.parametrize("rates", [1, 4])

@@ -49,7 +49,7 @@ OPERATIONS = {
 }
 CASES = {name: known.cases for name, known in OPERATIONS.items()}
 WIDTH, HEIGHT = 8, 6
-MIDDLE = 2 * WIDTH + 4  # the pixel in column 4 of row 2, whose centre is the principal point
+MIDDLE = 2 * WIDTH + 4  # the pixel in column 4 of row 2, whose center is the principal point
 AT_ORIGIN = [[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
 TURNED = [[0.0, 0, 1, 5], [1, 0, 0, 6], [0, 1, 0, 7]]  # right is y, up is z, backward is x
 ARGUMENTS = ("c2w", "intrinsics", "pixel_indices", "width", "height", "subpixels")
@@ -99,7 +99,7 @@ def test_rays_turn_and_move_with_their_camera(ops, device):
 
 
 @BOTH
-def test_a_ray_passes_the_centre_of_its_pixel(ops, device):
+def test_a_ray_passes_the_center_of_its_pixel(ops, device):
     """Each axis has a focal length and a principal point of its own; the latter is a corner of pixels here."""
     c2w, pixels = torch.tensor([AT_ORIGIN], device=device), torch.tensor([0, WIDTH * HEIGHT - 1], device=device)
     intrinsics, shifts = torch.tensor([[2.0, 10.0, 3.0, 1.0]], device=device), torch.zeros(1, 2, device=device)
@@ -110,7 +110,7 @@ def test_a_ray_passes_the_centre_of_its_pixel(ops, device):
 
 @BOTH
 def test_rays_of_a_pixel_stand_beside_each_other_where_subpixels_says(ops, device):
-    """Right and down of the centre, in pixels."""
+    """Right and down of the center, in pixels."""
     shifts = ((0.0, 0.0), (3.0, 0.0), (0.25, -2.0))
     origins, directions = rays_of(ops, device, [MIDDLE, MIDDLE - 1 + WIDTH], shifts=shifts)
     expected = [[0, 0], [3, 0], [0.25, -2], [-1, 1], [2, 1], [-0.75, -1]]

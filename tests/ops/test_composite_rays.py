@@ -85,7 +85,7 @@ def constant(value: float, samples: int, device: str) -> Tensor:
 @BOTH
 @pytest.mark.parametrize("samples", [1, 7, 32, 33, 200])
 def test_constant_density_has_a_closed_form(ops, samples, device):
-    """opacity = 1 - exp(-density * length) for any number of samples; a constant colour is scaled by it."""
+    """opacity = 1 - exp(-density * length) for any number of samples; a constant color is scaled by it."""
     density, length = 1.7, 0.9
     t_starts, t_ends, offsets = intervals(samples, length, device)
     values = torch.tensor([[0.2, 0.5, 1.0]], dtype=torch.float64, device=device).expand(samples, 3)

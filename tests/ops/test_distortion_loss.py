@@ -20,7 +20,7 @@ NAME = "distortion_loss"
 def _weighted(
     counts: tuple[int, ...] = (5, 0, 3, 12, 1), near: float = 1.0, scale: float = 1.0, tail: int = 0
 ) -> tuple:
-    """Weights of packed samples from near on: neighbours touch, overlap or leave a gap."""
+    """Weights of packed samples from near on: neighbors touch, overlap or leave a gap."""
     _, _, starts, ends, offsets, _ = packed_samples(counts=counts, tail=tail)
     weights = scale * numbers(len(starts), seed=22)
     return weights, near - 1 + starts, near - 1 + ends, offsets
@@ -103,7 +103,7 @@ def test_distance_costs_no_digits(device):
 @BOTH
 def test_descent_moves_the_weight_of_a_floater_to_the_surface(ops, device):
     """Two samples of a ray share the light, a floater and a surface. The photograph cannot tell them apart, since both
-    have its colour and the opacity stays one; the distortion can, and gives all weight to the stronger one."""
+    have its color and the opacity stays one; the distortion can, and gives all weight to the stronger one."""
     t_starts = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64, device=device)
     offsets, shares = torch.tensor([0, 4], device=device), torch.tensor([0.25, 0.01, 0.04, 0.7], device=device).double()
     logits = shares.log().requires_grad_()

@@ -161,7 +161,7 @@ def test_autograd_notices_the_change(ops, device):
 
 
 @BOTH
-def test_a_value_that_is_not_a_number_shows_in_its_neighbours(ops, device):
+def test_a_value_that_is_not_a_number_shows_in_its_neighbors(ops, device):
     grid = torch.zeros(5, 1, 1, 1, device=device)
     grid[1] = float("nan")
     grad = torch.zeros_like(grid)
@@ -171,7 +171,7 @@ def test_a_value_that_is_not_a_number_shows_in_its_neighbours(ops, device):
 
 @BOTH
 def test_an_infinite_value_at_the_border_pulls_with_the_weight(ops, device):
-    """Where there is no neighbour nothing is added, not the difference of infinity with itself."""
+    """Where there is no neighbor nothing is added, not the difference of infinity with itself."""
     grid = torch.zeros(4, 1, 1, 4, device=device)
     grid[0] = float("inf")
     grad = torch.zeros_like(grid)

@@ -1,4 +1,4 @@
-"""The official lego scene, small and short: real images train to something recognisable.
+"""The official lego scene, small and short: real images train to something recognizable.
 
 tests/integration/test_lego_commands.py trains it well.
 """

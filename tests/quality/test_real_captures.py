@@ -18,7 +18,7 @@ DEPTHS = 96  # steps of inverse depth that are tried
 
 
 def project(frame: Frame, points: np.ndarray) -> np.ndarray:
-    """World points [P,3] to pixels [P,2] of a pinhole camera with OpenGL axes, centres at +0.5."""
+    """World points [P,3] to pixels [P,2] of a pinhole camera with OpenGL axes, centers at +0.5."""
     right, up, backward = ((points - frame.c2w[:, 3]) @ frame.c2w[:, :3]).T
     fx, fy, cx, cy = frame.intrinsics
     return np.stack([cx - fx * right / backward, cy + fy * up / backward], axis=-1)
@@ -41,7 +41,7 @@ def test_points_of_cup_fall_on_the_pixels_that_saw_them() -> None:
 
 
 def test_cup_is_the_same_in_llffs_format() -> None:
-    """After the similarity that fits the centres (Umeyama 1991), rotations and depths agree.
+    """After the similarity that fits the centers (Umeyama 1991), rotations and depths agree.
 
     Focal lengths do not: LLFF wrote that of the first camera into every row, COLMAP has 77 of them.
     """
@@ -109,36 +109,36 @@ def test_fern_takes_images_4_at_the_published_size() -> None:
     assert frame.intrinsics == pytest.approx((815.1316, 815.1316, 504, 378), abs=1e-3)
 
 
-# Triangulation: the depth at which a patch is found again in one neighbour is the depth at which it is in another.
+# Triangulation: the depth at which a patch is found again in one neighbor is the depth at which it is in another.
 
 
 @pytest.mark.parametrize("name", ["fern", "fox", "cup"])
-def test_neighbours_agree_on_depth(name: str) -> None:
+def test_neighbors_agree_on_depth(name: str) -> None:
     capture = read_capture(real_capture(name))
     assert agreement(capture, np.eye(3)) > 0.6
 
 
 @pytest.mark.parametrize("axes", [(1, -1, -1), (-1, 1, -1), (-1, -1, 1)])
-def test_neighbours_do_not_agree_with_other_axes(axes: tuple[int, int, int]) -> None:
+def test_neighbors_do_not_agree_with_other_axes(axes: tuple[int, int, int]) -> None:
     assert agreement(read_capture(real_capture("fern")), np.diag(axes)) < 0.35
 
 
 def agreement(capture: Capture, axes: np.ndarray) -> float:
-    """Share of patches whose depths from two neighbours lie within 4 of DEPTHS steps of each other."""
+    """Share of patches whose depths from two neighbors lie within 4 of DEPTHS steps of each other."""
     frames = [frame for frame in capture.frames if frame.image.is_file()]
     centers = np.stack([frame.c2w[:, 3] for frame in frames])
     near, far = (1.5, 30.0) if capture.bounds is None else (0.8 * capture.bounds.min(), 1.5 * capture.bounds.max())
     inverse = np.linspace(1 / far, 1 / near, DEPTHS)
     agreeing = []
     for index in (2, len(frames) // 2):
-        neighbours = np.argsort(np.linalg.norm(centers - centers[index], axis=1))[[1, 2]]
+        neighbors = np.argsort(np.linalg.norm(centers - centers[index], axis=1))[[1, 2]]
         source, pixels = textured_patches(frames[index])
-        best = [sweep(frames[index], source, pixels, frames[other], inverse, axes) for other in neighbours]
+        best = [sweep(frames[index], source, pixels, frames[other], inverse, axes) for other in neighbors]
         agreeing.append(np.abs(best[0] - best[1]) <= 4)
     return float(np.concatenate(agreeing).mean())
 
 
-def grey(frame: Frame) -> tuple[np.ndarray, float]:
+def gray(frame: Frame) -> tuple[np.ndarray, float]:
     """The photo at about 500 pixels, [H,W], and how many of its pixels make one of these."""
     image = Image.open(frame.image).convert("L")
     factor = max(image.size) / 500
@@ -147,8 +147,8 @@ def grey(frame: Frame) -> tuple[np.ndarray, float]:
 
 
 def textured_patches(frame: Frame) -> tuple[np.ndarray, np.ndarray]:
-    """The grey photo and the middles [P,2] (u, v, whole pixels) of its 60 patches of the most contrast on a grid."""
-    image, _ = grey(frame)
+    """The gray photo and the middles [P,2] (u, v, whole pixels) of its 60 patches of the most contrast on a grid."""
+    image, _ = gray(frame)
     height, width = image.shape
     grid = [(u, v) for u in range(30, width - 30, 20) for v in range(30, height - 30, 20)]
     contrast = [image[v - PATCH : v + PATCH + 1, u - PATCH : u + PATCH + 1].std() for u, v in grid]
@@ -159,7 +159,7 @@ def sweep(
     frame: Frame, source: np.ndarray, pixels: np.ndarray, other: Frame, inverse: np.ndarray, axes: np.ndarray
 ) -> np.ndarray:
     """Index [P] of the inverse depth at which each patch correlates best with the other photo."""
-    target, factor = grey(other)
+    target, factor = gray(other)
     offsets = np.stack(np.meshgrid(*[np.arange(-PATCH, PATCH + 1)] * 2, indexing="xy"), axis=-1).reshape(-1, 2)
     around = pixels[:, None] + offsets
     patch = source[around[..., 1], around[..., 0]]

@@ -11,7 +11,7 @@ from nerf.reading import read_json
 DEPTH_SCALE = "depth_scale"  # of load_blender
 
 
-def recognise(root: Path) -> str | None:
+def recognize(root: Path) -> str | None:
     """What shows that this is a Blender scene, in words; None if nothing does."""
     return ", ".join(path.name for path in _files(root).values()) or None
 

@@ -33,7 +33,7 @@ def find_models(root: Path) -> list[Path]:
     return []
 
 
-def recognise(root: Path) -> str | None:
+def recognize(root: Path) -> str | None:
     """What shows that this is a COLMAP capture, in words; None if nothing does."""
     models = find_models(root)
     if not models:

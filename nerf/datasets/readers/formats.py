@@ -19,18 +19,18 @@ class Format:
     """A format and its reader."""
 
     title: str
-    looks_for: str  # what recognises it, for messages
-    recognise: Callable[[Path], str | None]
+    looks_for: str  # what recognizes it, for messages
+    recognize: Callable[[Path], str | None]
     read: Callable[[Path, str | None], Capture]
 
 
 FORMATS = {
-    "colmap": Format("COLMAP", "sparse/0 with cameras and images, .bin or .txt", colmap.recognise, colmap.read),
-    "transforms": Format("instant-ngp or nerfstudio", "transforms.json", transforms.recognise, transforms.read),
-    "blender": Format("Blender", "transforms_train.json", blender.recognise, blender.read),
-    "nsvf": Format("NSVF", "intrinsics.txt and pose/", nsvf.recognise, nsvf.read),
-    "neus": Format("NeuS or IDR", "cameras_sphere.npz or cameras.npz", neus.recognise, neus.read),
-    "llff": Format("LLFF", "poses_bounds.npy", llff.recognise, llff.read),
+    "colmap": Format("COLMAP", "sparse/0 with cameras and images, .bin or .txt", colmap.recognize, colmap.read),
+    "transforms": Format("instant-ngp or nerfstudio", "transforms.json", transforms.recognize, transforms.read),
+    "blender": Format("Blender", "transforms_train.json", blender.recognize, blender.read),
+    "nsvf": Format("NSVF", "intrinsics.txt and pose/", nsvf.recognize, nsvf.read),
+    "neus": Format("NeuS or IDR", "cameras_sphere.npz or cameras.npz", neus.recognize, neus.read),
+    "llff": Format("LLFF", "poses_bounds.npy", llff.recognize, llff.read),
 }
 
 
@@ -43,7 +43,7 @@ def read_capture(
 ) -> Capture:
     """The scene in a folder: frames, cameras and what else the format knows. No pixel is decoded.
 
-    format: one of FORMATS, or auto, which recognises it; Capture.format says what it found and why. images: the folder
+    format: one of FORMATS, or auto, which recognizes it; Capture.format says what it found and why. images: the folder
     of the photos where there are several sizes, relative to root. Images that are missing stay in the list, see
     missing_images. Where it is in several formats that have the same poses, the one that knows more is taken, and
     depths that it lacks are another one's. masks: whether they are looked for, in mask_folder or wherever they usually
@@ -56,7 +56,7 @@ def read_capture(
         found = "a file" if root.exists() else "no such folder"
         raise UserError(f"{root}: {found}, expected the folder of a capture; correct dataset.root.")
     if format == "auto":
-        capture = _read_recognised(root, images)
+        capture = _read_recognized(root, images)
     else:
         capture = FORMATS[format].read(root, images)
         said = f"{FORMATS[format].title}, as dataset.format={format} says: {capture.format}"
@@ -65,9 +65,9 @@ def read_capture(
     return with_masks(capture, mask_folder) if masks else without_masks(capture)
 
 
-def _read_recognised(root: Path, images: str | None) -> Capture:
+def _read_recognized(root: Path, images: str | None) -> Capture:
     """The capture in the format that the folder shows, and why it is that one."""
-    found = {name: evidence for name, form in FORMATS.items() if (evidence := form.recognise(root))}
+    found = {name: evidence for name, form in FORMATS.items() if (evidence := form.recognize(root))}
     if not found:
         raise UserError(_unknown(root))
     name, aside = _choose(root, images, found)
@@ -135,9 +135,9 @@ def _unknown(root: Path) -> str:
     looked = ", ".join(f"{form.looks_for} ({form.title})" for form in FORMATS.values())
     content = sorted(path.name + "/" * path.is_dir() for path in root.iterdir())
     listed = ", ".join(content[:8]) + (f" and {len(content) - 8} more" if len(content) > 8 else "")
-    begin = f"{root}: no format recognised; looked for {looked}; found {listed or 'an empty folder'}. "
+    begin = f"{root}: no format recognized; looked for {looked}; found {listed or 'an empty folder'}. "
     below = [path for path in sorted(root.iterdir()) if path.is_dir()]
-    scenes = [path for path in below if any(form.recognise(path) for form in FORMATS.values())]
+    scenes = [path for path in below if any(form.recognize(path) for form in FORMATS.values())]
     if scenes:
         return f"{begin}Scenes lie one folder deeper: set {assignment('dataset.root', scenes[0])}" + (
             f" or another of {', '.join(path.name for path in scenes)}." if len(scenes) > 1 else "."

@@ -19,7 +19,7 @@ from nerf.errors import UserError
 FILE = "poses_bounds.npy"
 
 
-def recognise(root: Path) -> str | None:
+def recognize(root: Path) -> str | None:
     """What shows that this is an LLFF capture, in words; None if nothing does."""
     return FILE if (root / FILE).is_file() else None
 

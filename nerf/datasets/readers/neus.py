@@ -24,7 +24,7 @@ MATRIX = re.compile(r"(world|scale)_mat_(0|[1-9][0-9]{0,8})")
 SKEW = 1e-2  # of the focal length: more cannot be rounding, and no lens here has any
 
 
-def recognise(root: Path) -> str | None:
+def recognize(root: Path) -> str | None:
     """What shows that this is a scene of NeuS or IDR, in words; None if nothing does."""
     return next((name for name in FILES if (root / name).is_file()), None)
 
@@ -35,7 +35,7 @@ def read(root: Path, images: str | None = None) -> Capture:
     images: folder of the photos, else the choice of photos.choose_folder. Raises UserError, naming file and matrix, for
     arrays that are none, matrices that are no camera, scales that differ, and another number of photos.
     """
-    name = recognise(root)
+    name = recognize(root)
     if name is None:
         raise UserError(f"{root}: no {' or '.join(FILES)}, expected it for a scene of NeuS; copy it there.")
     path = root / name

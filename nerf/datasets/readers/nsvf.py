@@ -19,7 +19,7 @@ from nerf.errors import UserError
 from nerf.reading import read_bytes, reason
 
 
-def recognise(root: Path) -> str | None:
+def recognize(root: Path) -> str | None:
     """What shows that this is NSVF's layout, in words; None if nothing does."""
     if (root / "intrinsics.txt").is_file() and (root / "pose").is_dir():
         return "intrinsics.txt and pose/"

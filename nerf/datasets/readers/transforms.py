@@ -32,7 +32,7 @@ COEFFICIENT_LIST = "distortion_params"  # the same as a list, in this order: ner
 UNREAD_COEFFICIENTS = ("k5", "k6")  # of a rational lens
 
 
-def recognise(root: Path) -> str | None:
+def recognize(root: Path) -> str | None:
     """What shows that this is a capture of instant-ngp or nerfstudio, in words; None if nothing does."""
     return FILE if (root / FILE).is_file() else None
 

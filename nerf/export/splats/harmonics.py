@@ -21,7 +21,7 @@ OPAQUE = 0.5  # opacity of a pixel from which its color is one of the surface
 def fit_harmonics(points: Tensor, spacing: Tensor, pictures: Pictures, degree: int) -> Tensor:
     """Coefficients [N,K,3] of points [N,3]. spacing [N]: world distance between neighbors.
 
-    A point is seen by a picture if it lies at the pictured depth. What no picture sees becomes grey.
+    A point is seen by a picture if it lies at the pictured depth. What no picture sees becomes gray.
     """
     basis_size = num_coefficients(degree)
     order = torch.arange(basis_size, device=points.device).float().sqrt().floor()

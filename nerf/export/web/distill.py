@@ -34,9 +34,9 @@ OPAQUE = 0.05  # pixels that meet less teach nothing
 
 
 class SmallMlp(nn.Module):
-    """Colours [P,3] from composited features [P,F] and unit directions [P,3].
+    """Colors [P,3] from composited features [P,F] and unit directions [P,3].
 
-    diffuse: the first three kept channels are also a colour, added to the network's.
+    diffuse: the first three kept channels are also a color, added to the network's.
     """
 
     def __init__(self, features: int, kept: int, width: int, layers: int, diffuse: bool = False) -> None:
@@ -50,7 +50,7 @@ class SmallMlp(nn.Module):
     @torch.no_grad()
     def begin(self, features: Tensor) -> None:
         """Makes the kept channels the principal components of the features [P,F], each of variance 1; they are learned
-        from there. If diffuse, the first three stay the first three features, which are a colour in such a field.
+        from there. If diffuse, the first three stay the first three features, which are a color in such a field.
         """
         weight, own = self.projection.weight, 3 if self.diffuse else 0
         rest = features[:, own:].double().cpu()
@@ -66,7 +66,7 @@ class SmallMlp(nn.Module):
         return self.decode(self.projection(features), directions)
 
     def decode(self, kept: Tensor, directions: Tensor) -> Tensor:
-        """Colours [P,3] from the kept channels [P,K]."""
+        """Colors [P,3] from the kept channels [P,K]."""
         x = torch.cat([kept, encode_view(directions, FREQUENCIES, encoding_width(FREQUENCIES))], dim=-1)
         for layer in self.hidden:
             x = functional.relu(layer(x))
@@ -127,7 +127,7 @@ def distill(
 
 @torch.no_grad()
 def _own_colors(field: VoxelDeferred, features: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:
-    """What the field's own network makes of mean features: colours [P,3], unclamped light taken apart from opacity."""
+    """What the field's own network makes of mean features: colors [P,3], unclamped light taken apart from opacity."""
     parts = zip(features.split(1 << 16), opacity.split(1 << 16), directions.split(1 << 16), strict=True)
     colors = [field.shade(f * o[:, None], o, d) / o[:, None] for f, o, d in parts]
     return torch.cat(colors).clamp(0, 1)
@@ -141,9 +141,9 @@ def _teach(
     steps: int,
     generator: torch.Generator,
 ) -> float:
-    """Adam on the squared error of light (colour times opacity); the PSNR in dB of the last tenth of the steps.
+    """Adam on the squared error of light (color times opacity); the PSNR in dB of the last tenth of the steps.
 
-    student: colours [B,3] for rows [B] of the target [P,3].
+    student: colors [B,3] for rows [B] of the target [P,3].
     """
     optimizer = torch.optim.Adam(parameters, lr=RATE)
     decay = torch.optim.lr_scheduler.ExponentialLR(optimizer, (LAST_RATE / RATE) ** (1 / max(1, steps)))

@@ -45,12 +45,12 @@ def export_web(
 
     cameras: those of training, any device. background [3]. channels: features of a vertex that are kept, 3, 7 or 11;
     width: of the network that decodes them; steps: for which it is trained, None: distill.STEPS.
-    Raises UserError for a field whose colour is not deferred, a scene that is empty or too large for browsers, a path
+    Raises UserError for a field whose color is not deferred, a scene that is empty or too large for browsers, a path
     that cannot be written.
     """
     if not isinstance(field, VoxelDeferred):
         raise UserError(
-            f"format=web shows fields whose colour is made once a pixel, and this run's is {field.config.name}; train "
+            f"format=web shows fields whose color is made once a pixel, and this run's is {field.config.name}; train "
             "one with field=voxel_deferred."
         )
     cameras = cameras.to(field.density_grid.device)

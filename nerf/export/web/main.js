@@ -1,7 +1,7 @@
 // The page: loads the scene, draws while the camera moves at the pace of the machine, and in full once it rests.
 "use strict";
 
-const MODES = ["colour", "depth", "opacity"];
+const MODES = ["color", "depth", "opacity"];
 const FRAME = 1000 / 30;  // milliseconds a frame may take while the camera moves
 const element = (name) => document.getElementById(name);
 

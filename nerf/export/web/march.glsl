@@ -1,5 +1,5 @@
 #version 300 es
-// One pixel: rays are marched through bricks of bytes, features are composited, and a small network makes the colour
+// One pixel: rays are marched through bricks of bytes, features are composited, and a small network makes the color
 // of their mean (Hedman et al. 2021, "Baking Neural Radiance Fields", section 4). The lattice of samples, the
 // contraction and the straightened frustum are those of the training program, so that both make the same picture.
 precision highp float;
@@ -20,7 +20,7 @@ uniform vec4 uIntrinsics;                     // fx, fy, cx, cy in pixels
 uniform vec2 uOffset;                         // of the picture's first pixel in this target
 uniform float uHeight;                        // of the picture, in pixels
 uniform int uRays;                            // per pixel: 1 or 4
-uniform int uMode;                            // 0 colour, 1 depth, 2 opacity
+uniform int uMode;                            // 0 color, 1 depth, 2 opacity
 uniform vec2 uDepthRange;
 uniform float uContraction;                   // thickness of the shell of an unbounded scene, 0 for others
 uniform mat3 uFrustumAxes;                    // of a forward-facing scene: its reference camera,

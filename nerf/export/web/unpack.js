@@ -1,7 +1,7 @@
 // From the bytes in the page to what the shader reads: an atlas of bricks, each of 9^3 vertices, and where they lie.
 "use strict";
 
-const SIDE = 9;  // vertices of a brick of 8^3 cells, the neighbours' first ones included
+const SIDE = 9;  // vertices of a brick of 8^3 cells, the neighbors' first ones included
 
 async function inflate(base64) {
   const text = atob(base64.trim()), bytes = new Uint8Array(text.length);

@@ -101,7 +101,7 @@ def test_roofline_of_adam_counts_what_is_touched():
     assert visited.rooflines["forward"].num_bytes == rows + 8 * updated
 
 
-def test_vertices_near_a_surface_are_that_share_and_have_neighbours():
+def test_vertices_near_a_surface_are_that_share_and_have_neighbors():
     near = near_a_surface(80, 0.05, CPU)[..., 0]
     assert near.float().mean() == pytest.approx(0.05, rel=0.01)
     assert (near[:, :, :-1] & near[:, :, 1:]).sum() > near.sum() / 3  # scattered ones: a twentieth

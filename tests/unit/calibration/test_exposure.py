@@ -129,9 +129,9 @@ def test_photos_of_other_exposures_cost_less_when_these_are_learned(splits: tupl
         found = evaluate(state.field, sampler, views, torch.ones(3), exposure="fit")
         scores[learn] = sum(found.psnr) / len(found.psnr)
     assert scores[True] > scores[False] + 1.5
-    grey = state.exposure(torch.full((8, 3), 0.5), torch.ones(8, 1), torch.arange(8)).detach().mean(1)
-    assert grey[::2].max() < grey[1::2].min()
-    assert (grey[::2].mean() / grey[1::2].mean()).item() == pytest.approx(0.6, abs=0.1)
+    gray = state.exposure(torch.full((8, 3), 0.5), torch.ones(8, 1), torch.arange(8)).detach().mean(1)
+    assert gray[::2].max() < gray[1::2].min()
+    assert (gray[::2].mean() / gray[1::2].mean()).item() == pytest.approx(0.6, abs=0.1)
 
 
 def test_the_score_is_that_of_the_right_half(splits: tuple[PosedImages, PosedImages]) -> None:

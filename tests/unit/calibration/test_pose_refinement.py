@@ -137,7 +137,7 @@ def test_take_rows_adds_up_what_its_takers_send_back(name: str) -> None:
 @BACKENDS
 @pytest.mark.parametrize(("intrinsics", "per_pixel"), [(False, 1), (True, 1), (True, 4)])
 def test_gradient_of_a_rendered_loss_by_finite_differences(name: str, intrinsics: bool, per_pixel: int) -> None:
-    """In float64, samples at fixed places along their rays, colour that does not see the direction."""
+    """In float64, samples at fixed places along their rays, color that does not see the direction."""
     poses, backend = refinement(name, intrinsics=intrinsics), select(name, "cpu")
     box = SceneBox(torch.tensor([[-1.3, -1.3, -1.3], [1.3, 1.3, 1.3]], dtype=torch.float64))
     config = tiny_config().field
@@ -351,7 +351,7 @@ def test_the_model_has_the_learned_cameras_and_the_given_ones(tmp_path: Path) ->
     assert torch.equal(field.view_weight, state.field.view_weight)
 
 
-def test_colour_sees_the_direction_only_once_poses_have_settled() -> None:
+def test_color_sees_the_direction_only_once_poses_have_settled() -> None:
     config, state = tiny_refined(view_dependence_start=0.5)
     run_to(config, state, 20)
     coefficients = state.field.sh_grid.detach()[..., :27].unflatten(-1, (3, 9))

@@ -1,4 +1,4 @@
-"""Cameras: pixels to rays and back, pixel centres, OpenGL axes."""
+"""Cameras: pixels to rays and back, pixel centers, OpenGL axes."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 8, 6
 
 
 def random_cameras(count: int = 3, dtype: torch.dtype = torch.float64) -> Cameras:
-    """Cameras in any pose, with focal lengths and centres of their own on each axis."""
+    """Cameras in any pose, with focal lengths and centers of their own on each axis."""
     rotations = torch.linalg.qr(torch.randn(count, 3, 3, dtype=dtype)).Q
     rotations = rotations * torch.linalg.det(rotations)[:, None, None]
     c2w = torch.cat([rotations, torch.randn(count, 3, 1, dtype=dtype)], dim=-1)
@@ -25,7 +25,7 @@ def random_cameras(count: int = 3, dtype: torch.dtype = torch.float64) -> Camera
 
 
 def identity_camera() -> Cameras:
-    """At the origin, looking along -z; the principal point is the centre of pixel (4, 2)."""
+    """At the origin, looking along -z; the principal point is the center of pixel (4, 2)."""
     c2w = torch.eye(4)[:3][None]
     return Cameras(c2w, torch.tensor([[10.0, 20.0, 4.5, 2.5]]), WIDTH, HEIGHT)
 
@@ -34,16 +34,16 @@ def all_pixels(cameras: Cameras) -> Tensor:
     return torch.arange(len(cameras) * WIDTH * HEIGHT)
 
 
-def test_projecting_a_point_on_a_ray_gives_its_pixel_centre():
+def test_projecting_a_point_on_a_ray_gives_its_pixel_center():
     cameras = random_cameras()
     rays = cameras.rays_through(all_pixels(cameras))
     distance = 0.5 + 4 * torch.rand(len(rays), 1, dtype=torch.float64)
     points = (rays.origins + distance * rays.directions).reshape(len(cameras), -1, 3)
     row, column = torch.meshgrid(torch.arange(HEIGHT), torch.arange(WIDTH), indexing="ij")
-    centres = torch.stack([column, row], dim=-1).reshape(-1, 2).double() + 0.5
+    centers = torch.stack([column, row], dim=-1).reshape(-1, 2).double() + 0.5
     for image in range(len(cameras)):
         pixels, z = cameras.project(image, points[image])
-        torch.testing.assert_close(pixels, centres)
+        torch.testing.assert_close(pixels, centers)
         assert (z > 0).all() and (z <= distance.reshape(len(cameras), -1)[image]).all()
 
 
@@ -57,8 +57,8 @@ def test_rays_start_at_the_camera_and_have_length_one():
 
 def test_the_pixel_at_the_principal_point_looks_along_minus_z():
     rays = identity_camera().image_rays(0)
-    centre = rays.directions.view(HEIGHT, WIDTH, 3)[2, 4]
-    assert centre.tolist() == [0.0, 0.0, -1.0]
+    center = rays.directions.view(HEIGHT, WIDTH, 3)[2, 4]
+    assert center.tolist() == [0.0, 0.0, -1.0]
 
 
 def test_columns_run_right_and_rows_run_down():
@@ -174,7 +174,7 @@ def cameras_of_sizes() -> Cameras:
 
 
 def assert_rays_pass_where_they_should(rays: Rays, cameras: Cameras, pixels: Tensor, per_pixel: int) -> None:
-    """Each ray of a pixel goes through the centre of the same pixel of a camera whose picture is shifted that far."""
+    """Each ray of a pixel goes through the center of the same pixel of a camera whose picture is shifted that far."""
     assert rays.per_pixel == per_pixel and len(rays) == per_pixel * len(pixels)
     for number, offset in enumerate(SUBPIXELS[per_pixel]):
         shift = torch.tensor([0.0, 0.0, *offset]).to(cameras.intrinsics)
@@ -206,7 +206,7 @@ def test_ranges_of_pixels_have_the_same_rays(cameras, per_pixel):
 
 @pytest.mark.parametrize("per_pixel", SUBPIXELS)
 def test_rays_are_spread_evenly_over_their_pixel(per_pixel):
-    """Around its centre, and each alone in one of as many rows and columns."""
+    """Around its center, and each alone in one of as many rows and columns."""
     offsets = torch.tensor(SUBPIXELS[per_pixel])
     assert offsets.shape == (per_pixel, 2) and not offsets.mean(0).any()
     strips = ((offsets + 0.5) * per_pixel).floor()

@@ -227,7 +227,7 @@ def distorted_cameras() -> Cameras:
     return Cameras.of_sizes(c2w, intrinsics, sizes, lenses)
 
 
-def test_projecting_a_point_on_a_ray_gives_its_pixel_centre() -> None:
+def test_projecting_a_point_on_a_ray_gives_its_pixel_center() -> None:
     cameras = distorted_cameras()
     for index in range(len(cameras)):
         width, height = cameras.size(index)

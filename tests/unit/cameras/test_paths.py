@@ -162,7 +162,7 @@ def test_a_path_has_at_least_one_view(path):
 
 @pytest.mark.parametrize("up", [Z, TILTED])
 @pytest.mark.parametrize("arc", [360.0, 60.0])
-def test_spiral_looks_at_the_centre_upright_while_its_radius_breathes(up, arc):
+def test_spiral_looks_at_the_center_upright_while_its_radius_breathes(up, arc):
     path = spiral(cameras_around(up, radius=4.0, elevations=(20.0, 35.0, 50.0), arc=arc), views=40)
     radii, elevations = radii_and_elevations(path, up)
     assert radii.max().item() == pytest.approx(4.0 * 1.15, abs=1e-3)

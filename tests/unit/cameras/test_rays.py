@@ -142,13 +142,13 @@ def test_the_mean_of_a_pixel_is_that_of_the_rays_beside_each_other(per_pixel: in
 
 @pytest.mark.parametrize("per_pixel", [2, 4])
 def test_a_pixel_is_seen_in_the_middle_of_its_rays(per_pixel: int) -> None:
-    """Through its centre, to first order; no single one of them is."""
+    """Through its center, to first order; no single one of them is."""
     c2w, intrinsics = torch.eye(4)[None, :3], torch.tensor([[500.0, 400.0, 4.0, 3.0]])
     cameras, pixels = Cameras(c2w, intrinsics, 8, 6), torch.arange(48)
-    rays, centres = cameras.rays_through(pixels, per_pixel), cameras.rays_through(pixels).directions
-    torch.testing.assert_close(rays.pixel_directions(), centres, rtol=0, atol=1e-6)
+    rays, centers = cameras.rays_through(pixels, per_pixel), cameras.rays_through(pixels).directions
+    torch.testing.assert_close(rays.pixel_directions(), centers, rtol=0, atol=1e-6)
     torch.testing.assert_close(rays.pixel_directions().norm(dim=-1), torch.ones(48))
-    assert (rays.directions.view(48, per_pixel, 3) - centres[:, None]).norm(dim=-1).min() > 5e-4
+    assert (rays.directions.view(48, per_pixel, 3) - centers[:, None]).norm(dim=-1).min() > 5e-4
 
 
 def test_the_only_ray_of_a_pixel_is_its_mean() -> None:

@@ -124,7 +124,7 @@ def test_poses_of_photos_move_late_and_little(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_colour_of_harmonics_is_not_smoothed_as_features_are(device: str) -> None:
+def test_color_of_harmonics_is_not_smoothed_as_features_are(device: str) -> None:
     smoothing = {
         name: resolve_config(Config(field=FIELDS[name]()), device, "forward_facing").loss.tv_color for name in FIELDS
     }

@@ -56,7 +56,7 @@ def test_a_lens_may_be_stated(folder: Path) -> None:
     assert found.models == ["perspective"] * 2 and found.coefficients.tolist() == [[0.125, 0, 0, 0.5, 0, 0]] * 2
 
 
-def test_centre_ray_passes_through_the_origin(tmp_path: Path) -> None:
+def test_center_ray_passes_through_the_origin(tmp_path: Path) -> None:
     write_split(tmp_path, "train", random_images(2, 5, 7, 3), POSES)  # odd sizes have a central pixel
     cameras = load_blender(tmp_path, "train").cameras
     for view in range(2):
@@ -79,7 +79,7 @@ def test_rgb_images_are_opaque(tmp_path: Path) -> None:
     assert np.array_equal(posed.pixels.numpy(), random_images(2, 4, 6, 3).reshape(-1, 3))
 
 
-def test_palette_and_16_bit_grey_images_are_converted(folder: Path) -> None:
+def test_palette_and_16_bit_gray_images_are_converted(folder: Path) -> None:
     palette = Image.new("P", (6, 4), color=1)
     palette.putpalette([0, 0, 0, 10, 20, 30])
     palette.save(folder / "train" / "r_0.png", transparency=0)
@@ -106,7 +106,7 @@ def test_image_over_blends_straight_alpha(tmp_path: Path) -> None:
     torch.testing.assert_close(blended, expected)
 
 
-def test_downscaling_averages_premultiplied_colour(tmp_path: Path) -> None:
+def test_downscaling_averages_premultiplied_color(tmp_path: Path) -> None:
     clear, red, blue = [0, 255, 0, 0], [200, 0, 0, 255], [0, 0, 100, 85]
     left_block, right_block = [[clear, red], [red, blue]], [[clear, clear], [clear, clear]]
     image = np.concatenate([left_block, right_block], axis=1).astype(np.uint8)

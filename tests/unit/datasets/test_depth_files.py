@@ -92,7 +92,7 @@ def test_what_is_not_finite_in_an_array_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stored", "suffix", "named"),
     [
-        (plane(9, np.uint8), ".png", "16-bit grey"),
+        (plane(9, np.uint8), ".png", "16-bit gray"),
         (np.full((HEIGHT, 4 * WIDTH), 9, np.uint16), ".png", "other proportions"),
         (plane(-1.0, np.float32), ".npy", "no negative depth"),
         (np.full((2, 3, 4), 1.0), ".npy", r"array \[2, 3, 4\]"),

@@ -25,7 +25,7 @@ from nerf.datasets.load import load_split
 from nerf.datasets.plane_sweep import PlaneSweep, shuffled
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.readers import read_capture
-from nerf.datasets.scene_bounds import describe
+from nerf.datasets.scene_bounds import describe_capture
 from nerf.errors import UserError
 from nerf.export.camera_files import write_colmap
 from nerf.export.camera_files import write_transforms as write_cameras
@@ -178,7 +178,7 @@ def test_the_scene_lies_around_panoramas_however_they_are_turned(tmp_path: Path)
     for views in (Ring(ring(5).names, one_way), ring(5)):
         write(tmp_path, views)
         capture = replace(read_capture(tmp_path), points=points)
-        scene = describe(capture)
+        scene = describe_capture(capture)
         assert scene.kind == "unbounded" and "5 panoramas see in all directions" in scene.reasons[0]
         centers = np.stack([pose[:3, 3] for pose in views.poses])
         aabb = scene.aabb.numpy()
@@ -196,9 +196,9 @@ def test_near_is_before_what_is_near_to_one_panorama_alone(tmp_path: Path) -> No
     capture = read_capture(tmp_path)
     directions = np.random.default_rng(1).normal(size=(500, 3))
     points = 20 * directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    far = describe(replace(capture, points=points))
+    far = describe_capture(replace(capture, points=points))
     points[:3] = capture.frames[4].c2w[:, 3] + [0.5, 0, 0]
-    assert describe(replace(capture, points=points)).near < 0.1 * far.near and far.near > 10
+    assert describe_capture(replace(capture, points=points)).near < 0.1 * far.near and far.near > 10
 
 
 def test_a_plane_sweep_finds_the_room_around_panoramas() -> None:

@@ -106,7 +106,7 @@ def test_one_photo_with_alpha_gives_all_of_them_alpha(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".jpg", ".webp", ".png"])
 def test_every_format_is_decoded(tmp_path: Path, suffix: str) -> None:
-    """A constant colour survives the lossy ones."""
+    """A constant color survives the lossy ones."""
     path = tmp_path / f"photo{suffix}"
     Image.new("RGB", (16, 16), (200, 100, 50)).save(path, quality=95)
     posed = everything(of(tmp_path, frame(path, 16, 16)))
@@ -114,7 +114,7 @@ def test_every_format_is_decoded(tmp_path: Path, suffix: str) -> None:
 
 
 def test_16_bit_photos_keep_their_high_byte(tmp_path: Path) -> None:
-    """Colour of 16 bits, which Pillow cannot write: a PNG by hand."""
+    """Color of 16 bits, which Pillow cannot write: a PNG by hand."""
     values = np.array([[[0x12FF, 0x8000, 0xFFFF], [0, 0x00FF, 0x0100]]], ">u2")
 
     def chunk(kind: bytes, data: bytes) -> bytes:

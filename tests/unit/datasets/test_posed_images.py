@@ -37,7 +37,7 @@ CUT = [(0, 20, 0, 20), (2, 18, 0, 20), (0, 20, 3, 15)]  # first and last column 
 def cut_images(masked: bool = False) -> PosedImages:
     """The tiny scene's views, some of them cut at the sides, which moves the principal point.
 
-    masked: what was cut off stays, in a colour of its own, and does not count.
+    masked: what was cut off stays, in a color of its own, and does not count.
     """
     whole = tiny_images()
     pixels, depths, sizes, intrinsics, counted = [], [], [], [], []
@@ -85,7 +85,7 @@ def test_rays_of_a_part_of_an_image_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_batches_hold_what_the_images_show(masked: bool) -> None:
-    """Each pixel that counts as often as any other, with its own ray and colour, and no other."""
+    """Each pixel that counts as often as any other, with its own ray and color, and no other."""
     images = cut_images(masked)
     _, state = state_of(images)
     batches = RayBatches(images, CPU, 0)
@@ -104,7 +104,7 @@ def test_batches_hold_what_the_images_show(masked: bool) -> None:
 
 
 @pytest.mark.parametrize(("masked", "count"), [(False, 40001), (True, 40000), (True, 1)])
-def test_the_second_half_of_paired_batches_are_neighbours_of_the_first(masked: bool, count: int) -> None:
+def test_the_second_half_of_paired_batches_are_neighbors_of_the_first(masked: bool, count: int) -> None:
     """In the same image, a few pixels away, in its order, and none that does not count."""
     images = cut_images(masked)
     batches = RayBatches(images, CPU, 0, paired=True)
@@ -115,7 +115,7 @@ def test_the_second_half_of_paired_batches_are_neighbours_of_the_first(masked: b
     image, column, row = images.cameras.locate(pixels)
     assert torch.equal(image[count - pairs :], image[:pairs])
     if pairs:
-        inner = (column[:pairs] - 9.5).abs().maximum((row[:pairs] - 7.5).abs()) < 2.5  # no edge cuts its neighbours off
+        inner = (column[:pairs] - 9.5).abs().maximum((row[:pairs] - 7.5).abs()) < 2.5  # no edge cuts its neighbors off
         for place in (column, row):
             shifts = (place[count - pairs :] - place[:pairs])[inner].double()
             assert inner.sum() > 100 and shifts.mean().abs() < 0.5
@@ -124,7 +124,7 @@ def test_the_second_half_of_paired_batches_are_neighbours_of_the_first(masked: b
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize(("cut", "masked"), [(False, False), (True, False), (True, True)])
-def test_one_seed_draws_the_neighbours_that_it_always_drew(cut: bool, masked: bool, backend: str) -> None:
+def test_one_seed_draws_the_neighbors_that_it_always_drew(cut: bool, masked: bool, backend: str) -> None:
     """As PyTorch computed them, one operation after the other: shifts rounded to integers, which were added."""
     images = cut_images(masked) if cut else tiny_images()
     batches = RayBatches(images, select(backend, "cpu"), 7, paired=True)

@@ -11,14 +11,14 @@ from PIL import Image
 from nerf.cli.prepare_photos import store_photos
 from nerf.datasets.decoding import image_info, read_mask, read_pixels
 
-GREY, RGB, PALETTE = 0, 2, 3
+GRAY, RGB, PALETTE = 0, 2, 3
 # Bits, kind, a row of pixels, tRNS, and the alpha of the row. A third of the RGB values is shown for each pixel.
 ROWS = {
-    "1-bit grey": (1, GREY, b"\x50", struct.pack(">H", 1), [255, 0, 255, 0]),
-    "2-bit grey": (2, GREY, b"\x1b", struct.pack(">H", 2), [255, 255, 0, 255]),
-    "4-bit grey": (4, GREY, b"\x01\x2f", struct.pack(">H", 2), [255, 255, 0, 255]),
-    "8-bit grey": (8, GREY, b"\x00\x01\x02\xff", struct.pack(">H", 2), [255, 255, 0, 255]),
-    "16-bit grey": (16, GREY, struct.pack(">4H", 0, 258, 259, 65535), struct.pack(">H", 258), [255, 0, 255, 255]),
+    "1-bit gray": (1, GRAY, b"\x50", struct.pack(">H", 1), [255, 0, 255, 0]),
+    "2-bit gray": (2, GRAY, b"\x1b", struct.pack(">H", 2), [255, 255, 0, 255]),
+    "4-bit gray": (4, GRAY, b"\x01\x2f", struct.pack(">H", 2), [255, 255, 0, 255]),
+    "8-bit gray": (8, GRAY, b"\x00\x01\x02\xff", struct.pack(">H", 2), [255, 255, 0, 255]),
+    "16-bit gray": (16, GRAY, struct.pack(">4H", 0, 258, 259, 65535), struct.pack(">H", 258), [255, 0, 255, 255]),
     "8-bit RGB": (8, RGB, bytes([1, 2, 3, 1, 2, 4, 1, 2, 3, 0, 0, 0]), struct.pack(">3H", 1, 2, 3), [0, 255, 0, 255]),
     "16-bit RGB": (
         16, RGB, struct.pack(">12H", *[257, 514, 771], *[257, 514, 1028], *[257, 514, 771], *[0, 0, 0]),

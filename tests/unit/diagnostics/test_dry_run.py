@@ -94,12 +94,12 @@ def test_views_from_nearly_the_same_place_are_no_duplicates() -> None:
     assert checks.check_duplicates(PlaneSweep(moved), moved).verdict == "green"
 
 
-def test_images_that_show_one_colour_are_named(tmp_path: Path) -> None:
+def test_images_that_show_one_color_are_named(tmp_path: Path) -> None:
     pictures = noise(5)
     pictures[2:4] = 200
     images = scene(tmp_path, pictures, [look_at_origin(0.5 * i, 0.3) for i in range(5)])
     check = checks.check_blank(PlaneSweep(images), images.names)
-    assert check.verdict == "yellow" and "2 of 5 images show one colour: r_2, r_3" in check.found
+    assert check.verdict == "yellow" and "2 of 5 images show one color: r_2, r_3" in check.found
     assert checks.check_duplicates(PlaneSweep(images), images).verdict == "green"
 
 

@@ -82,7 +82,7 @@ def test_a_view_sees_nothing_of_what_lies_behind_it(side: int) -> None:
 
 
 def test_a_single_wrong_pose_is_named() -> None:
-    # The image whose neighbours stand nearest: there the score is surest
+    # The image whose neighbors stand nearest: there the score is surest
     reach = [(neighbor_distance(index), index) for index in range(100)]
     odd = min(reach)[1]
     poses = sweep().cameras.c2w.clone()
@@ -112,7 +112,7 @@ def test_patches_agree_where_the_surface_is() -> None:
     assert error.median() < 0.03 and (error < 0.15).float().mean() > 0.6
 
 
-def test_neighbours_look_the_same_way_from_elsewhere() -> None:
+def test_neighbors_look_the_same_way_from_elsewhere() -> None:
     cameras = sweep().cameras
     same = replace(cameras, c2w=torch.cat([cameras.c2w, cameras.c2w[:1]]))  # one frame twice
     for index in (0, 50):

@@ -1,4 +1,4 @@
-"""Meshes: closed, outwards and exact on spheres of every kind of scene, coloured as rays see them, whole as files."""
+"""Meshes: closed, outwards and exact on spheres of every kind of scene, colored as rays see them, whole as files."""
 
 import json
 import math
@@ -112,7 +112,7 @@ def cameras_of(kind: str) -> Cameras:
 
 
 def scene(kind: str, balls: list[tuple[list[float], float]], device: str = "cpu") -> LoadedRun:
-    """A run whose field holds balls of one colour, world centre and radius."""
+    """A run whose field holds balls of one color, world center and radius."""
     space, aabb = SPACES[kind]
     backend = select("native", device)
     box = SceneBox(torch.tensor(aabb), space).to(backend.device)
@@ -152,7 +152,7 @@ BACKDROP = {"bounded": [], "unbounded": [([0.0, 0, -6.0], 1.5)], "forward_facing
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SPACES)
-def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: str, device: str) -> None:
+def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_color(kind: str, device: str) -> None:
     mesh = mesh_of(scene(kind, [([0.0, 0.0, 0.0], RADIUS), *BACKDROP[kind]], device), CROPS[kind])
     normals = torch.nn.functional.normalize(mesh.vertices, dim=-1)
     seen = normals[:, 2] > 0.5 if kind == "forward_facing" else normals[:, 2] > -2
@@ -169,7 +169,7 @@ def test_a_ball_of_every_kind_of_scene_is_where_it_is_and_has_its_colour(kind: s
 
 
 @pytest.mark.slow
-def test_colours_are_those_that_a_camera_before_the_surface_sees() -> None:
+def test_colors_are_those_that_a_camera_before_the_surface_sees() -> None:
     """Red is brighter the more one looks along one of the axes."""
     loaded = scene("bounded", [([0.0, 0.0, 0.0], RADIUS)])
     with torch.no_grad():
@@ -223,7 +223,7 @@ def triangle() -> Mesh:
     return Mesh(vertices, torch.tensor([[0, 1, 2]]), torch.tensor([[1.0, 0.0, 0.5]]).expand(3, -1))
 
 
-def test_a_ply_holds_positions_colours_and_corners(tmp_path: Path) -> None:
+def test_a_ply_holds_positions_colors_and_corners(tmp_path: Path) -> None:
     write_ply(tmp_path / "a.ply", triangle())
     header, content = (tmp_path / "a.ply").read_bytes().split(b"end_header\n")
     assert header.startswith(b"ply\nformat binary")
@@ -234,7 +234,7 @@ def test_a_ply_holds_positions_colours_and_corners(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("up", [(0.0, 0, 1), (0.0, 1, 0), (0.0, -1, 0), (0.6, 0, -0.8)])
-def test_a_glb_stands_upright_in_linear_colours(tmp_path: Path, up: tuple[float, ...]) -> None:
+def test_a_glb_stands_upright_in_linear_colors(tmp_path: Path, up: tuple[float, ...]) -> None:
     write_glb(tmp_path / "a.glb", triangle(), torch.tensor(up, dtype=torch.float64))
     content = (tmp_path / "a.glb").read_bytes()
     magic, version, length, json_length, json_kind = struct.unpack("<4sIII4s", content[:20])

@@ -1,4 +1,4 @@
-"""What sets the fields apart: where colour is made."""
+"""What sets the fields apart: where color is made."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def directions(count: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_opaque_sample_makes_a_colour(name: str) -> None:
+def test_one_opaque_sample_makes_a_color(name: str) -> None:
     field, views = field_of(name), directions(7)
     density, values = field(torch.rand(7, 3), views, torch.arange(7))
     assert density.shape == (7,) and (density >= 0).all()
@@ -45,7 +45,7 @@ def test_one_opaque_sample_makes_a_colour(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_light_is_in_proportion_to_opacity(name: str) -> None:
-    """The same values with less weight: less light of the same colour; none without any."""
+    """The same values with less weight: less light of the same color; none without any."""
     field, views = field_of(name), directions(7)
     _, values = field(torch.rand(7, 3), views, torch.arange(7))
     opacity = torch.linspace(0.1, 0.9, 7)
@@ -55,7 +55,7 @@ def test_light_is_in_proportion_to_opacity(name: str) -> None:
 
 
 def test_deferred_features_are_averaged_before_they_are_shaded() -> None:
-    """Two samples of equal weight look like one with their mean features; with colours per sample they do not."""
+    """Two samples of equal weight look like one with their mean features; with colors per sample they do not."""
     views = directions(1)
     for name, same in (("voxel_deferred", True), ("voxel_mlp", False)):
         field = field_of(name, **({"feature_sines": False} if same else {}))
@@ -90,7 +90,7 @@ def test_pictures_and_training_see_one_network(layers: int) -> None:
     torch.testing.assert_close(shown, field.network(inputs).detach())
 
 
-def test_diffuse_features_are_colour_as_they_are() -> None:
+def test_diffuse_features_are_color_as_they_are() -> None:
     plain, views = field_of("voxel_deferred"), directions(7)
     values, opacity = torch.randn(7, plain.config.feature_channels), torch.linspace(0.1, 1, 7)
     diffuse = field_of("voxel_deferred", diffuse=True)

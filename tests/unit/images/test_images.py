@@ -1,4 +1,4 @@
-"""Pictures are written as they are described: levels, colours, geometry, and whole files only."""
+"""Pictures are written as they are described: levels, colors, geometry, and whole files only."""
 
 import math
 import os
@@ -148,7 +148,7 @@ def test_every_column_has_its_caption():
     assert torch.equal(first, last)
 
 
-def test_normals_are_coloured_by_their_axes_over_white():
+def test_normals_are_colored_by_their_axes_over_white():
     normals = torch.tensor([[[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.6, -0.8, 0.0]]])
     found = color_normals(normals, torch.tensor([[1.0, 1.0, 0.0, 0.5]]))
     expected = torch.tensor([[[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [1.0, 1.0, 1.0], [0.9, 0.55, 0.75]]])
@@ -180,7 +180,7 @@ def test_contact_sheet_refuses_ragged_rows_and_sizes():
 
 
 def test_video_of_odd_size_reads_back(tmp_path):
-    """Grey frames survive compression; the padding repeats the edge and nothing is rescaled."""
+    """Gray frames survive compression; the padding repeats the edge and nothing is rescaled."""
     path = tmp_path / "new folder" / "video.mp4"
     levels = [0.2, 0.5, 0.8]
     write_video(path, (torch.full((33, 47, 3), level) for level in levels), fps=10)

@@ -25,7 +25,7 @@ from nerf.scene.box import SceneBox
 from nerf.scene.occupancy import uniform
 
 BOX = SceneBox(torch.tensor([[-1.4, -1.6, -1.5], [1.5, 1.3, 1.4]]))
-RESOLUTION = (40, 64, 50)  # a vertex's neighbours are at 0.074, 0.046 and 0.059
+RESOLUTION = (40, 64, 50)  # a vertex's neighbors are at 0.074, 0.046 and 0.059
 STEEPNESS = 60.0  # of raw density, per world unit
 
 

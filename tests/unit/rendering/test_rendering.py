@@ -1,4 +1,4 @@
-"""Rendering against closed forms: a box of constant density, its colour over a background, and what is left out."""
+"""Rendering against closed forms: a box of constant density, its color over a background, and what is left out."""
 
 import math
 from dataclasses import replace
@@ -44,7 +44,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def constant_field(backend: Backend, sigma: float = SIGMA) -> VoxelSh:
-    """The same density and colour everywhere in the box [-1, 1]^3."""
+    """The same density and color everywhere in the box [-1, 1]^3."""
     box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
     field = VoxelSh(VoxelShConfig(sh_degree=0), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
     # Backwards through activation: density = softplus(raw + shift) * scale, rgb = sigmoid(coefficient * basis).
@@ -88,7 +88,7 @@ def test_a_box_of_constant_density_has_its_closed_form(backend: Backend) -> None
     assert found.opacity[3] == 0 and torch.equal(found.rgb[3], white)
 
 
-def test_background_is_one_colour_or_one_per_ray(backend: Backend) -> None:
+def test_background_is_one_color_or_one_per_ray(backend: Backend) -> None:
     field = constant_field(backend)
     sampler = sampler_of(field, 0.1)
     samples = sampler.sample(rays_through_the_box())
@@ -143,7 +143,7 @@ def test_samples_behind_a_wall_weigh_nothing(backend: Backend) -> None:
     assert torch.equal(weights > 0, light >= 1e-3)
 
 
-def test_gradients_reach_density_and_colour(backend: Backend) -> None:
+def test_gradients_reach_density_and_color(backend: Backend) -> None:
     field = constant_field(backend)
     sampler = sampler_of(field, 0.1)
     found = render_samples(field, sampler, sampler.sample(rays_through_the_box()), torch.zeros(3))
@@ -167,7 +167,7 @@ def test_an_image_does_not_depend_on_its_pieces(backend: Backend, monkeypatch: p
 
 
 def test_a_picture_in_one_walk_is_what_its_samples_show(backend: Backend) -> None:
-    """A field that composites its grid is rendered without samples: the same colour, opacity and depth, and where a ray
+    """A field that composites its grid is rendered without samples: the same color, opacity and depth, and where a ray
     meets nothing the background alone."""
     box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
     field = VoxelDeferred(field_config("voxel_deferred"), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
@@ -206,7 +206,7 @@ def test_a_gpu_shades_the_pixels_that_see_something_as_a_cpu_does(cuda: str) -> 
         torch.testing.assert_close(images[cuda, turned], images["cpu", turned], rtol=2e-2, atol=2e-3)  # TF32
 
 
-def test_pictures_show_what_no_photo_saw_in_grey_where_photos_are_full_to_the_edge(backend: Backend) -> None:
+def test_pictures_show_what_no_photo_saw_in_gray_where_photos_are_full_to_the_edge(backend: Backend) -> None:
     field = constant_field(backend)
     for kind, name, shade in (
         ("forward_facing", "random", 0.5),
@@ -225,7 +225,7 @@ BACKGROUND = torch.tensor([0.2, 0.4, 0.6])
 
 
 def random_field(name: str, backend: Backend) -> Field:
-    """Fog in the box [-1, 1]^3, of another colour everywhere and from every side."""
+    """Fog in the box [-1, 1]^3, of another color everywhere and from every side."""
     box = SceneBox(torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]))
     field = build_field(field_config(name), box, RESOLUTION, box.voxel_size(RESOLUTION), backend)
     torch.nn.init.normal_(field.density_grid, mean=6.0)
@@ -332,8 +332,8 @@ def rays_alone(rays: Rays, number: int) -> tuple[Rays, torch.Tensor]:
 
 
 @torch.no_grad()
-def test_a_pixel_of_a_colour_field_is_the_mean_of_its_rays(backend: Backend) -> None:
-    """Of their colours, opacities and depths."""
+def test_a_pixel_of_a_color_field_is_the_mean_of_its_rays(backend: Backend) -> None:
+    """Of their colors, opacities and depths."""
     field, rays = random_field("voxel_sh", backend), small_camera().pixel_range_rays(0, 0, 88, 4)
     sampler = sampler_of(field, 0.1, FEW)
     found, alone = render_rays(field, sampler, rays, BACKGROUND), []

@@ -101,7 +101,7 @@ def test_a_saved_run_renders_the_same_and_goes_on(kind: str, tmp_path) -> None:
     sampler = make_sampler(config, state)
     color = state.background.eval(state.device)
     assert torch.equal(Background.of(config.dataset, field.background).eval(color.device), color)
-    assert torch.equal(color, torch.full((3,), 0.5)) == (kind == "forward_facing")  # grey, or learned from grey on
+    assert torch.equal(color, torch.full((3,), 0.5)) == (kind == "forward_facing")  # gray, or learned from gray on
     before = render_image(state.field, sampler, cameras, 1, color)
     after = render_image(field, replace(sampler, occupancy=occupancy, grid_map=field.grid_map), cameras, 1, color)
     assert (before.rgb - after.rgb).abs().max() < 1 / 255  # values in half precision

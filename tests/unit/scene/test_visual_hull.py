@@ -134,7 +134,7 @@ def test_cameras_that_look_the_same_way_are_answered() -> None:
 
 
 def assert_no_ray_is_missed(sampler: RaySampler, silhouettes: Silhouettes, box: SceneBox) -> None:
-    """But on the edges of images: over cells whose centres lie beyond, a view does not decide."""
+    """But on the edges of images: over cells whose centers lie beyond, a view does not decide."""
     cameras = silhouettes.cameras
     pool = visual_hull.pixels_of_hull(silhouettes, box, (33, 33, 33)).mask(0, len(silhouettes.opaque))
     rays = cameras.rays_through(torch.arange(len(silhouettes.opaque)))

@@ -53,7 +53,7 @@ def pruned(inside: float, outside: float = 0.001, **changes: float) -> Tensor:
 
 
 def radii() -> tuple[Tensor, Tensor]:
-    """Distance of the cells' centres from the origin, and their height."""
+    """Distance of the cells' centers from the origin, and their height."""
     middles = torch.linspace(-1.5, 1.5, 33)[:-1] + CELL / 2
     centers = torch.cartesian_prod(middles, middles, middles).view(32, 32, 32, 3)
     return centers.norm(dim=-1), centers[..., 2]
@@ -114,7 +114,7 @@ def test_more_rays_find_what_is_in_sight_of_few_pixels(monkeypatch: pytest.Monke
     assert clear[seen_shell].double().mean() > 0.999 and clear[air].double().mean() < 0.1
 
 
-def test_kept_cells_bring_their_neighbours() -> None:
+def test_kept_cells_bring_their_neighbors() -> None:
     occupied = torch.zeros(5, 5, 5, dtype=torch.bool)
     occupied[2, 2, 2] = occupied[0, 0, 4] = True
     expected = {(2, 2, 2), (1, 2, 2), (3, 2, 2), (2, 1, 2), (2, 3, 2), (2, 2, 1), (2, 2, 3)}

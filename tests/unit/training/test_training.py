@@ -104,7 +104,7 @@ def test_native_calls_our_operations_for_all_that_they_do(field: str, variation:
         "draw_pixels": 1,
         "sample_images": 1,
         "march_visible": 1,
-        "interpolate_trilinear": 2,  # density and colour
+        "interpolate_trilinear": 2,  # density and color
         "interpolate_trilinear_grad": 2,
         "composite_rays": 1,
         "composite_rays_backward": 1,
@@ -138,7 +138,7 @@ def test_distortion_costs_one_operation_each_way() -> None:
     assert found == plain | {"distortion_loss": 1, "distortion_loss_backward": 1}
 
 
-def test_structure_costs_one_operation_each_way_and_one_for_the_neighbours() -> None:
+def test_structure_costs_one_operation_each_way_and_one_for_the_neighbors() -> None:
     config = tiny_config()
     plain = operations_of_a_step(config, "native")
     found = operations_of_a_step(replace(config, loss=replace(config.loss, pair_ssim=0.01)), "native")
@@ -356,7 +356,7 @@ def test_a_box_that_no_camera_sees_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [5.0, 60.0])
 def test_the_network_of_a_gpus_recipe_does_not_stand_still(seconds: float) -> None:
-    """In the first steps all is fog and most pixels are background: colour must not saturate before a scene appears."""
+    """In the first steps all is fog and most pixels are background: color must not saturate before a scene appears."""
     recipe = resolve_config(Config(train=TrainConfig(max_seconds=seconds)), "cuda", "bounded").field
     config = Config(
         field=replace(recipe, num_voxels=32**3), train=TrainConfig(steps=160, rays_per_step=1024, log_every=40)
