@@ -30,9 +30,9 @@ class DatasetConfig:
     )
     masks: str = setting(
         "auto",
-        "what a capture's masks mean: object = alpha, so all around the object is empty; leave_out = black "
-        "pixels are excluded from training and scores; none = they are ignored; auto = object if they "
-        "surround one object, else leave_out",
+        "what masks and alpha of a capture's photos mean: object = alpha, so all around the object is empty; leave_out "
+        "= black or transparent pixels are excluded from training and scores; none = they are ignored; auto = object "
+        "if they surround one object, else leave_out",
         choices=("auto", "object", "leave_out", "none"),
     )
     mask_folder: str | None = setting(
@@ -54,7 +54,7 @@ class DatasetConfig:
     background: str = setting(
         "auto",
         "color behind the scene; random = a new one for each training ray, learned = one color, optimized "
-        "with the scene",
+        "with the scene. In a box an even color along the edges of opaque images goes before the recipe's",
         choices=("auto", "white", "black", "random", "learned"),
     )
     aabb: list[float] | None = setting(

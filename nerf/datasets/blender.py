@@ -8,7 +8,7 @@ nerf/cameras/distortion.py) and, for depth maps, depth_scale with a depth_file_p
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from nerf.cameras.cameras import Cameras, corner_radii, focal_from_fov
 from nerf.cameras.distortion import PERSPECTIVE, Lenses
 from nerf.cameras.limits import FARTHEST, LARGEST_COEFFICIENT, SMALLEST_ANGLE, unusable_intrinsics
 from nerf.config.commands import program
-from nerf.datasets.decoding import image_info, read_all, read_depth, read_images, read_pixels
+from nerf.datasets.decoding import image_info, is_opaque, read_all, read_depth, read_images, read_pixels
 from nerf.datasets.posed_images import PosedImages, names_of
 from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, named_file, rigid_pose, with_extension
 from nerf.errors import UserError
@@ -60,22 +60,49 @@ def available_splits(folder: Path) -> list[str]:
     return sorted(path.stem.removeprefix("transforms_") for path in folder.glob("transforms_*.json"))
 
 
-def check_blender_split(folder: Path, split: str) -> None:
-    """Raises UserError where a scene has no such split, naming those that it has."""
+def check_blender_split(folder: Path, split: str, test_every: int = 0) -> None:
+    """Raises UserError where a scene has no such split, naming those that it has. test_every: see load_blender."""
     path = folder / f"transforms_{split}.json"
-    if not path.exists():
-        splits = ", ".join(available_splits(folder)) or "none"
-        raise UserError(f"{path}: no such file; splits found in its folder: {splits}. Ask for one of these or add it.")
+    if path.exists() or (split == "test" and _holds_out(folder, test_every)):
+        return
+    splits = available_splits(folder)
+    remedy = "add it"
+    if splits:
+        other = "val" if split == "test" and "val" in splits else splits[0]
+        remedy = f"score another split (evaluation.split={other}), or add it"
+        if splits == ["train"] and split == "test":
+            remedy = f"hold out every eighth training image (dataset.test_every=8), {remedy}"
+    found = ", ".join(splits) or "none"
+    raise UserError(f"{path}: no such file; splits found in its folder: {found}. Export the scene, or {remedy}.")
 
 
-def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
+def _holds_out(folder: Path, test_every: int) -> bool:
+    """Whether some of the training images are the scene's test views."""
+    return test_every > 0 and available_splits(folder) == ["train"]
+
+
+def load_blender(folder: Path, split: str, downscale: int = 1, test_every: int = 0) -> PosedImages:
     """Loads one split in the order of its frames, at 1/downscale of the stored size.
 
-    Images and camera tensors are on the CPU. Raises UserError, naming the file, for a missing folder, split,
-    key or image, a damaged file, images of different sizes, a pose that is not rigid, unusable intrinsics.
+    test_every: where the scene has transforms_train.json alone, every k-th of its images, from the first on, is a test
+    view and not a training view; 0 holds none out. Images and camera tensors are on the CPU. Raises UserError, naming
+    the file, for a missing folder, split, key or image, a damaged file, images of different sizes, a pose that is not
+    rigid, unusable intrinsics.
     """
-    transforms = _read_transforms(folder, split)
+    held_out = split in ("train", "test") and _holds_out(folder, test_every)
+    transforms = _read_transforms(folder, "train" if held_out else split)
     transforms.check_model()
+    transforms.poses()  # all are checked, by their number in the file
+    notes: tuple[str, ...] = ()
+    if held_out:
+        chosen = [(index % test_every == 0) == (split == "test") for index in range(len(transforms.frames))]
+        kept = [frame for frame, its in zip(transforms.frames, chosen) if its]
+        if not kept:
+            raise UserError(f"{transforms.path}: dataset.test_every={test_every} leaves no {split} view; raise it.")
+        notes = (
+            f"There is {transforms.path.name} alone: one image in {test_every} is a test view (dataset.test_every).",
+        )
+        transforms = replace(transforms, frames=kept)
     poses = transforms.poses()
     paths = transforms.files("file_path")
     twice = [path for path, count in Counter(os.path.normpath(path) for path in paths).items() if count > 1]
@@ -106,7 +133,9 @@ def load_blender(folder: Path, split: str, downscale: int = 1) -> PosedImages:
         depths = torch.from_numpy(np.concatenate(maps, axis=None))
     channels = 4 if any(info.has_alpha for info in infos) else 3
     pixels = read_images(cameras, channels, lambda i: read_pixels(paths[i], channels, downscale))
-    return PosedImages(pixels, cameras, names_of(paths), depths, files=tuple(paths))
+    if channels == 4 and is_opaque(pixels):
+        pixels = pixels[:, :3].contiguous()
+    return PosedImages(pixels, cameras, names_of(paths), depths, notes=notes, files=tuple(paths))
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,11 @@ def read_pixels(
     return _average_rgba(np.asarray(image)[: height * downscale, : width * downscale], downscale)
 
 
+def is_opaque(pixels: torch.Tensor) -> bool:
+    """Whether the alpha of pixels [P,4] uint8 says nothing, as that of screenshots and of many PNG files."""
+    return int(pixels[:, 3].amin()) == 255
+
+
 def read_mask(path: Path, size: tuple[int, int], downscale: int = 1, inverted: bool = False) -> np.ndarray:
     """Where a mask is not black, [H // downscale, W // downscale] bool; a block counts where all of it does.
 

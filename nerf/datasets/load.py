@@ -30,7 +30,7 @@ def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
     if _is_blender(dataset):
         folder = find_scene(dataset.root, dataset.scene, DATA)
         if not _is_capture(dataset, folder):
-            return load_blender(folder, split, dataset.downscale)
+            return load_blender(folder, split, dataset.downscale, dataset.test_every)
         dataset = replace(dataset, root=str(folder), format="blender")
     masks = dataset.masks
     if masks == "auto" and dataset.kind in ("forward_facing", "unbounded"):  # a scene that goes on behind any object
@@ -42,7 +42,7 @@ def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
 def check_split(dataset: DatasetConfig, split: str) -> None:
     """Raises UserError where a scene has no view in a split: better said before training than after it."""
     if _is_blender(dataset):
-        check_blender_split(find_scene(dataset.root, dataset.scene, DATA), split)
+        check_blender_split(find_scene(dataset.root, dataset.scene, DATA), split, dataset.test_every)
     else:
         split_frames(_capture(dataset), split, dataset.test_every)
 

@@ -34,7 +34,7 @@ class MaskUse:
 
 def decide(masks: Sequence[np.ndarray], cameras: Cameras) -> MaskUse:
     """What masks [H,W] bool mean, True where white, of photos taken by these cameras; at least one of them."""
-    rims, fills = np.median([_rim(mask).mean() for mask in masks]), np.median([mask.mean() for mask in masks])
+    rims, fills = np.median([rim(mask).mean() for mask in masks]), np.median([mask.mean() for mask in masks])
     if rims > WHITE_RIM or fills > FILLED:
         return MaskUse("leave_out", f"white along {rims:.0%} of the pictures' edges and on {fills:.0%} of their area")
     boxes = [_extent(mask) for mask in masks]
@@ -50,10 +50,10 @@ def decide(masks: Sequence[np.ndarray], cameras: Cameras) -> MaskUse:
     return MaskUse("object", f"black around one object, white on {fills:.0%} of the pictures")
 
 
-def _rim(mask: np.ndarray) -> np.ndarray:
-    """The pixels along the picture's edges."""
-    wide = max(1, round(RIM * min(mask.shape)))
-    sides = (mask[:wide], mask[-wide:], mask[:, :wide], mask[:, -wide:])
+def rim(picture: np.ndarray) -> np.ndarray:
+    """The pixels [N] along the edges of a picture [H,W]."""
+    wide = max(1, round(RIM * min(picture.shape)))
+    sides = (picture[:wide], picture[-wide:], picture[:, :wide], picture[:, -wide:])
     return np.concatenate([side.ravel() for side in sides])
 
 

@@ -20,6 +20,7 @@ from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.decoding import (
     ImageInfo,
     image_info,
+    is_opaque,
     mean_of_known,
     read_all,
     read_images,
@@ -41,6 +42,7 @@ from nerf.scene.description import SceneDescription
 SIZE_TOLERANCE = 1.0  # pixels by which rounding may change the proportions of a scaled copy
 SMALLEST_COSINE = 1e-3  # of a ray to the camera's axis: beyond, camera z tells no distance
 USUAL_DEPTH_WEIGHT = 0.1  # of loss.depth, for the note
+OPAQUE = 128  # of 255: a pixel whose alpha is left out counts from there on
 NAMED = 5  # files that a message names before it only counts
 
 
@@ -72,12 +74,13 @@ def load_photos(
     Blocks of downscale x downscale pixels are averaged; up to downscale - 1 columns at the right and rows at the bottom
     are cut off. test_every: every k-th photo is a test view where the format has no split. skip_missing: goes on
     without the files that are not there. masks: what they mean, object (they are alpha), leave_out (black pixels do
-    not count), or auto (see mask_use).
+    not count), none (nothing), or auto (see mask_use).
 
     At any time only a few photos are decoded; beyond the pixels that are returned, memory does not grow with their
-    number. Raises UserError, naming the file, for poses and intrinsics that are none, frames that are there twice,
-    missing and damaged files, photos and masks that do not fit their intrinsics, masks=object where photos have none,
-    and a split without a view.
+    number. Alpha of the photos' own is taken as masks are: it is kept where it outlines an object; else what is
+    transparent does not count, and masks=none ignores it too. Raises UserError, naming the file, for poses and
+    intrinsics that are none, frames that are there twice, missing and damaged files, photos and masks that do not fit
+    their intrinsics, masks=object where photos have neither masks nor alpha, and a split without a view.
     """
     missing = _missing(capture, skip_missing)
     frames = split_frames(capture, split, test_every)
@@ -85,9 +88,10 @@ def load_photos(
     infos = read_all(lambda index: image_info(frames[index].image), len(frames), "photos found")
     photos = [_photo(frame, info) for frame, info in zip(frames, infos)]
     cameras = _cameras(photos, downscale)
-    use = _mask_use(capture, masks)
+    alpha_use = _alpha_use(capture, masks)
+    use = _mask_use(capture, masks, alpha_use)
     outlined = use is not None and use.use == "object"
-    channels = 4 if outlined or any(info.has_alpha for info in infos) else 3  # of the files
+    channels = 4 if outlined or (alpha_use and any(info.has_alpha for info in infos)) else 3
 
     def read(index: int) -> np.ndarray:
         photo = photos[index]
@@ -95,11 +99,20 @@ def load_photos(
         return read_pixels(photo.frame.image, channels, downscale, photo.upright, alpha)
 
     pixels = read_images(cameras, channels, read)
-    if channels == 4 and not outlined and _is_opaque(pixels):  # as screenshots and many PNG files are stored
-        pixels = pixels[:, :3].contiguous()
+    opaque, notes = None, _notes(capture, photos, missing, split, use)
+    if channels == 4 and not outlined and (alpha_use.use == "leave_out" or is_opaque(pixels)):
+        opaque, pixels = pixels[:, 3] >= OPAQUE, pixels[:, :3].contiguous()
+        if opaque.all():
+            opaque = None
+        else:
+            notes = (
+                *notes,
+                f"The photos' alpha channels, as masks, are {alpha_use.why}: what is transparent, "
+                f"{1 - opaque.float().mean().item():.2g} of the pixels, is neither trained on nor scored "
+                "(dataset.masks=object: it is empty; none: it counts).",
+            )
     files = tuple(frame.image for frame in frames)
-    valid_pixels = None if outlined else _valid_pixels(photos, cameras, downscale)
-    notes = _notes(capture, photos, missing, split, use)
+    valid_pixels = None if outlined else _valid_pixels(photos, cameras, downscale, opaque)
     depths = _depths(photos, cameras, downscale)
     images = PosedImages(pixels, cameras, names_of(files), depths, valid_pixels, notes, files=files)
     try:
@@ -128,8 +141,7 @@ def split_frames(capture: Capture, split: str, test_every: int = 8) -> list[Fram
     of the photos, sorted by the names of their files, from the first on, is a test view and the others are for
     training; 0 holds none out. Raises UserError where there is no such view.
     """
-    missing = set(missing_images(capture))
-    there = [frame for frame in capture.frames if frame.image not in missing]
+    missing, there = set(missing_images(capture)), _frames_there(capture)
     if missing and not there:
         raise UserError(
             f"{capture.root}: all {len(missing)} photos are missing: {_some(missing)}. Restore them, or correct their "
@@ -218,15 +230,30 @@ def _cameras(photos: Sequence[_Photo], downscale: int) -> Cameras:
     return Cameras.of_sizes(c2w, intrinsics, sizes, lenses)
 
 
-def _mask_use(capture: Capture, wanted: str) -> MaskUse | None:
+def _alpha_use(capture: Capture, wanted: str) -> MaskUse | None:
+    """What the photos' own alpha means, the same for all splits of a capture; None where it means nothing.
+
+    wanted: as of masks. A photo without alpha is opaque.
+    """
+    there = _frames_there(capture)
+    if wanted == "none" or not any(read_all(lambda i: image_info(there[i].image).has_alpha, len(there), "alpha found")):
+        return None
+    if wanted != "auto":
+        return MaskUse(wanted, f"taken so as dataset.masks={wanted} says")
+    photos = _looked_at(there)
+    opaque = read_all(lambda i: _stored_alpha(photos[i]) >= OPAQUE, len(photos), "alpha looked at")
+    return decide(opaque, _cameras(photos, 1))
+
+
+def _mask_use(capture: Capture, wanted: str, alpha: MaskUse | None) -> MaskUse | None:
     """What the masks of a capture mean, the same for all of its splits; None where there are none.
 
-    wanted: auto, object or leave_out. Raises UserError for object where a photo has no mask.
+    wanted: auto, object or leave_out. alpha: see _alpha_use. Raises UserError for object where a photo has neither
+    mask nor alpha.
     """
-    missing = set(missing_images(capture))
-    there = [frame for frame in capture.frames if frame.image not in missing]
+    there = _frames_there(capture)
     masked = [frame for frame in there if frame.mask is not None]
-    if wanted == "object" and len(masked) < len(there):
+    if wanted == "object" and len(masked) < len(there) and (masked or alpha is None):
         bare = _some({frame.image for frame in there if frame.mask is None})
         raise UserError(
             f"{capture.root}: dataset.masks=object takes masks for the outline of an object, but {bare} of "
@@ -239,23 +266,30 @@ def _mask_use(capture: Capture, wanted: str) -> MaskUse | None:
         return MaskUse(wanted, f"taken so as dataset.masks={wanted} says")
     if len(masked) < len(there):
         return MaskUse("leave_out", f"there for {len(masked)} of {len(there)} photos alone")
-    chosen = [masked[i] for i in np.linspace(0, len(masked) - 1, min(len(masked), LOOKED_AT)).round().astype(int)]
-    photos = [_photo(frame, info) for frame, info in zip(chosen, [image_info(frame.image) for frame in chosen])]
-    seen = [photo for photo in photos if photo.info.has_alpha]
-    if any(read_all(lambda i: not _is_opaque(_stored_rgba(seen[i])), len(seen), "alpha looked at")):
+    if alpha is not None and alpha.use == "object":
         return MaskUse("leave_out", "beside alpha of the photos' own")
+    photos = _looked_at(masked)
     white = read_all(lambda i: _outline(photos[i]) >= 128, len(photos), "masks looked at")
     return decide(white, _cameras(photos, 1))
 
 
-def _stored_rgba(photo: _Photo) -> torch.Tensor:
-    """The pixels of a photo at full size, [P,4] uint8."""
-    return torch.from_numpy(read_pixels(photo.frame.image, 4, 1, photo.upright).copy()).view(-1, 4)
+def _frames_there(capture: Capture) -> list[Frame]:
+    """The frames whose photos are not missing."""
+    missing = set(missing_images(capture))
+    return [frame for frame in capture.frames if frame.image not in missing]
 
 
-def _is_opaque(pixels: torch.Tensor) -> bool:
-    """Whether the alpha of pixels [P,4] uint8 says nothing."""
-    return int(pixels[:, 3].amin()) == 255
+def _looked_at(frames: Sequence[Frame]) -> list[_Photo]:
+    """A few of the photos, evenly spread, by whose masks or alpha it is decided what they mean."""
+    chosen = [frames[i] for i in np.linspace(0, len(frames) - 1, min(len(frames), LOOKED_AT)).round().astype(int)]
+    return [_photo(frame, image_info(frame.image)) for frame in chosen]
+
+
+def _stored_alpha(photo: _Photo) -> np.ndarray:
+    """A photo's own alpha at full size, [H,W] uint8; 255 where it has none."""
+    if not photo.info.has_alpha:
+        return np.full(photo.size[::-1], 255, np.uint8)
+    return read_pixels(photo.frame.image, 4, 1, photo.upright)[..., 3]
 
 
 def _outline(photo: _Photo) -> np.ndarray:
@@ -263,22 +297,27 @@ def _outline(photo: _Photo) -> np.ndarray:
     return read_whiteness(photo.frame.mask, photo.size, photo.frame.mask_inverted)
 
 
-def _valid_pixels(photos: Sequence[_Photo], cameras: Cameras, downscale: int) -> PixelRuns | None:
-    """The pixels that no mask excludes, or None where there are no masks."""
-    if all(photo.frame.mask is None for photo in photos):
+def _valid_pixels(
+    photos: Sequence[_Photo], cameras: Cameras, downscale: int, opaque: torch.Tensor | None
+) -> PixelRuns | None:
+    """The pixels that no mask excludes and that are opaque, [P] bool (None: all are); None where these are all."""
+    if opaque is None and all(photo.frame.mask is None for photo in photos):
         return None
 
     def read(index: int) -> PixelRuns:
         first, end = cameras.first_pixel(index), cameras.first_pixel(index + 1)
         path, inverted = photos[index].frame.mask, photos[index].frame.mask_inverted
-        if path is None:
-            return PixelRuns.of_bounds(torch.tensor([[first, end]]))
-        white = read_mask(path, photos[index].size, downscale, inverted)
-        runs = PixelRuns.of_mask(torch.from_numpy(white).reshape(-1), first)
-        if len(runs) == 0:
-            counts = "black" if inverted else "white"
-            raise UserError(f"{path}: the mask excludes every pixel; {counts} counts. Invert it, or drop the frame.")
-        return runs
+        counted = torch.ones(end - first, dtype=torch.bool) if opaque is None else opaque[first:end]
+        if not counted.any():
+            raise UserError(f"{photos[index].frame.image}: the photo is transparent everywhere; drop the frame.")
+        if path is not None:
+            white = torch.from_numpy(read_mask(path, photos[index].size, downscale, inverted)).reshape(-1)
+            counted = counted & white
+            if not counted.any():
+                counts = "black" if inverted else "white"
+                remedy = f"{counts} counts. Invert it, or drop the frame"
+                raise UserError(f"{path}: the mask excludes every pixel; {remedy}.")
+        return PixelRuns.of_mask(counted, first)
 
     return PixelRuns.join(read_all(read, len(photos), "masks"))
 

@@ -15,7 +15,7 @@ from nerf.cameras.se3 import RIGID_TOLERANCE
 from nerf.errors import UserError
 from nerf.reading import is_file, is_path, is_there, shown
 
-IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path
+IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path, then in upper case
 
 
 def frames_of(header: Any, path: Path) -> list[dict[str, Any]]:
@@ -81,7 +81,10 @@ def _is_identity(gram: np.ndarray) -> bool:
 
 def with_extension(stem: Path) -> Path:
     """The first existing file that stem names, with or without an extension; stem itself if there is none."""
-    candidates = [Path(f"{stem}{extension}") for extension in IMAGE_EXTENSIONS]
+    upper = [extension.upper() for extension in IMAGE_EXTENSIONS if extension]
+    candidates = [Path(f"{stem}{extension}") for extension in (*IMAGE_EXTENSIONS, *upper)]
+    if "\\" in str(stem):  # as programs on Windows write paths
+        candidates += [Path(str(path).replace("\\", "/")) for path in candidates]
     # Files first: a folder r_0 beside r_0.png is not the image.
     existing = [path for path in candidates if is_file(path)] or [path for path in candidates if is_there(path)]
     return existing[0] if existing else stem

@@ -21,7 +21,7 @@ from nerf.files import write_text
 from nerf.images.write import jpeg_data_uri
 from nerf.ops.backend import select
 from nerf.runs.initial_poses import cameras_to_begin_with
-from nerf.runs.resolve import resolve_for_run
+from nerf.runs.resolve import resolve_for_run, why_background
 from nerf.scene.bounds import describe
 
 TEMPLATE = Path(__file__).with_suffix(".html")
@@ -41,7 +41,8 @@ def write_dry_run(config: Config, folder: Path) -> int:
     start = cameras_to_begin_with(config.poses, images.cameras)
     images = images if start is None else replace(images, cameras=start)
     described = describe(config.dataset, images.scene, images.has_alpha)
-    config = resolve_for_run(config, images, backend, described.kind)
+    given = config
+    config = resolve_for_run(given, images, backend, described.kind)
     with tqdm(total=3, bar_format="{n}/{total} {desc}") as bar:
 
         def log(line: str) -> None:
@@ -51,7 +52,8 @@ def write_dry_run(config: Config, folder: Path) -> int:
         found = inspect(config, images, backend, described, points, log)
     path = folder / "dry_run.html"
     write_text(path, page(config, images, found))
-    print(f"scene kind {config.dataset.kind}: {'; '.join(described.reasons)}")
+    reasons = (*described.reasons, *why_background(given, config))
+    print(f"scene kind {config.dataset.kind}: {'; '.join(reason.rstrip('.') for reason in reasons)}")
     for check in found.checks:
         print(f"{check.verdict:<7}{check.name}: {check.found}.")
         if check.remedy:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from nerf.config.recipes import resolve_config
+from nerf.config.recipes import BACKGROUNDS, resolve_config
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
+from nerf.datasets.rims import background_of
 from nerf.errors import UserError
 from nerf.ops.backend import Backend
 from nerf.training.batches import choose_image_storage
@@ -20,8 +21,13 @@ MOST_THREADS = 4
 
 
 def resolve_for_run(config: Config, images: PosedImages, backend: Backend, kind: str | None = None) -> Config:
-    """The settings resolved for images, device and kind of scene; warms up the device. kind: see resolve_config."""
+    """The settings resolved for images, device and kind of scene; warms up the device. kind: see resolve_config.
+
+    The background of a bounded scene is the color that its images show along their edges, if they have no alpha.
+    """
     given = config
+    if config.dataset.background == "auto" and kind == "bounded":
+        given = replace(config, dataset=replace(config.dataset, background=background_of(images) or "auto"))
     config = resolve_config(given, backend.device.type, kind)
     if makes_many_passes(config, images, backend):
         config = resolve_config(given, backend.device.type, kind, many_passes=True)
@@ -33,6 +39,15 @@ def resolve_for_run(config: Config, images: PosedImages, backend: Backend, kind:
     warm_up(config, backend)
     where = choose_image_storage(config.train.images, images, backend)
     return replace(config, train=replace(config.train, images=where))
+
+
+def why_background(given: Config, resolved: Config) -> tuple[str, ...]:
+    """A sentence where the images, not the kind of scene, have chosen the background; given: before resolve_for_run."""
+    chosen = resolved.dataset.background
+    if given.dataset.background != "auto" or chosen == BACKGROUNDS[resolved.dataset.kind]:
+        return ()
+    color = "one even color, which is learned" if chosen == "learned" else chosen
+    return (f"the background is {color}: so are the edges of the images (dataset.background)",)
 
 
 def makes_many_passes(config: Config, images: PosedImages, backend: Backend) -> bool:

@@ -19,7 +19,7 @@ from nerf.runs import checkpoint
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.interrupts import StopOnInterrupt
 from nerf.runs.open_run import LoadedRun, in_words, of_state
-from nerf.runs.resolve import check_repeatable, makes_many_passes, resolve_for_run
+from nerf.runs.resolve import check_repeatable, makes_many_passes, resolve_for_run, why_background
 from nerf.runs.run_folder import RunLock
 from nerf.scene.bounds import describe
 from nerf.training.grid_schedule import occupancy_updates
@@ -143,7 +143,10 @@ def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun
         begin = cameras_to_begin_with(resolved.poses, images.cameras)
         state = init_state(resolved, images, backend, described, begin)
         known = recipes.sources(config, resolved, backend.device.type, makes_many_passes(resolved, images, backend))
-        return TrainingRun(resolved, images, state, described.reasons, sources=known)
+        why = why_background(config, resolved)
+        if why:
+            known = {**known, "dataset.background": "the edges of the images"}
+        return TrainingRun(resolved, images, state, (*described.reasons, *why), sources=known)
     except TooLittleMemory as error:
         if config.deterministic:
             raise  # what is free now is not what was or will be: a run that is to be repeated says its voxels

@@ -25,8 +25,11 @@ def read(root: Path, images: str | None = None) -> Capture:
     if not files:
         raise UserError(f"{root}: no transforms_train.json, expected it for a Blender scene; export it there.")
     headers = {split: read_json(path) for split, path in files.items()}
-    frames = [frame for split, path in files.items() for frame in read_frames(path, headers[split], images, split)]
-    said = [f"{sum(frame.split == split for frame in frames)} {split}" for split in files]
+    each = {split: read_frames(path, headers[split], images, split) for split, path in files.items()}
+    frames = [frame for found in each.values() for frame in found]
+    said = [f"{len(found)} {split}" for split, found in each.items()]
+    if list(files) == ["train"]:  # then dataset.test_every holds out test views
+        frames = [replace(frame, split=None) for frame in frames]
     if any(DEPTH_SCALE in header for header in headers.values()):  # distances, not camera z
         frames = [replace(frame, depth=None) for frame in frames]
         said.append(f"depth files of {DEPTH_SCALE} left aside, which go with plain cameras and no masks alone")

@@ -1,5 +1,6 @@
 """Finding and loading Blender scenes: exact values on tiny scenes, and the official lego where present."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,9 @@ from fixtures import (
 from PIL import Image
 
 from nerf.cameras.cameras import focal_from_fov
+from nerf.config.schema import DatasetConfig
 from nerf.datasets.blender import find_scene, load_blender
+from nerf.datasets.load import check_split, load_split
 from nerf.errors import UserError
 
 
@@ -85,8 +88,8 @@ def test_palette_and_16_bit_gray_images_are_converted(folder: Path) -> None:
     palette.save(folder / "train" / "r_0.png", transparency=0)
     Image.fromarray(np.full((4, 6), 0x80FF, np.uint16)).save(folder / "train" / "r_1.png")
     posed = load_blender(folder, "train")
-    assert (posed.image(0) == torch.tensor([10, 20, 30, 255])).all()
-    assert (posed.image(1) == torch.tensor([0x80, 0x80, 0x80, 255])).all()
+    assert (posed.image(0) == torch.tensor([10, 20, 30])).all()  # its alpha is opaque
+    assert (posed.image(1) == torch.tensor([0x80, 0x80, 0x80])).all()
 
 
 def test_file_path_may_have_an_extension(folder: Path) -> None:
@@ -181,3 +184,30 @@ def test_find_scene_lists_where_it_looked(tmp_path: Path, monkeypatch: pytest.Mo
 def test_explicit_root_is_the_only_place_searched(folder: Path) -> None:
     with pytest.raises(UserError, match="elsewhere/lego"):
         find_scene("elsewhere", "lego", folder.parent)
+
+
+def test_a_scene_without_a_file_of_test_views_holds_some_out(tmp_path: Path) -> None:
+    images = random_images(5, 4, 6, 3)
+    write_split(tmp_path, "train", images, [POSES[0]] * 5)
+    plain = DatasetConfig(root=str(tmp_path), test_every=3)
+    for settings in (plain, replace(plain, skip_missing=True)):  # the second is read as a capture
+        train, test = load_split(settings, "train"), load_split(settings, "test")
+        assert (train.names, test.names) == (["r_1", "r_2", "r_4"], ["r_0", "r_3"])
+        assert np.array_equal(test.image(1).numpy(), images[3])
+        check_split(settings, "test")
+    assert "one image in 3 is a test view" in load_blender(tmp_path, "train", test_every=3).notes[0]
+    all_of_them = DatasetConfig(root=str(tmp_path), test_every=0)
+    assert len(load_split(all_of_them, "train")) == 5
+    with pytest.raises(UserError, match=r"transforms_test.json: no such file.*dataset.test_every=8.*split=train"):
+        check_split(all_of_them, "test")
+    write_split(tmp_path, "val", images[:1], POSES[:1])
+    with pytest.raises(UserError, match=r"found in its folder: train, val.*evaluation.split=val"):
+        check_split(DatasetConfig(root=str(tmp_path)), "test")
+    assert len(load_split(DatasetConfig(root=str(tmp_path)), "train")) == 5
+
+
+def test_names_as_cameras_and_windows_write_them(folder: Path) -> None:
+    (folder / "train" / "r_0.png").rename(folder / "train" / "r_0.PNG")
+    names = {"r_0": "./train/r_0", "r_1": r".\train\r_1"}
+    edit_transforms(folder, lambda found: [f.update(file_path=n) for f, n in zip(found["frames"], names.values())])
+    assert load_blender(folder, "train").names == list(names)

@@ -58,7 +58,7 @@ def complaint(found: Capture, split: str = "train", **options: object) -> str:
 @pytest.mark.parametrize("channels", [3, 4])
 def test_pixels_names_and_cameras_are_those_stored(tmp_path: Path, channels: int) -> None:
     found = capture(tmp_path, channels=channels)
-    posed = everything(found)
+    posed = everything(found, masks="auto" if channels == 3 else "object")
     assert np.array_equal(posed.pixels.numpy(), random_images(3, 4, 6, channels).reshape(-1, channels))
     assert posed.names == ["photo_00", "photo_01", "photo_02"] and posed.has_alpha == (channels == 4)
     assert posed.valid_pixels is None and posed.cameras.sizes is None and posed.cameras.lenses is None
@@ -75,9 +75,28 @@ def test_alpha_that_is_opaque_everywhere_is_none(tmp_path: Path) -> None:
         Image.fromarray(pixels).save(known.image)
     posed = everything(found)
     assert not posed.has_alpha and np.array_equal(posed.pixels.numpy(), expected[..., :3].reshape(-1, 3))
-    expected[1, 0, 0, 3] = 254
-    Image.fromarray(expected[1]).save(found.frames[1].image)
-    assert everything(found).has_alpha
+
+
+def test_a_few_transparent_pixels_make_no_object_of_a_capture(tmp_path: Path) -> None:
+    """A border as programs that undistort leave it, or a single pixel: it once took decibels from a whole room."""
+    found = capture(tmp_path, channels=4)
+    stored = random_images(3, 4, 6, 4)
+    for known, pixels in zip(found.frames, stored):
+        pixels[..., 3] = 255
+        Image.fromarray(pixels).save(known.image)
+    stored[1, 0, 0, 3], stored[1, 0, 1, 3] = 127, 128
+    Image.fromarray(stored[1]).save(found.frames[1].image)
+    for masks in ("auto", "leave_out"):
+        posed = everything(found, masks=masks)
+        assert not posed.has_alpha and np.array_equal(posed.pixels.numpy(), stored[..., :3].reshape(-1, 3))
+        assert [int((~posed.valid_mask(index)).sum()) for index in range(3)] == [0, 1, 0]
+        assert not posed.valid_mask(1)[0, 0] and "0.014 of the pixels, is neither trained on" in posed.notes[-1]
+    ignored = everything(found, masks="none")
+    assert not ignored.has_alpha and ignored.valid_pixels is None and len(ignored.notes) == 1
+    assert everything(found, masks="object").has_alpha
+    stored[1, ..., 3] = 0
+    Image.fromarray(stored[1]).save(found.frames[1].image)
+    assert "photo_01.png: the photo is transparent everywhere; drop the frame" in complaint(found, test_every=0)
 
 
 def test_photos_of_different_sizes_lie_one_after_another(tmp_path: Path) -> None:
@@ -99,7 +118,7 @@ def test_photos_of_different_sizes_lie_one_after_another(tmp_path: Path) -> None
 def test_one_photo_with_alpha_gives_all_of_them_alpha(tmp_path: Path) -> None:
     found = capture(tmp_path)
     Image.fromarray(random_images(4, 6, 4)).save(found.frames[1].image)
-    posed = everything(found)
+    posed = everything(found, masks="object")
     assert posed.has_alpha and (posed.image(0)[..., 3] == 255).all()
     assert np.array_equal(posed.image(1).numpy(), random_images(4, 6, 4))
 

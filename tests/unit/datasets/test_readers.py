@@ -127,7 +127,7 @@ def test_cameras_of_frames_in_blenders_format(tmp_path: Path) -> None:
     header = json.loads(path.read_text())
     header["frames"][1] |= {"fl_x": 50.0, "fl_y": 51.0}
     path.write_text(json.dumps(header))
-    dataset = DatasetConfig(root=str(tmp_path))
+    dataset = DatasetConfig(root=str(tmp_path), test_every=0)
     assert load_split(dataset, "train").cameras.intrinsics[:2, 0].tolist() == [INTRINSICS[0], 50]
     header["frames"][0]["depth_file_path"], header["depth_scale"] = "depth.png", 0.1
     path.write_text(json.dumps(header))

@@ -298,7 +298,9 @@ def test_the_page_of_a_scene_in_a_wrong_convention(tmp_path: Path) -> None:
         frame["file_path"], frame["transform_matrix"] = name, [*pose.tolist(), [0, 0, 0, 1]]
     (folder / "transforms_train.json").write_text(json.dumps(transforms))
     settings = ("dataset=blender", f"dataset.root='{folder}'", "device=cpu", "hydra.run.dir=run")
-    result = run_script("train", "dry_run=true", "evaluation.split=train", *settings, cwd=tmp_path)
+    result = run_script(
+        "train", "dry_run=true", "dataset.test_every=0", "evaluation.split=train", *settings, cwd=tmp_path
+    )
     assert result.returncode == 1, result.stderr
     assert "OpenCV axes" in result.stdout and "negate the second and the third column" in result.stdout
     assert "red: poses" in result.stderr and "Traceback" not in result.stderr
