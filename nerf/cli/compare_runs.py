@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from yaml import YAMLError
 
+from nerf.cli.open_run import listed
 from nerf.cli.sweeps import SweptRun
 from nerf.config import renamed
 from nerf.config.commands import program
@@ -41,7 +42,7 @@ def compare_runs(runs: str, root: str | None, folder: Path, overrides: list[str]
     refused = [name for name in names if name not in FREE and not name.startswith("hydra.")]
     if refused:
         raise UserError(f"runs= compares the scores that the runs have; drop {', '.join(refused)}.")
-    folders = list(dict.fromkeys(Path(part.strip()) for part in runs.split(",") if part.strip()))
+    folders = list(dict.fromkeys(Path(name) for name in listed(runs)))
     if len(folders) < 2:
         raise UserError(f"runs={runs}: found one folder, expected two or more, as runs=outputs/A,outputs/B.")
     missing = [str(path) for path in folders if not path.is_dir()]

@@ -1,5 +1,6 @@
 """The settings that choose a trained run, for the commands that open one."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,6 +50,14 @@ class CropConfig:
         return None if self.crop is None else given_box("crop", self.crop)
 
 
+def listed(folders: str) -> list[str]:
+    """The folders of a list with commas; one whose name has a comma is put in quotes."""
+    parts = (part.strip() for part in re.findall(r"\s*'[^']*'\s*|\s*\"[^\"]*\"\s*|[^,]+", folders))
+    return [
+        part[1:-1] if len(part) > 1 and part[0] == part[-1] and part[0] in "'\"" else part for part in parts if part
+    ]
+
+
 def open_run(config: RunConfig) -> LoadedRun:
     """Loads the run of the config. Raises UserError if there is none or it is damaged."""
     loaded = load(config.run, config.backend, config.device, getattr(config, "rays_per_pixel", None))
@@ -67,7 +76,7 @@ def open_runs(config: EnsembleConfig) -> list[LoadedRun]:
     Raises UserError if one is none, is named twice, or is not of the same scene as the first.
     """
     runs = [open_run(config)]
-    named = [] if config.ensemble is None else [part.strip() for part in config.ensemble.split(",") if part.strip()]
+    named = [] if config.ensemble is None else listed(config.ensemble)
     if config.ensemble is not None and not named:
         raise UserError("ensemble= names no run; expected folders, as ensemble=outputs/B,outputs/C.")
     seen = {_folder(runs[0].folder)}

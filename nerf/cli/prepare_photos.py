@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps  # before pycolmap: after it, saving a PNG can end the process
 from tqdm import tqdm
 
 from nerf.datasets.decoding import in_eight_bits, scale_transparency

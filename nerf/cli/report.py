@@ -154,6 +154,7 @@ class RunReport:
 
     def __init__(self, folder: Path, config: Config, backend: Backend) -> None:
         self.folder, self.config, self.backend = folder, config, backend
+        self.scored = False  # whether metrics.json is that of this run
 
     def note(self, message: str) -> None:
         """Prints a message above the progress bar."""
@@ -199,6 +200,7 @@ class RunReport:
         if state.vignetting is not None:
             metrics["vignetting"] = state.vignetting.facts()
         write_text(self.folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+        self.scored = True
         print_table(metrics, scores, state.field.voxel_size)
         print(self.folder / "metrics.json", sheet, sep="\n")
         try:

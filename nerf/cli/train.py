@@ -164,7 +164,8 @@ def _train(
             scores, sheet = report.finish(state, cameras, peak_memory)
         except Stopped as stopped:
             score = program("scripts/evaluate.py", f"run={folder}")
-            saved = f"the trained run is saved in {folder}; score it with: {score}"
+            left = "without its orbit video" if report.scored else f"score it with: {score}"
+            saved = f"the trained run is saved in {folder}; {left}"
             raise Stopped(stopped.number, saved) from stopped
         tracking.finish(config.evaluation.split, scores.summary(), sheet, state.clock.step)
         for note in run_notes(config, state, log, scores):
@@ -178,7 +179,10 @@ def _describe(training: TrainingRun) -> None:
         print(note, file=sys.stderr)
     size = images.cameras.described_size
     print(f"{len(images)} training views {size} on the {config.train.images}; {backend}", file=sys.stderr)
-    print(f"scene kind {config.dataset.kind}: {'; '.join(training.reasons)}", file=sys.stderr)
+    print(
+        f"scene kind {config.dataset.kind}: {'; '.join(reason.rstrip('.') for reason in training.reasons)}",
+        file=sys.stderr,
+    )
     if backend.device.type == "cuda":
         print(f"memory plan: {training.memory_plan()}", file=sys.stderr)
 

@@ -115,7 +115,10 @@ def _viewed_cube(cameras: Cameras) -> SceneBox:
     try:
         target = estimate_target(cameras.c2w)
     except ValueError as error:
-        raise UserError(f"the scene box cannot be found from the cameras: {error}; set dataset.aabb.") from error
+        raise UserError(
+            f"the scene box cannot be found from the cameras: {error}. Poses in another convention (OpenCV's axes, "
+            "world to camera) look so; dry_run=true says whether these are. If they are right, set dataset.aabb."
+        ) from error
     slope = (0.5 * cameras.image_sizes / cameras.intrinsics[:, :2]).amax(-1)
     half = ((cameras.centers - target).norm(dim=-1) * slope).max()
     return SceneBox(torch.stack([target - half, target + half]))
