@@ -33,9 +33,9 @@ def regularize_grids(
     Afterwards it is the mean over all active_vertices [L] int64, a subset per step by step_number [1]. It dominates
     where few rays pass, and the data dominate where many rays pass.
 
-    progress: fraction of the run that is done. parts: of a scene divided among ranks; active_vertices are then this rank's own.
-    A field without grids is not changed. Of features in host memory a step has what the first kind reads, and not what
-    the second does (nerf/runs/resolve.py:check_features).
+    progress: fraction of the run that is done. parts: of a scene divided among ranks; active_vertices are then this
+    rank's own. A field without grids is not changed. Of features in host memory a step has what the first kind reads,
+    and not what the second does (nerf/runs/resolve.py:check_features).
     """
     if not field.grids:
         return ()
