@@ -152,4 +152,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be written ({error.strerror})."
     reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-    return f"The run could not be saved, memory is exhausted ({reason}): close other programs that use it."
+    return (
+        f"The run could not be saved, memory is exhausted ({reason}): close other programs that use it, or lower "
+        "field.num_voxels."
+    )

@@ -68,8 +68,11 @@ class SceneBox:
         return x, y, z
 
     def num_voxels(self, voxel_size: float) -> float:
-        """How many cubic voxels with edges of this length fill the box."""
-        return self.size.double().prod().item() / voxel_size**3
+        """How many cubic voxels with edges of this length fill the box. Raises ValueError where that is no number."""
+        found = (self.size.double() / voxel_size).prod().item() if voxel_size > 0 else math.inf
+        if not 0 < found < math.inf:
+            raise ValueError(f"voxel_size: found {voxel_size} in a box of {self.size.tolist()}, expected a part of it")
+        return found
 
     def voxel_size(self, resolution: Resolution) -> float:
         """Geometric mean of a cell's edges."""

@@ -198,8 +198,13 @@ def check_source(words: list[str], _: pytest.MonkeyPatch) -> str | None:
     return None if words in known else "it is no completion of a shell"
 
 
+def check_torchrun(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:
+    return check_python(list(itertools.dropwhile(lambda word: word.startswith("--"), words)), monkeypatch)
+
+
 CHECKS = {
     "python": check_python,
+    "torchrun": check_torchrun,
     "pip": check_pip,
     "make": check_make,
     "nerfbaselines": check_nerfbaselines,

@@ -69,7 +69,7 @@ def test_a_grid_that_prunes_itself_empty_stops_with_the_reason(answer: Callable[
     """Opaque white images before a white background: whatever was dense at first fades away."""
     poses = [look_at_origin(0.8 * view, 0.4) for view in range(8)]
     write_split(Path("white"), "train", np.full((8, 20, 20, 3), 255, np.uint8), poses)
-    box = "dataset.aabb=[-1,-1,-1,1,1,1] dataset.test_every=0".split()
+    box = ["dataset.aabb=[-1,-1,-1,1,1,1]", "dataset.test_every=0"]
     assert "splits found in its folder: train" in answer("train", *TINY, "dataset.root=white", *box)
     assert not list(Path("run").glob("*.pt"))  # said before training
     settings = ("dataset.root=white", *box, "train.save_every=10", "evaluation.split=train")
