@@ -92,9 +92,9 @@ def load_blender(folder: Path, split: str, downscale: int = 1, test_every: int =
     held_out = split in ("train", "test") and _holds_out(folder, test_every)
     transforms = _read_transforms(folder, "train" if held_out else split)
     transforms.check_model()
-    transforms.poses()  # all are checked, by their number in the file
     notes: tuple[str, ...] = ()
     if held_out:
+        transforms.poses()  # all are checked, by their number in the file
         chosen = [(index % test_every == 0) == (split == "test") for index in range(len(transforms.frames))]
         kept = [frame for frame, its in zip(transforms.frames, chosen) if its]
         if not kept:

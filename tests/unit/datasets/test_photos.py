@@ -66,24 +66,25 @@ def test_pixels_names_and_cameras_are_those_stored(tmp_path: Path, channels: int
     np.testing.assert_allclose(posed.cameras.c2w, np.stack([f.c2w for f in found.frames]), atol=1e-6)
 
 
+def opaque_capture(folder: Path) -> tuple[Capture, np.ndarray]:
+    """Three photos that store alpha, which is 255 everywhere, and their pixels [3,4,6,4]."""
+    found, stored = capture(folder, channels=4), random_images(3, 4, 6, 4)
+    stored[..., 3] = 255
+    for known, pixels in zip(found.frames, stored):
+        Image.fromarray(pixels).save(known.image)
+    return found, stored
+
+
 def test_alpha_that_is_opaque_everywhere_is_none(tmp_path: Path) -> None:
     """As screenshots are stored; once it made an object in a box of any capture."""
-    found = capture(tmp_path, channels=4)
-    expected = random_images(3, 4, 6, 4)
-    for known, pixels in zip(found.frames, expected):
-        pixels[..., 3] = 255
-        Image.fromarray(pixels).save(known.image)
+    found, expected = opaque_capture(tmp_path)
     posed = everything(found)
     assert not posed.has_alpha and np.array_equal(posed.pixels.numpy(), expected[..., :3].reshape(-1, 3))
 
 
 def test_a_few_transparent_pixels_make_no_object_of_a_capture(tmp_path: Path) -> None:
     """A border as programs that undistort leave it, or a single pixel: it once took decibels from a whole room."""
-    found = capture(tmp_path, channels=4)
-    stored = random_images(3, 4, 6, 4)
-    for known, pixels in zip(found.frames, stored):
-        pixels[..., 3] = 255
-        Image.fromarray(pixels).save(known.image)
+    found, stored = opaque_capture(tmp_path)
     stored[1, 0, 0, 3], stored[1, 0, 1, 3] = 127, 128
     Image.fromarray(stored[1]).save(found.frames[1].image)
     for masks in ("auto", "leave_out"):

@@ -1,15 +1,18 @@
 """The background of pictures without alpha is the color along their edges, and a run says so."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from fixtures import write_sphere_scene
 from PIL import Image
 
 import nerf
 from nerf.datasets.blender import load_blender
 from nerf.datasets.rims import background_of
+from nerf.images.pixel_runs import PixelRuns
 
 
 def before(folder: Path, color: tuple[int, int, int], noise: int = 0) -> Path:
@@ -36,6 +39,19 @@ def before(folder: Path, color: tuple[int, int, int], noise: int = 0) -> Path:
 )
 def test_the_color_along_the_edges(color: tuple, noise: int, expected: str | None, tmp_path: Path) -> None:
     assert background_of(load_blender(before(tmp_path, color, noise), "train")) == expected
+
+
+def test_pixels_that_are_left_out_do_not_count(tmp_path: Path) -> None:
+    """The black behind a transparent border is no background."""
+    images = load_blender(before(tmp_path, (255, 255, 255)), "train")
+    inside = torch.zeros(20, 20, dtype=torch.bool)
+    inside[:, 2:18] = True
+    images.pixels.view(6, 20, 20, 3)[:, ~inside] = 0
+    assert background_of(images) is None
+    seen = PixelRuns.of_mask(inside.reshape(-1).repeat(6))
+    assert background_of(replace(images, valid_pixels=seen)) == "white"
+    nothing = PixelRuns.of_mask(torch.zeros(6 * 400, dtype=torch.bool))
+    assert background_of(replace(images, valid_pixels=nothing)) is None
 
 
 def test_a_run_takes_the_background_that_its_images_show(tmp_path: Path) -> None:
