@@ -118,8 +118,6 @@ def _select(backend: str, device: str) -> Backend:
     chosen, reason = _choose_device(device)
     if chosen.type == "cpu":
         _keep_freed_memory()
-    else:
-        torch.set_float32_matmul_precision("high")  # the color MLP on tensor cores, as every peer does
     if backend == "torch":
         return Backend("torch", chosen, f"backend as asked, device {reason}", _reference())
     try:

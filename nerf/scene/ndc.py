@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nerf.scene.space import SceneRays, Space, WarpedRays, rows_of_rays
+from nerf.scene.space import SceneRays, Space, WarpedRays, in_axes, rows_of_rays
 
 MIN_FORWARD = 1e-4  # of a unit direction along the frustum's axis; rays that go more sideways never reach its far end
 SHOWN_SHARE = 0.8  # of that way, in pictures of depth
@@ -45,7 +45,7 @@ class NdcSpace(Space):
     near: float = 0.0
 
     def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:
-        starts, slopes = self._in_camera(origins), directions @ self.c2w[:, :3]
+        starts, slopes = self._in_camera(origins), in_axes(directions, self.c2w[:, :3])
         depth, forward = -starts[:, 2], -slopes[:, 2]
         ahead = forward > MIN_FORWARD
         forward = torch.where(ahead, forward, 1.0)
@@ -71,7 +71,7 @@ class NdcSpace(Space):
         )
 
     def _in_camera(self, points: Tensor) -> Tensor:
-        return (points - self.c2w[:, 3]) @ self.c2w[:, :3]
+        return in_axes(points - self.c2w[:, 3], self.c2w[:, :3])
 
     def to_scene(self, points: Tensor) -> Tensor:
         x, y, z = self._in_camera(points).unbind(-1)
@@ -80,7 +80,7 @@ class NdcSpace(Space):
     def to_world(self, points: Tensor) -> Tensor:
         depth = self.near_plane / (1 - points[:, 2] / self.thickness)
         in_camera = torch.cat([points[:, :2] * depth[:, None], -depth[:, None]], dim=-1)
-        return in_camera @ self.c2w[:, :3].T + self.c2w[:, 3]
+        return in_axes(in_camera, self.c2w[:, :3].T) + self.c2w[:, 3]
 
     def is_near(self, points: Tensor) -> Tensor:
         return points[:, 2] <= SHOWN_SHARE * self.thickness

@@ -46,6 +46,15 @@ class _RowsOfRays(torch.autograd.Function):
         return torch.segment_reduce(grad.contiguous(), "sum", offsets=ray_offsets, unsafe=True), None, None
 
 
+def in_axes(vectors: Tensor, axes: Tensor) -> Tensor:
+    """World vectors [N,3] along three axes, the columns of axes [3,3]: vectors @ axes, as sums in the dtype of both.
+
+    A matrix product rounds to TF32 on a GPU where a program has asked PyTorch for it. A ray is then half a pixel off.
+    """
+    x, y, z = vectors[:, :, None].unbind(1)
+    return torch.addcmul(torch.addcmul(x * axes[0], y, axes[1]), z, axes[2])
+
+
 @dataclass(frozen=True)
 class SceneRays:
     """How R rays run through scene space; here as straight as in the world."""

@@ -30,12 +30,6 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-@pytest.fixture(autouse=True)
-def same_matmul_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """select() sets it for the whole process where it takes a GPU; later tests keep what they had."""
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
-
-
 # The choice.
 
 

@@ -94,10 +94,11 @@ def test_a_library_that_is_newer_than_the_driver_is_told(monkeypatch: pytest.Mon
     monkeypatch.setattr(backend, "_choose_device", lambda device: (backend.torch.device("cuda"), "as asked"))
     monkeypatch.setattr(backend, "has_cuda_code", lambda: True)
     monkeypatch.setattr(backend, "_gpu_problem", lambda native, device: problem)
-    monkeypatch.setattr(backend.torch, "set_float32_matmul_precision", lambda precision: None)
     assert "native is missing: the native library's CUDA code does not run" in backend.select("auto", "cuda").reason
     with pytest.raises(UserError, match="backend=native cannot run here: .*insufficient.*backend=torch"):
         backend.select("native", "cuda")
+    # Of the whole process: products of float32 stay products of float32, those of rays with a pose too.
+    assert backend.torch.get_float32_matmul_precision() == "highest"
 
 
 def test_this_gpu_runs_the_library(cuda: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fixtures import sphere_depth
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import look_at
@@ -76,6 +77,28 @@ def test_the_frustum_is_tangents_and_disparity() -> None:
     points = torch.stack([EYE - 4 * backward, EYE - 4 * backward + right, EYE - NEAR_PLANE * backward - 2 * up])
     expected = [[0, 0, THICKNESS / 2], [0.25, 0, THICKNESS / 2], [0, -1, 0]]
     torch.testing.assert_close(space.to_scene(points), torch.tensor(expected), atol=1e-6, rtol=0)
+
+
+class Called(TorchDispatchMode):
+    """The names of the operations that PyTorch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.names.add(function._schema.name)
+        return function(*arguments, **(options or {}))
+
+
+@KINDS
+def test_a_ray_is_as_exact_as_float32(kind: str) -> None:
+    """No matrix product: on a GPU that rounds to TF32 where a program asks for it, and a ray is half a pixel off."""
+    space, rays = spaces()[kind][0], world_rays()
+    with Called() as called:
+        space.path(rays.origins, rays.directions, torch.zeros(1), torch.full((1,), 9.0))
+        space.to_world(space.to_scene(rays.origins - 5 * EYE / EYE.norm()))
+    assert called.names and not {name for name in called.names if "mm" in name or "matmul" in name}
 
 
 @KINDS
