@@ -16,6 +16,7 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.scene.box import SceneBox
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
+from nerf.scene.space import WorldSpace
 from nerf.training.memory import MemoryPlan
 
 SAME = 0.6  # largest mean difference between copies of one image at working size, in 8-bit levels
@@ -78,6 +79,8 @@ def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
         return _check_frustum(box.space, points)
     size, unbounded = extent[1] - extent[0], isinstance(box.space, ContractedSpace)
     described = f"{'inner box' if unbounded else 'box'} {_numbers(extent[0])} to {_numbers(extent[1])}"
+    if isinstance(box.space, WorldSpace) and box.space.axes is not None:
+        described += ", within it the one that is turned to the object"
     blind = [i for i in range(len(cameras)) if not _sees(cameras, i, extent)]
     if blind:
         found = f"{described}: {len(blind)} of {len(cameras)} cameras look past it"
@@ -184,12 +187,16 @@ def seen_distances(cameras: Cameras, points: Tensor) -> Tensor:
 
 
 def world_box(box: SceneBox) -> Tensor | None:
-    """The scene box [2,3] in the world, of an unbounded scene the inner box; None for forward-facing scenes."""
+    """A box [2,3] along the axes of the world around the scene's, or around the inner box of an unbounded scene.
+
+    None for forward-facing scenes.
+    """
     if isinstance(box.space, NdcSpace):
         return None
     if isinstance(box.space, ContractedSpace):
         return torch.stack([box.space.center - box.space.half, box.space.center + box.space.half])
-    return box.aabb
+    corners = box.space.to_world(torch.cartesian_prod(*box.aabb.T))
+    return torch.stack([corners.amin(0), corners.amax(0)])
 
 
 def _check_frustum(space: NdcSpace, points: Tensor) -> Check:

@@ -22,7 +22,7 @@ from nerf.images.write import jpeg_data_uri
 from nerf.ops.backend import select
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.resolve import resolve_for_run, why_background
-from nerf.scene.bounds import describe
+from nerf.scene.bounds import describe, why_turned
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 THUMBNAIL = 128  # pixels on the longer side
@@ -52,7 +52,8 @@ def write_dry_run(config: Config, folder: Path) -> int:
         found = inspect(config, images, backend, described, points, log)
     path = folder / "dry_run.html"
     write_text(path, page(config, images, found))
-    reasons = (*described.reasons, *why_background(given, config))
+    turned = () if found.box is None else why_turned(found.box)
+    reasons = (*described.reasons, *why_background(given, config), *turned)
     print(f"scene kind {config.dataset.kind}: {'; '.join(reason.rstrip('.') for reason in reasons)}")
     for check in found.checks:
         print(f"{check.verdict:<7}{check.name}: {check.found}.")

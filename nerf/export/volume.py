@@ -22,8 +22,9 @@ SHOWN = 1 << 20  # bytes of an array from which on it takes a time worth showing
 def write_volume(path: Path, field: Field, sampler: RaySampler) -> None:
     """Writes what a viewer of volumes needs to place density in the world: a .vti file by its name, else .npz.
 
-    density [X,Y,Z] float32, per world unit, 0 where no cell is occupied; aabb [2,3] float64: world positions of vertex
-    (0,0,0) and of the last one; occupied [X-1,Y-1,Z-1] bool; unit: "1/world unit".
+    density [X,Y,Z] float32, per world unit, 0 where no cell is occupied; aabb [2,3] float64: vertex (0,0,0) and the
+    last one, along axes [3,3] float64, the columns: axes @ aabb[0] is a world position. They are those of the world
+    unless the scene's box is turned to the object. occupied [X-1,Y-1,Z-1] bool; unit: "1/world unit".
     Raises UserError for a scene that is not in a box, whose grid is warped, and where the file cannot be written.
     """
     if not isinstance(field.box.space, WorldSpace):
@@ -34,9 +35,11 @@ def write_volume(path: Path, field: Field, sampler: RaySampler) -> None:
     with torch.no_grad():
         density = field.activate_density(field.raw_density_at_vertices())
     density = density * cells_to_vertices(sampler.occupancy.occupied)
+    axes = field.box.space.axes
     arrays = {
         "density": density.float().cpu().numpy(),
         "aabb": field.box.aabb.double().cpu().numpy(),
+        "axes": np.eye(3) if axes is None else axes.double().cpu().numpy(),
         "occupied": sampler.occupancy.occupied.cpu().numpy(),
         "unit": np.array("1/world unit"),
     }
@@ -61,15 +64,16 @@ def write_npz(file: BinaryIO, arrays: dict[str, np.ndarray]) -> None:
 
 def vti_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     """VTK's XML image data, which ParaView opens: density at the points, occupied at the cells, unit as field data."""
-    density, aabb = arrays["density"], arrays["aabb"]
+    density, aabb, axes = arrays["density"], arrays["aabb"], arrays["axes"]
     spacing = (aabb[1] - aabb[0]) / (np.array(density.shape) - 1)
     extent = " ".join(f"0 {size - 1}" for size in density.shape)
     x_first = [arrays["density"].astype("<f4").ravel("F"), arrays["occupied"].astype("u1").ravel("F")]
     blocks = [struct.pack("<Q", values.nbytes) + values.tobytes() for values in x_first]
+    direction = f'Direction="{_numbers(axes.ravel())}"'
     unit = " ".join(str(code) for code in (*str(arrays["unit"]).encode(), 0))
     header = f"""<?xml version="1.0"?>
 <VTKFile type="ImageData" version="1.0" byte_order="LittleEndian" header_type="UInt64">
-<ImageData WholeExtent="{extent}" Origin="{_numbers(aabb[0])}" Spacing="{_numbers(spacing)}">
+<ImageData WholeExtent="{extent}" Origin="{_numbers(axes @ aabb[0])}" Spacing="{_numbers(spacing)}" {direction}>
 <FieldData><Array type="String" Name="unit" NumberOfTuples="1" format="ascii">{unit}</Array></FieldData>
 <Piece Extent="{extent}">
 <PointData Scalars="density"><DataArray type="Float32" Name="density" format="appended" offset="0"/></PointData>

@@ -46,7 +46,9 @@ CAMERAS = Record(
     }
 )
 SPACES = {
-    "bounded": Record({"kind": Plain(str), "near": Number(0, FARTHEST)}),
+    "bounded": Record(
+        {"kind": Plain(str), "near": Number(0, FARTHEST), "axes": Maybe(Array(F32, "3 3", -1.001, 1.001))}
+    ),
     "forward_facing": Record(
         {
             "kind": Plain(str),

@@ -21,7 +21,7 @@ from nerf.runs.interrupts import StopOnInterrupt
 from nerf.runs.open_run import LoadedRun, in_words, of_state
 from nerf.runs.resolve import check_repeatable, makes_many_passes, resolve_for_run, why_background
 from nerf.runs.run_folder import RunLock
-from nerf.scene.bounds import describe
+from nerf.scene.bounds import describe, why_turned
 from nerf.training.grid_schedule import occupancy_updates
 from nerf.training.initial_state import init_state
 from nerf.training.loop import Callback, TrainMetrics, train
@@ -146,7 +146,8 @@ def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun
         why = why_background(config, resolved)
         if why:
             known = {**known, "dataset.background": "the edges of the images"}
-        return TrainingRun(resolved, images, state, (*described.reasons, *why), sources=known)
+        reasons = (*described.reasons, *why, *why_turned(state.field.box))
+        return TrainingRun(resolved, images, state, reasons, sources=known)
     except TooLittleMemory as error:
         if config.deterministic:
             raise  # what is free now is not what was or will be: a run that is to be repeated says its voxels

@@ -21,6 +21,7 @@ from nerf.scene.contraction import ContractedSpace
 from nerf.scene.description import SceneDescription
 from nerf.scene.ndc import NdcSpace
 from nerf.scene.silhouettes import Silhouettes
+from nerf.scene.space import WorldSpace
 
 # Unbounded: thickness of the shell in halves of the inner box. The box gets 1 / (1 + this) of each axis.
 SHELL = 0.6
@@ -81,7 +82,7 @@ def make_box(
             "apart in it. Set dataset.aabb, or move and scale the poses."
         )
     if described.kind != "forward_facing":
-        widths = (cameras.centers.cpu() - box.aabb.mean(0).cpu()).norm(dim=-1) / (box.aabb[1] - box.aabb[0]).max().cpu()
+        widths = (cameras.centers.cpu() - box.center.cpu()).norm(dim=-1) / box.size.max().cpu()
         if widths.max() > FARTHEST_CAMERA:
             raise UserError(
                 f"training camera {int(widths.argmax())} is {widths.max():.3g} times as far from the scene's box as "
@@ -96,6 +97,12 @@ def make_box(
                 "larger box."
             )
     return box
+
+
+def why_turned(box: SceneBox) -> tuple[str, ...]:
+    """What to tell of a box that does not lie along the axes of the world; empty for others."""
+    turned = isinstance(box.space, WorldSpace) and box.space.axes is not None
+    return ("its box is turned to the axes along which the object is smallest",) if turned else ()
 
 
 def _listed(corner: list[float]) -> str:

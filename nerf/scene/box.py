@@ -37,7 +37,7 @@ class GridMap:
 
 @dataclass(frozen=True)
 class SceneBox:
-    """Axis-aligned bounding box in scene space."""
+    """A box along the axes of scene space."""
 
     aabb: Tensor  # [2,3]: minimum, maximum
     space: Space = dataclasses.field(default_factory=WorldSpace)
@@ -46,6 +46,11 @@ class SceneBox:
     def size(self) -> Tensor:
         """Edge lengths, [3]."""
         return self.aabb[1] - self.aabb[0]
+
+    @property
+    def center(self) -> Tensor:
+        """The world position of the middle, [3]."""
+        return self.space.to_world(self.aabb.mean(0)[None])[0]
 
     @property
     def unit(self) -> Tensor:

@@ -13,8 +13,9 @@ SPACES: dict[str, type[Space]] = {c.kind: c for c in (WorldSpace, NdcSpace, Cont
 
 
 def space_state(space: Space) -> dict[str, object]:
-    """Tensors and plain numbers from which restore_space makes the space again."""
-    return {"kind": space.kind, **{f.name: getattr(space, f.name) for f in fields(space)}}
+    """Tensors and plain numbers from which restore_space makes the space again; what is None is left out."""
+    values = {f.name: getattr(space, f.name) for f in fields(space)}
+    return {"kind": space.kind, **{name: value for name, value in values.items() if value is not None}}
 
 
 def restore_space(state: dict[str, object], device: torch.device) -> Space:

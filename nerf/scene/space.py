@@ -1,8 +1,8 @@
 """Scene space: where a scene of each kind lives, so that one box with equal cells serves it.
 
-bounded: the world itself, here. forward_facing: ndc.py. unbounded: contraction.py. Fields, grids and occupancy know
-scene space alone. SceneRays say how world rays run through it; their parameter t is length in scene space, the unit of
-density, of the lattice and of all losses. In a bounded scene that is world distance.
+bounded: the world itself, or the world along other axes, here. forward_facing: ndc.py. unbounded: contraction.py.
+Fields, grids and occupancy know scene space alone. SceneRays say how world rays run through it; their parameter t is
+length in scene space, the unit of density, of the lattice and of all losses. In a bounded scene that is world distance.
 
 Legend: R rays, M samples, N points.
 """
@@ -148,28 +148,30 @@ def distances_of_ball(centers: Tensor, middle: Tensor, radius: float) -> tuple[f
 
 @dataclass(frozen=True)
 class WorldSpace(Space):
-    """The world itself: scenes inside a box."""
+    """The world itself, or the world along other axes: scenes inside a box."""
 
     kind = "bounded"
     near: float = 0.0
+    axes: Tensor | None = None  # [3,3] the columns, orthonormal and right-handed; None: the axes of the world
 
     def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:
-        return SceneRays(origins, directions, near, far)
+        return SceneRays(self.to_scene(origins), self.to_scene(directions), near, far)
 
     def to_scene(self, points: Tensor) -> Tensor:
-        return points
+        return points if self.axes is None else in_axes(points, self.axes)
 
     def to_world(self, points: Tensor) -> Tensor:
-        return points
+        return points if self.axes is None else in_axes(points, self.axes.T)
 
     def pixel_sizes(self, distances: Tensor, focals: Tensor) -> Tensor:
         return distances / focals
 
     def depth_range(self, centers: Tensor, lower: Tensor, size: Tensor) -> tuple[float, float]:
-        return distances_of_ball(centers, lower + size / 2, size.norm().item() / 2)
+        middle = self.to_world((lower + size / 2)[None])[0]
+        return distances_of_ball(centers, middle, size.norm().item() / 2)
 
     def unit(self, size: Tensor) -> Tensor:
         return size.norm()
 
     def to(self, device: torch.device | str) -> "WorldSpace":
-        return self
+        return self if self.axes is None else WorldSpace(self.near, self.axes.to(device))

@@ -13,9 +13,11 @@ from nerf.errors import UserError
 from nerf.images.pixel_runs import PixelRuns
 from nerf.scene.box import Resolution, SceneBox
 from nerf.scene.occupancy import OccupancyGrid, uniform
+from nerf.scene.oriented_box import oriented_box
 from nerf.scene.silhouettes import Silhouettes, whole_pixels
 
 SEARCH_CELLS = 64**3
+SMALLER = 0.8  # a turned box has at most this share of the volume: turning all rays takes a hundredth of a step
 SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
 LENS_SAMPLES = 32  # along each axis of the box
 
@@ -23,24 +25,32 @@ LENS_SAMPLES = 32  # along each axis of the box
 def find_box(cameras: Cameras, silhouettes: Silhouettes | None, device: torch.device) -> SceneBox:
     """The scene's box: what the cameras look at, shrunk to the visual hull where the images have silhouettes.
 
-    Raises UserError where the cameras do not look at a common region, or nothing is left of the hull.
+    It is turned to the axes along which the hull's box is smallest, where that saves enough of its volume. Raises
+    UserError where the cameras do not look at a common region, or nothing is left of the hull.
     """
     box = _viewed_cube(cameras).to(device)
     if silhouettes is None:
         return box
     for _ in range(2):  # the second, finer look trims what one cell of the first was wide
-        resolution = box.resolution(SEARCH_CELLS)
-        cells = carve(silhouettes, box, resolution).occupied.nonzero()
-        if len(cells) == 0:
-            raise UserError(
-                "no part of space is inside every training image's silhouette: the poses do not belong to these "
-                "images, or their axes differ from Blender's (x right, y up, looking along -z), or a mask is wrong "
-                "(dataset.masks=leave_out asks less of them); or set dataset.aabb."
-            )
-        grid_map = box.grid_map(resolution)
-        corners = torch.stack([cells.amin(0), cells.amax(0) + 1]).float()
-        box = SceneBox(grid_map.to_scene(corners))
-    return box
+        box, hull = _trimmed(silhouettes, box)
+    turned = oriented_box(hull, box)
+    return _trimmed(silhouettes, turned)[0] if turned.size.prod() < SMALLER * box.size.prod() else box
+
+
+def _trimmed(silhouettes: Silhouettes, box: SceneBox) -> tuple[SceneBox, Tensor]:
+    """The part of a box that the visual hull fills, and the hull's cells in it, bool."""
+    resolution = box.resolution(SEARCH_CELLS)
+    occupied = carve(silhouettes, box, resolution).occupied
+    cells = occupied.nonzero()
+    if len(cells) == 0:
+        raise UserError(
+            "no part of space is inside every training image's silhouette: the poses do not belong to these "
+            "images, or their axes differ from Blender's (x right, y up, looking along -z), or a mask is wrong "
+            "(dataset.masks=leave_out asks less of them); or set dataset.aabb."
+        )
+    low, high = cells.amin(0), cells.amax(0) + 1
+    corners = box.grid_map(resolution).to_scene(torch.stack([low, high]).float())
+    return SceneBox(corners, box.space), occupied[tuple(slice(*ends) for ends in zip(low.tolist(), high.tolist()))]
 
 
 def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution) -> OccupancyGrid:
@@ -56,7 +66,7 @@ def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution
     grid_map = box.grid_map(resolution)
     radii = cell_radii(silhouettes.cameras, box, resolution)
     remaining = grid.occupied.nonzero()
-    points = grid_map.to_scene(remaining + 0.5)
+    points = box.space.to_world(grid_map.to_scene(remaining + 0.5))
     for views in silhouettes.groups():
         keep = silhouettes.in_doubt(views, points, radii)
         remaining, points = remaining[keep], points[keep]
@@ -81,9 +91,9 @@ def cell_radii(cameras: Cameras, box: SceneBox, resolution: Resolution) -> list[
     if cameras.lenses is not None:
         # A lens magnifies here more and there less: so a ball is looked at in many places.
         steps = [torch.linspace(0.5, n - 1.5, min(n - 1, LENS_SAMPLES), device=box.aabb.device) for n in resolution]
-        points = grid_map.to_scene(torch.cartesian_prod(*steps))
+        points = box.space.to_world(grid_map.to_scene(torch.cartesian_prod(*steps)))
         return [_image_radius(cameras, view, points, radius) for view in range(len(cameras))]
-    corners = torch.cartesian_prod(*box.aabb.T)
+    corners = box.space.to_world(torch.cartesian_prod(*box.aabb.T))
     offsets = corners[None] - cameras.centers[:, None]
     nearest = -(offsets * cameras.c2w[:, None, :, 2]).sum(-1).amin(-1)  # depth is smallest at a corner
     spread = cameras.intrinsics[:, :2].amax(-1) * radius / nearest.clamp(min=radius)

@@ -20,7 +20,7 @@ MOST_VERTICES = 2**31 - 1  # of a lattice: PyTorch lists the vertices of no larg
 
 def pixel_size(cameras: Cameras, box: SceneBox) -> float:
     """The median size of a pixel in scene space, as the cameras see the middle of the box."""
-    center = box.aabb.mean(0).to(cameras.centers)
+    center = box.center.to(cameras.centers)
     return box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0]).median().item()
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
@@ -17,6 +18,7 @@ from nerf.fields.field import Field
 from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.rendering.sampler import RaySampler, depth_range
 from nerf.scene.ndc import NdcSpace
+from nerf.scene.space import WorldSpace
 
 MOST_ON_GPU = 2 << 30  # bytes of textures that a browser can be expected to hold
 
@@ -76,14 +78,11 @@ def _header(
     space, config = sampler.grid_map.space, sampler.config
     low, high = baked.density_range
     feature_low, feature_range = feature_limits(baked)
-    frustum = {"axes": [1, 0, 0, 0, 1, 0, 0, 0, 1], "center": [0, 0, 0], "near": 0, "thickness": 1}
+    axes, center, frustum = torch.eye(3), torch.zeros(3), [0, 1]
     if isinstance(space, NdcSpace):
-        frustum = {
-            "axes": space.c2w[:, :3].T.flatten().tolist(),
-            "center": space.c2w[:, 3].tolist(),
-            "near": space.near_plane,
-            "thickness": space.thickness,
-        }
+        axes, center, frustum = space.c2w[:, :3], space.c2w[:, 3], [space.near_plane, space.thickness]
+    elif isinstance(space, WorldSpace) and space.axes is not None:
+        axes = space.axes
     return {
         "resolution": list(field.resolution),
         "chunks": len(feature_low) // 4,
@@ -98,6 +97,8 @@ def _header(
         "featureLow": feature_low,
         "featureRange": feature_range,
         "contraction": space.contraction,
+        "axes": axes.T.flatten().tolist(),
+        "center": center.tolist(),
         "frustum": frustum,
         "depthRange": list(depth_range(sampler, cameras)),
         "background": background.tolist(),

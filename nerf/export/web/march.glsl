@@ -23,8 +23,8 @@ uniform int uRays;                            // per pixel: 1 or 4
 uniform int uMode;                            // 0 color, 1 depth, 2 opacity
 uniform vec2 uDepthRange;
 uniform float uContraction;                   // thickness of the shell of an unbounded scene, 0 for others
-uniform mat3 uFrustumAxes;                    // of a forward-facing scene: its reference camera,
-uniform vec3 uFrustumCenter;
+uniform mat3 uSceneAxes;                      // of a turned box; of a forward-facing scene: its reference camera
+uniform vec3 uSceneCenter;
 uniform vec2 uFrustum;                        // near plane (0: another kind of scene) and thickness
 out vec4 color;
 
@@ -60,12 +60,13 @@ Ray makeRay(vec3 origin, vec3 direction) {
   ray.limit = 1.0;
   ray.tMin = uNear;
   ray.tMax = uFar;
+  origin = (origin - uSceneCenter) * uSceneAxes;
+  direction = direction * uSceneAxes;
   if (uFrustum.x > 0.0) {  // Mildenhall et al. 2020, appendix C
-    vec3 start = (origin - uFrustumCenter) * uFrustumAxes, slope = direction * uFrustumAxes;
-    float depth = -start.z, forward = -slope.z;
+    float depth = -origin.z, forward = -direction.z;
     bool ahead = forward > 1e-4;
     if (!ahead) forward = 1.0;
-    vec2 tangents = slope.xy / forward, entry = (start.xy + (uFrustum.x - depth) * tangents) / uFrustum.x;
+    vec2 tangents = direction.xy / forward, entry = (origin.xy + (uFrustum.x - depth) * tangents) / uFrustum.x;
     vec3 way = vec3(tangents - entry, uFrustum.y);
     float whole = length(way);
     ray.frustum = vec3(whole, depth, forward);

@@ -80,9 +80,9 @@ class Renderer {
     gl.uniform4fv(at.uFeatureLow, s.featureLow);
     gl.uniform4fv(at.uFeatureRange, s.featureRange);
     gl.uniform1f(at.uContraction, s.contraction);
-    gl.uniformMatrix3fv(at.uFrustumAxes, false, s.frustum.axes);
-    gl.uniform3fv(at.uFrustumCenter, s.frustum.center);
-    gl.uniform2f(at.uFrustum, s.frustum.near, s.frustum.thickness);
+    gl.uniformMatrix3fv(at.uSceneAxes, false, s.axes);
+    gl.uniform3fv(at.uSceneCenter, s.center);
+    gl.uniform2fv(at.uFrustum, s.frustum);
     gl.uniform2fv(at.uDepthRange, s.depthRange);
     this.background(s.background);
   }

@@ -15,6 +15,7 @@ def arrays() -> dict[str, np.ndarray]:
     return {
         "density": np.arange(60, dtype=np.float32).reshape(SHAPE),
         "aabb": np.array([[-1.0, 0.0, 2.0], [1.0, 6.0, 4.0]]),
+        "axes": np.eye(3),
         "occupied": np.arange(24).reshape(2, 3, 4) % 5 == 0,
         "unit": np.array("1/world unit"),
     }
@@ -24,7 +25,7 @@ def test_the_file_says_where_its_values_are() -> None:
     content = vti_bytes(arrays())
     header, _, data = content.partition(b'<AppendedData encoding="raw">_')
     assert b'WholeExtent="0 2 0 3 0 4"' in header
-    assert b'Origin="-1.0 0.0 2.0" Spacing="1.0 2.0 0.5"' in header
+    assert b'Origin="-1.0 0.0 2.0" Spacing="1.0 2.0 0.5" Direction="1.0 0.0 0.0 0.0 1.0 0.0 0.0 0.0 1.0"' in header
     assert int.from_bytes(data[:8], "little") == 240
     density = np.frombuffer(data[8:248], "<f4").reshape(SHAPE, order="F")
     assert np.array_equal(density, arrays()["density"])
@@ -42,6 +43,12 @@ def test_an_archive_is_read_back_and_its_large_arrays_have_a_bar(capsys: pytest.
     assert all(found[name].dtype == values[name].dtype for name in values)
     said = capsys.readouterr().err
     assert "large:" in said and "density:" not in said
+
+
+def test_a_turned_box_lies_where_it_is_in_the_world() -> None:
+    turned = {**arrays(), "axes": np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])}
+    header = vti_bytes(turned).partition(b"<Piece")[0]
+    assert b'Origin="0.0 -1.0 2.0"' in header and b'Direction="0.0 -1.0 0.0 1.0 0.0 0.0 0.0 0.0 1.0"' in header
 
 
 def test_vtk_reads_it(tmp_path: Path) -> None:

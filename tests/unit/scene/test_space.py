@@ -41,6 +41,7 @@ def spaces() -> dict[str, tuple[Space, Tensor]]:
     frustum = NdcSpace(reference_pose(), NEAR_PLANE, THICKNESS)
     return {
         "bounded": (WorldSpace(), torch.tensor([[-1.3] * 3, [1.3] * 3])),
+        "turned": (WorldSpace(axes=reference_pose()[:, :3]), torch.tensor([[-1.3] * 3, [1.3] * 3])),
         "forward_facing": (frustum, torch.tensor([[-0.6, -0.6, 0.0], [0.6, 0.6, THICKNESS]])),
         "unbounded": (ContractedSpace(torch.zeros(3), HALF, SHELL), torch.stack([-whole, whole])),
     }
@@ -108,9 +109,8 @@ def test_the_way_of_a_ray_is_the_ray_in_scene_space(kind: str) -> None:
     origins, directions = rays.origins.double(), rays.directions.double()
     zeros = torch.zeros(200).double()
     path = space.path(origins, directions, zeros, zeros + 1e4)
-    t = {"bounded": 9.0, "forward_facing": path.length if kind == "forward_facing" else 0, "unbounded": 4.0}[
-        kind
-    ] * torch.rand(200)
+    lengths = {"bounded": 9.0, "turned": 9.0, "unbounded": 4.0}
+    t = (path.length if kind == "forward_facing" else lengths[kind]) * torch.rand(200)
     every = torch.arange(200)
     distance = path.distances(t, every)
     torch.testing.assert_close(path.distances(t), distance)
