@@ -1,16 +1,15 @@
 """Boxes that are turned to the object: their axes, and the scene's box of views whose world has any axes."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from carving import find_box
 from torch import Tensor
+from turning import turned
 
 from nerf.cameras.se3 import exponential, rotation_angle
 from nerf.datasets.blender import load_blender
-from nerf.datasets.posed_images import PosedImages
 from nerf.scene.box import SceneBox
 from nerf.scene.oriented_box import oriented_box
 from nerf.scene.space import WorldSpace
@@ -60,10 +59,6 @@ def test_the_axes_are_those_that_turn_least() -> None:
     """A small turn stays one, though the same box has 24 sets of axes."""
     box = oriented_box(cuboid(turn(0.0, 0.1, 0.25)), AROUND)
     assert rotation_angle(box.space.axes[None]).item() < 0.35
-
-
-def turned(images: PosedImages, rotation: Tensor) -> PosedImages:
-    return replace(images, cameras=replace(images.cameras, c2w=rotation @ images.cameras.c2w))
 
 
 def test_views_of_a_turned_world_have_a_turned_box() -> None:
