@@ -22,6 +22,7 @@ from nerf.images.metrics import psnr
 from nerf.runs.open_run import LoadedRun
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
+from nerf.scene.space import WorldSpace
 from nerf.training.state import make_sampler
 
 READ = """
@@ -194,7 +195,7 @@ def warped(run: LoadedRun, space: NdcSpace | ContractedSpace) -> LoadedRun:
     return replace(run, sampler=sampler)
 
 
-@pytest.mark.parametrize("kind", ["forward_facing", "unbounded"])
+@pytest.mark.parametrize("kind", ["forward_facing", "unbounded", "turned"])
 def test_warped_scenes_are_drawn_alike(kind: str, window: Any, tmp_path: Path) -> None:
     config = tiny_config("voxel_deferred")
     config.field.diffuse = True  # as photos have it
@@ -206,6 +207,8 @@ def test_warped_scenes_are_drawn_alike(kind: str, window: Any, tmp_path: Path) -
     pose = look_at(center, torch.zeros(3), torch.tensor([0.0, 1.0, 0.0]))
     if kind == "forward_facing":
         space = NdcSpace(pose, near_plane=2.0, thickness=1.0, near=0.1)
+    elif kind == "turned":
+        space = WorldSpace(0.1, look_at(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3), pose[:, 1])[:, :3])
     else:
         space = ContractedSpace(torch.zeros(3), torch.full((3,), 0.5), contraction=1.0, near=0.1)
     run = warped(run, space)
