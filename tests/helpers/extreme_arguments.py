@@ -29,7 +29,7 @@ ROWS, WIDTH, HEIGHT = 4, 4, 3
 # What a tensor holds, by "function.parameter" or "Class.parameter", or by the parameter's name alone: a shape of n
 # rows, or a word of NUMBERS.
 SHAPES = {
-    **dict.fromkeys(("origins", "points", "coords", "in_camera", "centers"), "n,3"),
+    **dict.fromkeys(("origins", "points", "coords", "in_camera", "centers", "vectors"), "n,3"),
     **dict.fromkeys(("photometric.rgb", "photometric.target", "pair_ssim.rgb", "pair_ssim.target"), "n,3"),
     **dict.fromkeys(("directions_through.points", "Lenses.undistort.points", "Cameras.moved.shifts"), "n,2"),
     **dict.fromkeys(("position", "target", "up", "lower", "size", "scale", "center", "half", "middle"), "3"),
@@ -54,6 +54,7 @@ SHAPES = {
     "coefficients": "n,6",
     "Lenses.numbers": "models",
     "increments": "n,6",
+    "in_axes.axes": "3,3",
     "rotations": "rotations",
     "directions": "directions",
     "ray_offsets": "offsets",

@@ -38,9 +38,9 @@ REASONS: dict[tuple[str, ...], str] = {
     """,
     (ARITHMETIC, BEYOND): """
         Cameras.project Cameras.project_along Cameras.project_into Cameras.z_along ContractedSpace.unit
-        GridMap.to_grid NdcSpace.to_world SceneBox.unit WarpedRays.world_depth
-        WorldSpace.unit contracted_to_distance depth_error distortion_loss exponential interpolate_poses
-        pair_ssim posed_rays slerp unsquash
+        GridMap.to_grid NdcSpace.to_world SceneBox.center SceneBox.unit WarpedRays.world_depth
+        WorldSpace.unit contracted_to_distance depth_error distortion_loss exponential in_axes interpolate_poses
+        oriented_box pair_ssim posed_rays slerp unsquash
     """,
     (ARITHMETIC, DIVIDES): "Cameras.plane_points NdcSpace.pixel_sizes contract corner_radii",
     (ARITHMETIC, BEYOND, DIVIDES): """
