@@ -1,7 +1,8 @@
 """Training on a CPU with several numbers of threads: what a run ends with, and which PyTorch operations differ.
 
 python tests/helpers/thread_runs.py STEPS SETTING ...      # a line for each number of threads, equal if all is well
-python tests/helpers/thread_runs.py --operations STEPS SETTING ...    # the operations that give several results
+python tests/helpers/thread_runs.py --operations STEPS SETTING ... / SETTING ...    # a line for each run that a / parts
+from the others: the operations that give several results
 """
 
 import functools
@@ -109,8 +110,9 @@ def operations(steps: int, settings: list[str]) -> set[str]:
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     if arguments[0] == "--operations":
-        torch.set_num_threads(1)
-        print(*sorted(operations(int(arguments[1]), arguments[2:])))
+        for settings in " ".join(arguments[2:]).split(" / "):
+            torch.set_num_threads(1)
+            print(*sorted(operations(int(arguments[1]), settings.split())))
     else:
         with carved_once():
             for threads in THREADS:
