@@ -24,6 +24,7 @@ from nerf.evaluation.scores import evaluate
 from nerf.fields.voxel_deferred import VoxelDeferredConfig
 from nerf.images.metrics import summarize
 from nerf.ops.backend import Backend
+from nerf.runs.resolve import with_background
 from nerf.scene.bounds import describe
 from nerf.scene.registry import space_state
 from nerf.training.initial_state import init_state
@@ -63,14 +64,19 @@ def resolved_for_steps(config: Config, steps: int, device: str, kind: str) -> Co
     )
 
 
+def _resolved_for_images(config: Config, steps: int, images: PosedImages, backend: Backend) -> Config:
+    """resolved_for_steps for the kind of scene and the background that the images show."""
+    kind = describe(config.dataset, images.scene, images.has_alpha).kind
+    return resolved_for_steps(with_background(config, images, kind), steps, backend.device.type, kind)
+
+
 def make_start(config: Config, settings: AblationConfig, images: PosedImages, backend: Backend) -> Start:
     """Trains the common start of all rows and draws their batches.
 
     Raises UserError if the grid does not reach its final resolution in these steps.
     """
     steps = settings.warm_steps or {"cuda": 3000, "cpu": 300}[backend.device.type]
-    kind = describe(config.dataset, images.scene, images.has_alpha).kind
-    config = resolved_for_steps(config, steps, backend.device.type, kind)
+    config = _resolved_for_images(config, steps, images, backend)
     state = init_state(config, images, backend)
     for _ in train(config, state):
         pass
@@ -218,8 +224,7 @@ def equal_training(
     config: Config, steps: int, images: PosedImages, views: PosedImages, backend: Backend
 ) -> EqualTraining:
     """Trains from scratch for a number of steps and scores the result."""
-    kind = describe(config.dataset, images.scene, images.has_alpha).kind
-    config = resolved_for_steps(config, steps, backend.device.type, kind)
+    config = _resolved_for_images(config, steps, images, backend)
     state = init_state(config, images, backend)
     for _ in train(config, state):
         pass

@@ -21,13 +21,8 @@ MOST_THREADS = 4
 
 
 def resolve_for_run(config: Config, images: PosedImages, backend: Backend, kind: str | None = None) -> Config:
-    """The settings resolved for images, device and kind of scene; warms up the device. kind: see resolve_config.
-
-    The background of a bounded scene is the color that its images show along their edges, if they have no alpha.
-    """
-    given = config
-    if config.dataset.background == "auto" and kind == "bounded":
-        given = replace(config, dataset=replace(config.dataset, background=background_of(images) or "auto"))
+    """The settings resolved for images, device and kind of scene; warms up the device. kind: see resolve_config."""
+    given = with_background(config, images, kind)
     config = resolve_config(given, backend.device.type, kind)
     if makes_many_passes(config, images, backend):
         config = resolve_config(given, backend.device.type, kind, many_passes=True)
@@ -39,6 +34,16 @@ def resolve_for_run(config: Config, images: PosedImages, backend: Backend, kind:
     warm_up(config, backend)
     where = choose_image_storage(config.train.images, images, backend)
     return replace(config, train=replace(config.train, images=where))
+
+
+def with_background(config: Config, images: PosedImages, kind: str | None) -> Config:
+    """The settings, before they are resolved, with the background that the images of a bounded scene show.
+
+    That is the color along their edges, if they have no alpha. A background that is given stays.
+    """
+    if config.dataset.background != "auto" or kind != "bounded":
+        return config
+    return replace(config, dataset=replace(config.dataset, background=background_of(images) or "auto"))
 
 
 def why_background(given: Config, resolved: Config) -> tuple[str, ...]:

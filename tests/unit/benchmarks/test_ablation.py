@@ -200,6 +200,13 @@ def test_too_few_steps_for_the_final_resolution(config: Config, images: PosedIma
         make_start(config, SETTINGS, images, select("native", "cpu"))
 
 
+def test_opaque_renders_before_black_are_trained_before_black(config: Config, images: PosedImages) -> None:
+    opaque = replace(images, pixels=torch.where(images.pixels[:, 3:] > 0, images.pixels[:, :3], 0))
+    start = make_start(config, SETTINGS, opaque, select("native", "cpu"))
+    assert start.config.dataset.background == "black"
+    assert make_start(config, SETTINGS, images, select("native", "cpu")).config.dataset.background == "white"
+
+
 def test_short_schedule_reaches_every_level_and_prunes(config: Config, images: PosedImages) -> None:
     config.field.upsample_at = None
     for steps in (60, 300, 3000):
