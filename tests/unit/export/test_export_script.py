@@ -118,13 +118,13 @@ FULL = {
 }
 
 
-def test_a_full_disk_leaves_nothing_behind(call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
-    """Of the three files of colmap the first still fits."""
+def test_a_full_disk_leaves_nothing_behind(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the three files of colmap the first still fits. What is said goes to memory: a slow bar would fill a file."""
     for name, settings in FULL.items():
         Path(name).mkdir()
         with files_of_at_most(800):
             assert call("export", "run", f"format={name}", *settings, f"hydra.run.dir={name}") == 2, name
-        said = capfd.readouterr().err
+        said = capsys.readouterr().err
         assert "free some space" in said and "Traceback" not in said, name
         assert [path for path in Path(name).rglob("*") if path.is_file()] == [], name
 
