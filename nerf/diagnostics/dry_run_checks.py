@@ -16,7 +16,6 @@ from nerf.datasets.posed_images import PosedImages
 from nerf.scene.box import SceneBox
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
-from nerf.scene.space import WorldSpace
 from nerf.training.memory import MemoryPlan
 
 SAME = 0.6  # largest mean difference between copies of one image at working size, in 8-bit levels
@@ -79,7 +78,7 @@ def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
         return _check_frustum(box.space, points)
     size, unbounded = extent[1] - extent[0], isinstance(box.space, ContractedSpace)
     described = f"{'inner box' if unbounded else 'box'} {_numbers(extent[0])} to {_numbers(extent[1])}"
-    if isinstance(box.space, WorldSpace) and box.space.axes is not None:
+    if box.space.axes is not None:
         described += ", within it the one that is turned to the object"
     blind = [i for i in range(len(cameras)) if not _sees(cameras, i, extent)]
     if blind:

@@ -21,7 +21,6 @@ from nerf.scene.contraction import ContractedSpace
 from nerf.scene.description import SceneDescription
 from nerf.scene.ndc import NdcSpace
 from nerf.scene.silhouettes import Silhouettes
-from nerf.scene.space import WorldSpace
 
 # Unbounded: thickness of the shell in halves of the inner box. The box gets 1 / (1 + this) of each axis.
 SHELL = 0.6
@@ -101,8 +100,9 @@ def make_box(
 
 def why_turned(box: SceneBox) -> tuple[str, ...]:
     """What to tell of a box that does not lie along the axes of the world; empty for others."""
-    turned = isinstance(box.space, WorldSpace) and box.space.axes is not None
-    return ("its box is turned to the axes along which the object is smallest",) if turned else ()
+    if box.space.axes is None:
+        return ()
+    return ("its box is turned to the axes along which the object is smallest",)
 
 
 def _listed(corner: list[float]) -> str:

@@ -99,6 +99,7 @@ class Space(ABC):
     kind: ClassVar[str]
     contraction: float = 0.0  # what march_rays takes for it
     near: float  # world distance from a camera: nothing is seen nearer
+    axes: Tensor | None = None  # of a box that is turned to its object, see WorldSpace
 
     @abstractmethod
     def path(self, origins: Tensor, directions: Tensor, near: Tensor, far: Tensor) -> SceneRays:

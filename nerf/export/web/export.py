@@ -18,7 +18,6 @@ from nerf.fields.field import Field
 from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.rendering.sampler import RaySampler, depth_range
 from nerf.scene.ndc import NdcSpace
-from nerf.scene.space import WorldSpace
 
 MOST_ON_GPU = 2 << 30  # bytes of textures that a browser can be expected to hold
 
@@ -81,7 +80,7 @@ def _header(
     axes, center, frustum = torch.eye(3), torch.zeros(3), [0, 1]
     if isinstance(space, NdcSpace):
         axes, center, frustum = space.c2w[:, :3], space.c2w[:, 3], [space.near_plane, space.thickness]
-    elif isinstance(space, WorldSpace) and space.axes is not None:
+    elif space.axes is not None:
         axes = space.axes
     return {
         "resolution": list(field.resolution),

@@ -34,6 +34,7 @@ from nerf.runs.run import start
 from nerf.scene.bounds import describe, make_box
 from nerf.scene.box import SceneBox
 from nerf.scene.description import SceneDescription
+from nerf.scene.space import WorldSpace
 from nerf.training.memory import MemoryPlan
 
 BROWSER = """
@@ -164,6 +165,16 @@ def test_near_and_far_are_those_that_hold() -> None:
     ahead = replace(cameras_around(4), c2w=poses)
     box = make_box(SceneDescription("forward_facing", near=1.0), ahead, None, 0.0, torch.device("cpu"))
     assert checks.check_near_far(SamplerConfig(), box, ahead, None).found.startswith("near 0.8, far without end")
+
+
+def test_a_turned_box_is_told_by_the_one_around_it() -> None:
+    half = 0.5**0.5
+    space = WorldSpace(axes=torch.tensor([[half, -half, 0.0], [half, half, 0.0], [0.0, 0.0, 1.0]]))
+    box, around = SceneBox(UNIT_BOX.aabb, space), torch.tensor([2**0.5, 2**0.5, 1.0])
+    torch.testing.assert_close(checks.world_box(box), torch.stack([-around, around]))
+    cameras, points = cameras_around(radius=4.0), 2 * torch.rand(1000, 3) - 1
+    assert "turned to the object" in checks.check_box(box, cameras, space.to_world(points)).found
+    assert "turned" not in checks.check_box(UNIT_BOX, cameras, points).found
 
 
 def test_the_inner_box_of_an_unbounded_scene() -> None:
