@@ -7,9 +7,9 @@
 Used by setup.py and by nerf/ops/native.py, so there is one way to build. One ninja file calls g++ and nvcc directly:
 PyTorch's own build helpers refuse a .cu file where PyTorch came without CUDA. Other compilers: toolchain.py.
 
-NERF_CUDA=0 leaves the CUDA code out. NERF_CUDA_ARCHS, default "75 80 90 120", lists the GPU generations; the last one
-is included as PTX too, for GPUs to come, and 90 is compiled as sm_90a, for Hopper's own products. CXX and CUDA_HOME
-choose the compilers, CXXFLAGS and LDFLAGS are added.
+NERF_CUDA=0 leaves the CUDA code out. NERF_CUDA_ARCHS lists the GPU generations, else they are those of this machine's
+GPUs, and "75 80 90 120" where there is none. The last one is included as PTX too, for GPUs to come, and 90 is compiled
+as sm_90a, for Hopper's own products. CXX and CUDA_HOME choose the compilers, CXXFLAGS and LDFLAGS are added.
 
 Whoever is killed while it builds, or loses power, leaves nothing that the next start would take for finished: objects
 and the library appear under their names when they are whole, and the library ends with a hash of itself.
@@ -42,6 +42,7 @@ PORTABLE_WALKS = "portable_walks"  # those of the portable ones, in one file
 # Files of cuda/ that are compiled alone, the longest first: joined, all cores would wait for them. Of the others nvcc
 # takes longer over the headers, once for each GPU generation and for the host, than over the rest.
 ALONE = ("render_rays", "mlp", "adam", "composite")
+GENERATIONS = "75 80 90 120"  # of GPUs: what a library has that is built where there is none
 LIBRARY = ROOT.parent / "nerf" / "ops" / "libnerf.so"
 OBJECTS = ROOT.parent / "build" / "native"
 STAMP = re.compile(rb"nerf-build-stamp:(\w+) cuda=([\w ]*)\0")
@@ -94,6 +95,33 @@ def find_nvcc() -> Path | None:
         *(path for folder in wheels for path in sorted(Path(folder).glob("*/bin/nvcc"))),
     ]
     return next((path for path in candidates if path.is_file()), None)
+
+
+def generations(nvcc: Path, library: Path = LIBRARY) -> str:
+    """The GPU generations to compile for: as given, else this machine's, else GENERATIONS.
+
+    Each of them takes a quarter of what all four take. Those that the library has stay: machines with other GPUs may
+    share the folder. Where nvcc knows no code for a GPU here, PTX of GENERATIONS is what it can run.
+    """
+    given = os.environ.get("NERF_CUDA_ARCHS")
+    if given is not None:
+        return given
+    here = set(_lines("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"))
+    known = {name.removeprefix("sm_") for name in _lines(str(nvcc), "--list-gpu-code")}
+    wanted = {capability.replace(".", "") for capability in here}
+    if not wanted or not wanted <= known:
+        return GENERATIONS
+    stamp = read_stamp(library)
+    return " ".join(sorted(wanted | (set(stamp.cuda.split()) & known if stamp else set()), key=int))
+
+
+def _lines(*command: str) -> list[str]:
+    """What a program prints, line by line; nothing where it is not there or fails."""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return result.stdout.split() if result.returncode == 0 else []
 
 
 def is_stale(library: Path = LIBRARY) -> bool:
@@ -292,7 +320,7 @@ def build(force: bool = False, announce: bool = True, folder: Path = OBJECTS, li
         if force:
             _clear(folder)
         nvcc = find_nvcc()
-        stamp = Stamp(source_hash(), os.environ.get("NERF_CUDA_ARCHS", "75 80 90 120") if nvcc else "")
+        stamp = Stamp(source_hash(), generations(nvcc, library) if nvcc else "")
         if announce:
             what = f"CPU and CUDA (sm {stamp.cuda}, {nvcc})" if nvcc else "CPU only, no nvcc found"
             print(f"Building the native library once: {what} ...", file=sys.stderr, flush=True)
