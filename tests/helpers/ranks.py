@@ -5,8 +5,10 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -24,9 +26,11 @@ def free_port() -> int:
 def on_ranks(count: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What work(world, *arguments) returns on each rank. work: of a module that can be imported by its name.
 
-    Ranks are forks of one process that has imported PyTorch and done nothing else.
+    Ranks are forks of one process that has imported what all of them need and done nothing else.
     """
-    multiprocessing.set_forkserver_preload(["torch", "torch.distributed"])
+    multiprocessing.set_forkserver_preload(["nerf", "torch.distributed", "pytest", "tiny_runs", "nerf.cli.ranks"])
+    with mock.patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join(sys.path)}):  # it knows no other path yet
+        forkserver.ensure_running()
     with tempfile.TemporaryDirectory() as folder:
         given = (count, folder, work, arguments, list(sys.path))
         multiprocessing.start_processes(_rank, given, nprocs=count, start_method="forkserver")
