@@ -15,6 +15,7 @@ from nerf.fields import voxel_field
 from nerf.ops.backend import select
 from nerf.scene import bounds
 from nerf.scene.box import SceneBox
+from nerf.training import pruning
 from nerf.training.initial_state import init_state
 from nerf.training.state import TrainState
 
@@ -77,7 +78,8 @@ def _doubled(thing: Any) -> dict[str, torch.Tensor]:
 
 def trained(world: World | None, kind: str, step: int, backend: str = "torch") -> dict[str, torch.Tensor]:
     """All parameters after some steps, of ranks but the first those of their own vertices ("stored")."""
-    with mock.patch.object(voxel_field, "SPARSE_FROM", 0):
+    few_rays_to_prune = mock.patch.dict(pruning.RAYS_PER_CHUNK, cpu=1 << 11)
+    with mock.patch.object(voxel_field, "SPARSE_FROM", 0), few_rays_to_prune:
         config, state = double_state(config_of(kind), backend)
         if world is not None:
             state.divide(world)

@@ -13,6 +13,7 @@ from nerf.distributed.world import World
 from nerf.ops.backend import select
 from nerf.rendering.render import render_image
 from nerf.runs import checkpoint
+from nerf.training import pruning
 from nerf.training.loop import Callback, train
 from nerf.training.state import TrainState, make_sampler
 
@@ -70,6 +71,7 @@ def trained_on_ranks(
     stopped: a run is saved in the middle and goes on from its file.
     """
     found = {}
+    pruning.RAYS_PER_CHUNK["cpu"] = 1 << 11  # as many as tiny grids ask for; of this rank, which is a process
     for name, config in configs.items():
         place = Path(folder) / name
         place.mkdir(exist_ok=True)

@@ -10,10 +10,16 @@ import pytest
 import torch
 from ranks import on_ranks
 from repeated_runs import differing, divided_variants, trained, trained_on_ranks, variants
+from resumed_runs import MIDDLE
 from tiny_runs import tiny_config, tiny_images
 
 from nerf.errors import UserError
 from nerf.runs.run import start
+
+
+def small(config, steps):
+    """As many doublings and prunings, sooner and with fewer rays: on a CPU little is by chance."""
+    return replace(config, train=replace(config.train, steps=steps, rays_per_step=96))
 
 
 @pytest.mark.cuda
@@ -29,9 +35,9 @@ def test_two_runs_on_several_ranks_are_one(count, device, tmp_path):
     if count > 2:
         configs = {"contracted": configs["contracted"]}
     elif device == "cpu":  # where little is by chance
-        configs = {name: configs[name] for name in ("voxel_sh", "contracted", "antialiased")}
-    if device == "cpu":  # as many doublings and prunings, sooner
-        configs = {name: replace(x, train=replace(x.train, steps=20)) for name, x in configs.items()}
+        configs = {name: configs[name] for name in ("voxel_sh", "antialiased")}
+    if device == "cpu":
+        configs = {name: small(x, 20) for name, x in configs.items()}
     first, second = (on_ranks(count, trained_on_ranks, configs, device, every, str(tmp_path)) for every in (7, 11))
     for rank in range(count):
         for name in configs:
@@ -40,6 +46,8 @@ def test_two_runs_on_several_ranks_are_one(count, device, tmp_path):
 
 def test_ranks_that_were_stopped_end_as_if_never_stopped(device, tmp_path):
     configs = {"learned cameras": divided_variants()["learned cameras"]}
+    if device == "cpu":
+        configs = {name: small(x, 2 * MIDDLE) for name, x in configs.items()}
     through, stopped = (on_ranks(2, trained_on_ranks, configs, device, 7, str(tmp_path), x) for x in (False, True))
     for rank in range(2):
         assert differing(through[rank]["learned cameras"], stopped[rank]["learned cameras"]) == [], f"rank {rank}"
