@@ -54,12 +54,13 @@ inline void multiply_stored(float (*d)[4], int tiles, uint64_t a, uint64_t b) {
     memcpy(&x, shared.data() + at + column % 8 * 2, sizeof x);
     return widen(x);
   };
-  for (int t = 0; t < tiles; ++t)
-    for (int c = 0; c < 4; ++c) {
-      const Element p = element_of_c(lane(), c);
-      for (int k = 0; k < 16; ++k)
-        d[t][c] += number(a, k, warp() % 4 * 16 + p.row) * number(b, k, t * 8 + p.column);
-    }
+  for (int c = 0; c < 4; ++c) {
+    const Element p = element_of_c(lane(), c);
+    float left[16];
+    for (int k = 0; k < 16; ++k) left[k] = number(a, k, warp() % 4 * 16 + p.row);
+    for (int t = 0; t < tiles; ++t)
+      for (int k = 0; k < 16; ++k) d[t][c] += left[k] * number(b, k, t * 8 + p.column);
+  }
 }
 
 using Products = std::vector<std::function<void()>>;

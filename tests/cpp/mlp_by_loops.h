@@ -57,11 +57,12 @@ inline Gradients by_loops(const cuda::MlpPlan& p) {
   for (int64_t n = 0; n < p.rows; ++n) {
     std::vector<std::vector<double>> x(p.layers + 1);
     for (int k = 0; k < p.inputs_count; ++k) x[0].push_back(factor(p.inputs[n * p.inputs_count + k]));
-    for (int l = 0; l <= p.layers; ++l)
+    for (int l = 0; l <= p.layers; ++l) {
+      const int64_t fan_in = p.fan_in(l);
       for (int64_t o = 0; o < p.fan_out(l); ++o) {
         double sum = p.params[p.bias_at(l) + o];
-        for (int64_t k = 0; k < p.fan_in(l); ++k)
-          sum += x[l][k] * weights[p.weight_at(l) + o * p.fan_in(l) + k];
+        const double *from = x[l].data(), *weight = &weights[p.weight_at(l) + o * fan_in];
+        for (int64_t k = 0; k < fan_in; ++k) sum += from[k] * weight[k];
         if (l == p.layers) {
           g.out[n * p.outputs + o] = sum;
           continue;
@@ -70,15 +71,20 @@ inline Gradients by_loops(const cuda::MlpPlan& p) {
         expect_near(kept, sum < 0 ? 0 : sum, 0.005 * (1 + std::abs(sum)), "hidden values");
         x[l + 1].push_back(kept);
       }
+    }
     std::vector<double> unrounded(p.grad_out + n * p.outputs, p.grad_out + (n + 1) * p.outputs);
     for (int l = p.layers; l >= 0; --l) {
-      std::vector<double> before(p.fan_in(l));
+      const int64_t fan_in = p.fan_in(l);
+      std::vector<double> before(fan_in);
+      const double* from = x[l].data();
+      double* to = before.data();
       for (int64_t o = 0; o < p.fan_out(l); ++o) {
-        const double grad = factor(float(unrounded[o]));
+        const double grad = factor(float(unrounded[o])), *weight = &weights[p.weight_at(l) + o * fan_in];
+        double* of_weight = &g.params[p.weight_at(l) + o * fan_in];
         g.params[p.bias_at(l) + o] += l == p.layers ? unrounded[o] : grad;
-        for (int64_t k = 0; k < p.fan_in(l); ++k) {
-          g.params[p.weight_at(l) + o * p.fan_in(l) + k] += grad * x[l][k];
-          before[k] += grad * weights[p.weight_at(l) + o * p.fan_in(l) + k];
+        for (int64_t k = 0; k < fan_in; ++k) {
+          of_weight[k] += grad * from[k];
+          to[k] += grad * weight[k];
         }
       }
       for (int64_t k = 0; k < p.fan_in(l); ++k) {

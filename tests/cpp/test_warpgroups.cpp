@@ -95,13 +95,12 @@ void network(const Network& of, int shared, int gap, bool late) {
 }  // namespace
 
 int main() {
-  network<256>({150, 43, 256, 2, 3, 1, 1}, kHopper, 0, false);
   network<256>({150, 43, 256, 2, 3, 1, 1}, kHopper, 2, true);
-  network<256>({63, 48, 256, 3, 8, 1, 1}, kHopper, 0, true);
-  network<256>({330, 40, 256, 2, 1, 2, 2}, 130 * 1024, 0, false);  // fewer places than pieces
-  network<256>({290, 40, 256, 2, 1, 1, 1}, 130 * 1024, 2, true);
-  network<256>({65, 256, 256, 1, 3, 1, 1}, kHopper, 0, true);
-  network<128>({450, 39, 128, 2, 3, 2, 1}, kHopper, 3, true);
+  network<256>({33, 48, 256, 3, 8, 1, 1}, kHopper, 0, true);
+  network<256>({260, 40, 256, 2, 1, 2, 2}, 130 * 1024, 0, false);  // fewer places than pieces
+  network<256>({200, 40, 256, 2, 1, 1, 1}, 130 * 1024, 2, true);
+  network<256>({65, 256, 256, 1, 3, 1, 1}, kHopper, 0, false);
+  network<128>({400, 39, 128, 2, 3, 2, 1}, kHopper, 3, true);
   network<128>({1, 128, 128, 3, 3, 1, 1}, 120 * 1024, 0, false);
   network<128>({70, 20, 128, 6, 2, 1, 1}, kHopper, 0, true);  // any number of layers
   return failures ? 1 : 0;
