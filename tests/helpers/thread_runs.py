@@ -1,8 +1,9 @@
 """Training on a CPU with several numbers of threads: what a run ends with, and which PyTorch operations differ.
 
-python tests/helpers/thread_runs.py STEPS SETTING ...      # a line for each number of threads, equal if all is well
-python tests/helpers/thread_runs.py --operations STEPS SETTING ... / SETTING ...    # a line for each run that a / parts
-from the others: the operations that give several results
+python tests/helpers/thread_runs.py SETTING ... / SETTING ...    # for each run, which a / parts from the others, a line
+for each number of threads, equal if all is well
+python tests/helpers/thread_runs.py --operations STEPS SETTING ... / SETTING ...    # a line for each run: the operations
+that give several results
 """
 
 import functools
@@ -45,7 +46,13 @@ def begin(settings: list[str]) -> tuple[Config, TrainState]:
 def read(settings: tuple[str, ...]) -> tuple[Config, PosedImages]:
     """What is the same for all numbers of threads."""
     config = compose("train", TrainScriptConfig, ["experiment=smoke", *settings])
-    return config, load_split(config.dataset, "train")
+    return config, images_of(*(setting for setting in settings if setting.startswith("dataset.")))
+
+
+@functools.cache
+def images_of(*settings: str) -> PosedImages:
+    """Of several runs: it takes longer than most of their steps."""
+    return load_split(compose("train", TrainScriptConfig, ["experiment=smoke", *settings]).dataset, "train")
 
 
 def advance(config: Config, state: TrainState, steps: int) -> None:
@@ -61,10 +68,10 @@ def numbers_of(state: TrainState) -> Iterator[tuple[str, Tensor]]:
     yield "occupied", state.occupancy.occupied
 
 
-def outcome(steps: int, settings: list[str]) -> str:
-    """Threads at work, doublings, prunings, and a hash of all numbers after so many steps."""
+def outcome(settings: list[str]) -> str:
+    """Doublings, prunings, and a hash of all numbers at the end."""
     config, state = begin(settings)
-    advance(config, state, steps)
+    advance(config, state, config.train.steps)
     digest = hashlib.sha256()
     for name, value in numbers_of(state):
         digest.update(name.encode() + value.detach().contiguous().numpy().tobytes())
@@ -77,6 +84,11 @@ class Compare(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.differing: set[str] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch's compiler is not in use: to import it takes longer than all steps."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -108,14 +120,15 @@ def operations(steps: int, settings: list[str]) -> set[str]:
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    if arguments[0] == "--operations":
-        for settings in " ".join(arguments[2:]).split(" / "):
-            torch.set_num_threads(1)
-            print(*sorted(operations(int(arguments[1]), settings.split())))
-    else:
-        with carved_once():
+    of_operations = sys.argv[1] == "--operations"
+    arguments = sys.argv[3 if of_operations else 1 :]
+    with carved_once():
+        for settings in (run.split() for run in " ".join(arguments).split(" / ")):
+            if of_operations:
+                torch.set_num_threads(1)
+                print(*sorted(operations(int(sys.argv[2]), settings)))
+                continue
             for threads in THREADS:
                 torch.set_num_threads(threads)
-                found = outcome(int(arguments[0]), arguments[1:])
+                found = outcome(settings)
                 print(torch.get_num_threads(), found)
