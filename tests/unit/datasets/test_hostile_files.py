@@ -20,7 +20,7 @@ from hostile_scenes import SCENES, answer, files_of, hostile_file, write_with
 from hypothesis import HealthCheck, given, settings
 from PIL import Image
 
-FEW = 120  # files for each format
+FEW = 50  # files for each format
 
 Forge = Callable[[bytes], bytes]
 

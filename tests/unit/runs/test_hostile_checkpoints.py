@@ -19,7 +19,7 @@ from nerf.errors import UserError
 from nerf.runs import checkpoint
 from nerf.runs.packed_grids import deflated
 
-FEW = 120  # files for each run
+FEW = 50  # files for each run
 
 
 def put(path: str, value: object) -> Callable[[dict[str, Any]], None]:
