@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from doc_pages import ROOT, Block, copied_tree, pages, snippets
 BLOCKS = {page: snippets(page) for page in pages()}
 CHECKED = ("python", "bash")
 NOT_CODE = ("", "text", "bibtex")
+OUTPUTS = ("outputs", "multirun")  # the folders of a tree that commands write to
 APPLIED = ROOT / "docs" / "extending"  # whose commands need the steps of their page: test_extending.py
 
 
@@ -51,7 +53,7 @@ def commands(block: Block) -> list[list[str]]:
     return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
-def run(command: list[str], folder: Path) -> None:
+def run(command: Sequence[str], folder: Path) -> None:
     paths = f"{folder}:{ROOT}"
     environment = os.environ | {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     how = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
@@ -77,30 +79,52 @@ def test_python_that_is_not_run_compiles(page: Path, block: Block) -> None:
     compile(block.code, name(page), "exec")
 
 
+class Results:
+    """The files that commands have left, each behind the first command of its page.
+
+    Several pages begin with the same training and make the same of it, which is made once.
+    """
+
+    def __init__(self, tree: Path, folder: Path) -> None:
+        self.tree, self.folder = tree, folder
+        self.found: dict[tuple[str, ...], Path] = {}
+
+    def _files(self) -> dict[Path, int]:
+        paths = (path for name in OUTPUTS for path in (self.tree / name).rglob("*") if path.is_file())
+        return {path.relative_to(self.tree): path.stat().st_mtime_ns for path in paths}
+
+    def run(self, *command: str, first: tuple[str, ...]) -> None:
+        key = (*first, *command)
+        if key in self.found:
+            shutil.copytree(self.found[key], self.tree, dirs_exist_ok=True)
+            return
+        before = self._files()
+        run(command, self.tree)
+        self.found[key] = self.folder / f"{len(self.found)}"
+        self.found[key].mkdir()
+        for path in (path for path, changed in self._files().items() if before.get(path) != changed):
+            (self.found[key] / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(self.tree / path, self.found[key] / path)
+
+
 @pytest.fixture(scope="module")
-def first_runs() -> dict[tuple[str, ...], Path]:
-    """Folders that the first command of a page has left: several pages begin with the same training."""
-    return {}
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """For a copy of the sources; all pages share it, and so its byte code."""
+    tree = copied_tree(tmp_path_factory.mktemp("tree"), "nerf", "configs", "scripts", "docs")
+    (tree / "README.md").write_text((ROOT / "README.md").read_text())
+    return Results(tree, tmp_path_factory.mktemp("left"))
 
 
 @pytest.mark.parametrize("page", [page for page in with_blocks_to_run("bash") if page.parent != APPLIED], ids=name)
-def test_the_commands_of_a_page_run_in_their_order(
-    page: Path, tmp_path: Path, first_runs: dict[tuple[str, ...], Path]
-) -> None:
-    chosen = [block for block in BLOCKS[page] if block.language == "bash" and block.not_run is None]
-    tree, left, first = copied_tree(tmp_path / "tree", "nerf", "configs", "scripts", "docs"), tmp_path / "left", True
-    (tree / "README.md").write_text((ROOT / "README.md").read_text())
-    for block in chosen:
+def test_the_commands_of_a_page_run_in_their_order(page: Path, results: Results) -> None:
+    for left in OUTPUTS:  # by another page
+        shutil.rmtree(results.tree / left, ignore_errors=True)
+    first: tuple[str, ...] = ()
+    for block in (block for block in BLOCKS[page] if block.language == "bash" and block.not_run is None):
         for program, *arguments in commands(block):
             assert program == "python", f"{name(page)}:{block.line}: only python is run, found {program}"
-            if first and tuple(arguments) in first_runs:
-                shutil.copytree(first_runs[tuple(arguments)], tree / "outputs")
-            else:
-                run(arguments, tree)
-            if first and (tree / "outputs").is_dir():
-                shutil.copytree(tree / "outputs", left)
-                first_runs[tuple(arguments)] = left
-            first = False
+            results.run(*arguments, first=first)
+            first = first or tuple(arguments)
 
 
 @pytest.mark.parametrize(("page", "block"), blocks("bash", run=False))
