@@ -2,7 +2,7 @@
 
 python tests/helpers/thread_runs.py SETTING ... / SETTING ...    # for each run, which a / parts from the others, a line
 for each number of threads, equal if all is well
-python tests/helpers/thread_runs.py --operations STEPS SETTING ... / SETTING ...    # a line for each run: the operations
+python tests/helpers/thread_runs.py --operations STEPS SETTING ... / SETTING ...   # for each run a line: the operations
 that give several results
 """
 
