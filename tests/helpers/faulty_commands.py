@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import gc
 import json
 import os
 import resource
@@ -49,6 +50,8 @@ def main() -> None:
         write_tiny_scene(Path("scene"))
         for words in WARM_UP:
             assert _status(words) == 0, words
+    gc.collect()
+    gc.freeze()  # else each fork would look through all of it for garbage, and copy it by that
     for line in sys.stdin:
         answers.write(json.dumps(_in_a_fork(json.loads(line))) + "\n")
 
