@@ -154,6 +154,10 @@ class Cameras:
         points, image = self.plane_points(pixel_indices, per_pixel)
         return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image), per_pixel)
 
+    def refined(self) -> "Cameras":
+        """These cameras; of learned ones, which have rays_through too, the cameras as they are now."""
+        return self
+
     def image_of(self, pixel_indices: Tensor) -> Tensor:
         """The images [R] that pixels belong to; pixel_indices: see rays_through."""
         return self.locate(pixel_indices)[0]

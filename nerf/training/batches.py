@@ -21,11 +21,12 @@ from nerf.rendering.background import Background
 from nerf.rendering.sampler import RaySampler
 from nerf.training.prefetch import PrefetchedBatch, Prefetcher
 
-# Rays that are marched to find the valid pixels: per image and in all, which takes a second or two, and at a time,
-# because before the first pruning a ray of an unbounded scene has hundreds of samples.
+# Rays that are marched to find the valid pixels: per image; in all, of which few do where nearly every ray meets the
+# scene, which has no end; and at a time, because before the first pruning such a ray has hundreds of samples.
 MAX_PROBED_RAYS = 1 << 20
-PROBED_AT_A_TIME = 1 << 15
+PROBED_AT_A_TIME = {"cuda": 1 << 17, "cpu": 1 << 15}
 MAX_PROBED_RAYS_OF_ALL = {"cuda": 1 << 26, "cpu": 1 << 22}
+MAX_PROBED_RAYS_UNBOUNDED = 1 << 22
 # Deviation of the offset between the pixels of a pair, pixels per axis: as between two draws from SSIM's window.
 PAIR_SIGMA = SSIM_SIGMA * math.sqrt(2)
 MAX_CHECKED = 1 << 22  # pixels that a checksum of the images reads: some hundredths of a second
@@ -46,6 +47,8 @@ class RaySource(Protocol):
     """A source of rays: fixed cameras or learned ones."""
 
     def rays_through(self, pixel_indices: Tensor, per_pixel: int = 1, ops: ModuleType = reference) -> Rays: ...
+
+    def refined(self) -> Cameras: ...
 
 
 class RayBatches:
@@ -123,35 +126,39 @@ class RayBatches:
     def find_valid_pixels(self, sampler: RaySampler) -> None:
         """Sets valid_pixels: the mask allows them and their rays have at least one sample."""
         self.stop_prefetch()
-        found = []
-        for image in range(len(self.cameras)):
-            hits = self._meet_scene(image, sampler).flatten()
-            first = self.cameras.first_pixel(image)
+        found, cameras = [], self.ray_source.refined()
+        for image in range(len(cameras)):
+            hits = self._meet_scene(cameras, image, sampler).flatten()
+            first = cameras.first_pixel(image)
             if self._unmasked is not None:
                 hits &= self._unmasked.mask(first, first + len(hits)).to(hits.device)
             found.append(PixelRuns.of_mask(hits, first))
         self.valid_pixels = PixelRuns.join(found)
 
-    def _meet_scene(self, image: int, sampler: RaySampler) -> Tensor:
+    def _meet_scene(self, cameras: Cameras, image: int, sampler: RaySampler) -> Tensor:
         """Which pixels of an image have a ray with a sample, [H,W] bool.
 
         In a large image, one ray per block of pixels is marched; a block is valid if its ray or that of a neighboring
-        block has a sample.
+        block has a sample. cameras: with the poses of now, since rays of learned ones take a hundred kernels.
         """
-        width, height = self.cameras.size(image)
-        device = self.backend.device
-        most = min(MAX_PROBED_RAYS, MAX_PROBED_RAYS_OF_ALL[device.type] / len(self.cameras))
+        width, height = cameras.size(image)
+        device, ops = self.backend.device, self.backend.ops
+        of_all = MAX_PROBED_RAYS_OF_ALL[device.type]
+        if sampler.grid_map.space.kind == "unbounded":
+            of_all = min(of_all, MAX_PROBED_RAYS_UNBOUNDED)
+        most = min(MAX_PROBED_RAYS, of_all / len(cameras))
         step = math.ceil(math.sqrt(width * height / most))
         columns, rows = (
             (torch.arange(0, size, step, device=device) + step // 2).clamp(max=size - 1) for size in (width, height)
         )
-        pixels = self.cameras.first_pixel(image) + rows[:, None] * width + columns
+        pixels = cameras.first_pixel(image) + rows[:, None] * width + columns
         try:
-            chunks = pixels.flatten().split(PROBED_AT_A_TIME)
-            hits = torch.cat([sampler.sample(self._rays_through(chunk)).ray_offsets.diff() > 0 for chunk in chunks])
+            chunks = pixels.flatten().split(PROBED_AT_A_TIME[device.type])
+            samples = (sampler.sample(cameras.rays_through(chunk, 1, ops)) for chunk in chunks)
+            hits = torch.cat([of_chunk.ray_offsets.diff() > 0 for of_chunk in samples])
         except ValueError as error:
             raise UserError(
-                f"The rays of image {image + 1} of {len(self.cameras)} cannot be walked: {error}. The scene box does "
+                f"The rays of image {image + 1} of {len(cameras)} cannot be walked: {error}. The scene box does "
                 "not fit its camera; check the focal lengths, the poses and their unit, or give dataset.aabb."
             ) from error
         hits = hits.view(pixels.shape)

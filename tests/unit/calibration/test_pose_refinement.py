@@ -27,9 +27,10 @@ from nerf.scene.box import SceneBox
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
 from nerf.scene.occupancy import uniform
+from nerf.training.batches import PROBED_AT_A_TIME
 from nerf.training.initial_state import init_state
 from nerf.training.loop import StopWhen, train
-from nerf.training.state import TrainState
+from nerf.training.state import TrainState, make_sampler
 
 BRICKS = Path(__file__).parents[3] / "data" / "bricks"
 BACKENDS = pytest.mark.parametrize("name", ["native", "torch"])
@@ -176,6 +177,27 @@ def test_gradient_of_a_rendered_loss_by_finite_differences(name: str, intrinsics
             expected = ((above - below) / (2 * step)).item()
             assert parameter.grad[place].item() == pytest.approx(expected, rel=2e-4, abs=1e-8), place
     assert field.sh_grid.grad.any() and field.density_grid.grad.any()
+
+
+def test_valid_pixels_are_those_of_the_poses_of_now_which_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of chunks of rays are marched; with poses computed for each, a search took fifteen seconds on a GPU."""
+    config, state = tiny_refined("refine")
+    occupied = torch.zeros_like(state.occupancy.occupied)
+    occupied[tuple(size // 2 for size in occupied.shape)] = True
+    state.occupancy.occupied = occupied
+    sampler = make_sampler(config, state)
+    with torch.no_grad():
+        state.poses.increments[:, 3] = 0.2
+    pixels = torch.arange(len(state.batches.images))
+    with torch.no_grad():
+        expected = sampler.sample(state.poses.rays_through(pixels)).ray_offsets.diff() > 0
+    computed, c2w = [], PoseRefinement.c2w
+    monkeypatch.setattr(PoseRefinement, "c2w", lambda self: computed.append(self) or c2w(self))
+    monkeypatch.setitem(PROBED_AT_A_TIME, "cpu", 50)
+    state.batches.find_valid_pixels(sampler)
+    found = state.batches.valid_pixels.mask(0, len(pixels))
+    assert torch.equal(found, expected) and 0 < found.sum() < len(pixels)
+    assert len(computed) == 1
 
 
 def test_the_grids_gradients_are_the_same_whether_poses_are_learned_or_not() -> None:

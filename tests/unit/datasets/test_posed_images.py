@@ -26,7 +26,7 @@ from nerf.rendering.render import Rendering, render_image
 from nerf.rendering.sampler import RaySampler
 from nerf.runs import checkpoint
 from nerf.scene import visual_hull
-from nerf.training.batches import MAX_PROBED_RAYS_OF_ALL, PAIR_SIGMA, RayBatches
+from nerf.training.batches import MAX_PROBED_RAYS_OF_ALL, PAIR_SIGMA, PROBED_AT_A_TIME, RayBatches
 from nerf.training.initial_state import init_state
 from nerf.training.state import TrainState, make_sampler
 
@@ -205,13 +205,29 @@ def test_few_rays_are_marched_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
     march = RaySampler.sample
     monkeypatch.setattr(RaySampler, "sample", lambda self, rays: marched.append(len(rays)) or march(self, rays))
     for at_a_time in (1 << 15, 100):
-        monkeypatch.setattr("nerf.training.batches.PROBED_AT_A_TIME", at_a_time)
+        monkeypatch.setitem(PROBED_AT_A_TIME, "cpu", at_a_time)
         marched.clear()
         batches = RayBatches(images, CPU, 0)
         batches.find_valid_pixels(sampler)
         pools.append(batches.valid_pixels.mask(0, len(images.pixels)))
     assert max(marched) == 100 and sum(marched) == len(images.pixels)
     assert torch.equal(*pools) and pools[0].any()
+
+
+def test_of_a_scene_without_end_few_rays_are_marched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all meet it, and a lens makes rays take longer than a step of training."""
+    images, marched, march = cut_images(), [], RaySampler.sample
+    _, state = state_of(images)
+    sampler = make_sampler(tiny_config(), state)
+    monkeypatch.setattr(RaySampler, "sample", lambda self, rays: marched.append(len(rays)) or march(self, rays))
+    monkeypatch.setattr("nerf.training.batches.MAX_PROBED_RAYS_UNBOUNDED", len(images.pixels) // 9)
+    counts = {}
+    for kind in ("bounded", "unbounded"):
+        monkeypatch.setattr(type(sampler.grid_map.space), "kind", kind)
+        marched.clear()
+        RayBatches(images, CPU, 0).find_valid_pixels(sampler)
+        counts[kind] = sum(marched)
+    assert counts["bounded"] == len(images.pixels) and 0 < counts["unbounded"] < len(images.pixels) / 6
 
 
 def test_rays_of_more_steps_than_can_be_walked_are_told_with_the_image() -> None:
