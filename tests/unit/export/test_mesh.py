@@ -107,8 +107,8 @@ def cameras_of(kind: str) -> Cameras:
         turn = torch.arange(24) * 2.4
         ring = torch.stack([turn.cos() * (1 - height**2).sqrt(), turn.sin() * (1 - height**2).sqrt(), height], dim=-1)
         poses = [look_at(3 * position, torch.zeros(3), torch.tensor([0.0, 0, 1])) for position in ring]
-    intrinsics = torch.tensor([200.0, 200, 60, 60]).expand(len(poses), -1)
-    return Cameras(torch.stack(poses), intrinsics, 120, 120)
+    intrinsics = torch.tensor([120.0, 120, 36, 36]).expand(len(poses), -1)
+    return Cameras(torch.stack(poses), intrinsics, 72, 72)
 
 
 def scene(kind: str, balls: list[tuple[list[float], float]], device: str = "cpu") -> LoadedRun:
