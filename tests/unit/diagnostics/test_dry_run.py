@@ -277,7 +277,8 @@ def read_page(path: Path) -> tuple[str, dict]:
 
 @pytest.mark.slow
 def test_the_page_of_a_right_scene(tmp_path: Path) -> None:
-    result = run_script("train", "dry_run=true", "device=cpu", f"hydra.run.dir={tmp_path}/run", cwd=tmp_path)
+    settings = ("dataset.downscale=2", "device=cpu", f"hydra.run.dir={tmp_path}/run")
+    result = run_script("train", "dry_run=true", *settings, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     page, drawn = read_page(tmp_path / "run" / "dry_run.html")
     assert "<span class=red>" not in page and page.count("<span class=green>") >= 6
@@ -299,13 +300,14 @@ def test_the_page_of_a_right_scene(tmp_path: Path) -> None:
 def test_the_page_of_a_scene_in_a_wrong_convention(tmp_path: Path) -> None:
     """Names that would end the script or a tag are text there."""
     transforms = json.loads((BRICKS / "transforms_train.json").read_text())
+    transforms["frames"] = transforms["frames"][::2]
     poses = torch.tensor([frame["transform_matrix"] for frame in transforms["frames"]])
     wrong = misread(poses[:, :3], CONVENTIONS[0])
     folder = tmp_path / "a <b> scene"
     (folder / "train").mkdir(parents=True)
     for index, (frame, pose) in enumerate(zip(transforms["frames"], wrong)):
         name = f"train/<i>ä{index}"
-        Image.open(BRICKS / f"{frame['file_path']}.png").save(folder / f"{name}.png")
+        Image.open(BRICKS / f"{frame['file_path']}.png").reduce(2).save(folder / f"{name}.png")
         frame["file_path"], frame["transform_matrix"] = name, [*pose.tolist(), [0, 0, 0, 1]]
     (folder / "transforms_train.json").write_text(json.dumps(transforms))
     settings = ("dataset=blender", f"dataset.root='{folder}'", "device=cpu", "hydra.run.dir=run")
