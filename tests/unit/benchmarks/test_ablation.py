@@ -45,7 +45,7 @@ TINY = (
     "device=cpu",
 )
 UNFUSED = "native, unfused: gather + interpolate_cells + index_add"
-SETTINGS = AblationConfig(warm_steps=60, timed_steps=2, num_batches=2, compile=False)
+SETTINGS = AblationConfig(warm_steps=20, timed_steps=2, num_batches=2, compile=False)
 
 
 @pytest.fixture(scope="module")
