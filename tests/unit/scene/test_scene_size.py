@@ -57,7 +57,7 @@ def resized(images: PosedImages, size: float) -> PosedImages:
 
 
 def config_of(**settings: object) -> Config:
-    small = {"train.rays_per_step": 256, "field.num_voxels": 9000, "field.min_level_steps": 5}
+    small = {"train.rays_per_step": 512, "field.num_voxels": 9000, "field.min_level_steps": 5}
     short = {"occupancy.min_steps": 20, "occupancy.update_interval": 0.3}
     return nerf.settings({"device": "cpu", **short, **small, **settings})
 
