@@ -22,7 +22,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LoadedR
     """A run and its splats."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         call = script_caller(monkeypatch, tmp_path_factory.mktemp("splats"))
-        assert call("train", "train.steps=100", "dataset.downscale=2", "evaluation.every=100", "hydra.run.dir=run") == 0
+        assert call("train", "experiment=smoke", "evaluation.every=100", "hydra.run.dir=run") == 0
         assert call("export", "run", "format=splats", "max_splats=8000", "splats_steps=40", "hydra.run.dir=out") == 0
         yield load("run"), Path("out/splats.ply").absolute()
 
