@@ -1,6 +1,7 @@
 """Resume equals never-stopped, bit for bit, with each setting switched on that is off by default."""
 
 from dataclasses import asdict, fields, is_dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,20 @@ SWITCHED_ON: dict[str, dict[str, object]] = {
     "train.steps": {},  # every tiny run has its number of steps
     "poses.lr": {**POSES, "poses.lr": 1e-3},
 }
+# Settings of which none hides what another does: one run has them all.
+TOGETHER = (
+    ("loss.pair_ssim", "loss.alpha", "loss.opacity_entropy", "loss.distortion", "loss.grad_scaling_distance"),
+    ("loss.tv_density", "loss.tv_color", "train.lr_decay", "train.rays_per_step", "train.save_every"),
+    ("field.diffuse", "field.feature_noise", "field.feature_sines", "sampler.near", "sampler.far", "dataset.aabb"),
+    ("field.lr_density", "field.lr_features", "field.lr_mlp", "occupancy.min_weight", "occupancy.update_interval"),
+    ("field.num_voxels", "field.feature_channels", "field.hidden_width", "field.hidden_layers"),
+    ("field.view_frequencies", "occupancy.rays_per_surface_cell", "exposure.learn", "exposure.vignetting"),
+    ("field.initial_num_voxels", "field.upsample_at"),
+    ("poses.perturb_degrees", "poses.perturb_translation"),
+    ("poses.perturb_sigma", "poses.lr", "poses.intrinsics"),
+    ("poses.start", "poses.initial_num_voxels", "poses.coarse_to_fine_end"),
+)
+GROUPS = (*TOGETHER, *((name,) for name in SWITCHED_ON if SWITCHED_ON[name] and name not in chain(*TOGETHER)))
 # What decides nothing of a step: where images lie, what is done with a trained field, where a run begins.
 NOT_OF_A_STEP = {
     "dataset.root",
@@ -95,23 +110,24 @@ def test_a_resumed_run_goes_on_with_every_background(tmp_path: Path, background:
     assert differing(never_stopped, resumed) == []
 
 
-@pytest.mark.parametrize("name", [name for name, values in SWITCHED_ON.items() if values])
-def test_a_resumed_run_goes_on_with_every_setting_that_is_off_by_default(tmp_path: Path, name: str) -> None:
-    never_stopped, resumed = both_ways(tmp_path, SWITCHED_ON[name])
+@pytest.mark.parametrize("names", GROUPS, ids=", ".join)
+def test_a_resumed_run_goes_on_with_every_setting_that_is_off_by_default(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    needed = {name: value for together in names for name, value in SWITCHED_ON[together].items()}
+    values = needed | {name: SWITCHED_ON[name][name] for name in names if name in SWITCHED_ON[name]}
+    never_stopped, resumed = both_ways(tmp_path, values)
     assert differing(never_stopped, resumed) == []
 
 
 def both_ways(folder: Path, values: dict[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """All that a run holds at its end: of one that never stopped, and of one that was stopped in the middle."""
-    given = with_settings(tiny_config("voxel_deferred", steps=STEPS), values)
-    config, state = tiny_state(given)
-    run_to(config, state, STEPS)
-    never_stopped = facts(state)
-    config, state = tiny_state(given)
-    run_to(config, state, MIDDLE)
-    config, state = stop_and_restore(folder, config, state)
-    run_to(config, state, STEPS)
-    return never_stopped, facts(state)
+    """All that a run holds at its end: of one that never stopped, and of what was saved of it in the middle."""
+    config, never_stopped = tiny_state(with_settings(tiny_config("voxel_deferred", steps=STEPS), values))
+    run_to(config, never_stopped, MIDDLE)
+    config, resumed = stop_and_restore(folder, config, never_stopped)
+    for state in (never_stopped, resumed):
+        run_to(config, state, STEPS)
+    return facts(never_stopped), facts(resumed)
 
 
 def test_no_setting_that_is_off_by_default_is_left_out() -> None:
