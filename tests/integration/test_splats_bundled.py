@@ -44,7 +44,7 @@ def test_the_bundled_scene_as_splats(exported: tuple[LoadedRun, Path]) -> None:
     views = list(range(0, len(cameras), len(cameras) // 3))
     ours = [run.render(cameras, index).rgb.clamp(0, 1) for index in views]
     found = [psnr(*pair) for pair in zip(pictures_by_numpy(run, splats, views), ours)]
-    assert sum(found) / len(found) >= 29  # 30.4 found
+    assert sum(found) / len(found) >= 29  # 31.4 found
 
 
 def test_spark_draws_it_as_the_papers_equations_do(exported: tuple[LoadedRun, Path]) -> None:
@@ -56,5 +56,5 @@ def test_spark_draws_it_as_the_papers_equations_do(exported: tuple[LoadedRun, Pa
     except BrowserMissing as missing:
         pytest.skip(str(missing))
     for index, picture, expected in zip(views, drawn, pictures_by_numpy(run, splats, views)):
-        assert psnr(picture, expected) >= 45  # 49 to 50 found: it keeps sizes and colors in bytes
-        assert psnr(picture, run.render(cameras, index).rgb.clamp(0, 1)) >= 28  # 29.5 to 31.3 found
+        assert psnr(picture, expected) >= 45  # 48.3 found: it keeps sizes and colors in bytes
+        assert psnr(picture, run.render(cameras, index).rgb.clamp(0, 1)) >= 28  # 30.9 and 32.4 found
