@@ -4,8 +4,7 @@ What a loader, a checkpoint or the build answers by itself is tested beside it; 
 """
 
 import re
-import resource
-import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import warm_python
 from fixtures import edit_transforms, look_at_origin, write_split
 from PIL import Image
-from script_runs import TIMEOUT, command, script_caller
+from script_runs import SCRIPTS, TIMEOUT, script_caller
 from tiny_runs import run_to, tiny_config, tiny_state, write_tiny_scene
 
 from nerf.cli.failures import explain
@@ -128,7 +128,7 @@ def test_opaque_noise_fills_the_box_and_is_told_of(
     for split in ("train", "test"):
         write_split(Path("noise"), split, np.random.default_rng(0).integers(0, 256, (8, 20, 20, 3), np.uint8), poses)
     settings = ("dataset.root=noise", "dataset.aabb=[-1,-1,-1,1,1,1]", "occupancy.min_weight=0")
-    settings += ("field.num_voxels=27000", "field.min_voxel_pixels=0.1")
+    settings += ("field.num_voxels=27000", "field.min_voxel_pixels=0.1", "train.rays_per_step=128")
     assert call("train", *TINY, *settings) == 0
     assert "% of the cells" not in capsys.readouterr().err  # after 60 steps everything is still fog
     assert call("train", *TINY, *settings, f"train.steps={JUDGED_STEPS}", "overwrite=true") == 0
@@ -168,17 +168,13 @@ def test_a_folder_that_cannot_be_written(answer: Callable[..., str], script: str
     assert Path("file").read_text() == "mine" and message.count("\n") == 1
 
 
-def limited(kind: int, limit: int, *arguments: str, cwd: Path) -> str:
-    """The last line of a script that runs under a limit of the system and ends with status 2."""
-    found = subprocess.run(
-        command(*arguments),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(kind, (limit, limit)),
-    )
+def limited(limit: int, name: str, *arguments: str, cwd: Path) -> str:
+    """The last line of a script that may write files of so many bytes and ends with status 2."""
+    program = "import resource, runpy, sys; sys.argv[:1] = []; "
+    program += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
+    program += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    words = [sys.executable, "-c", program, str(SCRIPTS / f"{name}.py"), *arguments]
+    found = warm_python.run(words, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
     assert found.returncode == 2, found.stderr
     assert "Traceback" not in found.stderr
     return found.stderr.splitlines()[-1]
@@ -188,14 +184,14 @@ def test_a_full_disk_keeps_what_was_saved_and_the_run_goes_on_elsewhere(tmp_path
     """A limit on the size of files stands for the disk; resume.pt outgrows it when the grid doubles."""
     write_tiny_scene(tmp_path / "scene")
     settings = (*TINY, "train.save_every=5", "train.log_every=5", "field=voxel_sh")
-    message = limited(resource.RLIMIT_FSIZE, 1_500_000, "train", *settings, cwd=tmp_path)
+    message = limited(1_500_000, "train", *settings, cwd=tmp_path)
     written = f"error: {tmp_path}/run/resume.pt cannot be written: [Errno 27] File too large"
     assert message.startswith(written) and f"{tmp_path}/run/model.pt" in message
     assert "Free some space, or set hydra.run.dir to another disk." in message
     content, model = checkpoint.load_resume(tmp_path / "run"), checkpoint.load(tmp_path / "run")
     assert 0 < content["step"] < 60 == model["step"], "it trained on, and its model is kept"
 
-    message = limited(resource.RLIMIT_FSIZE, 10, "train", *settings[:3], "hydra.run.dir=other", cwd=tmp_path)
+    message = limited(10, "train", *settings[:3], "hydra.run.dir=other", cwd=tmp_path)
     assert all(fact in message for fact in ("other/config.yaml", "File too large", "free some space"))
 
 
