@@ -54,8 +54,8 @@ def test_runs_side_by_side_end_in_a_table_and_are_not_done_again(tmp_path: Path)
 
 
 def test_a_stopped_sweep_saves_its_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    sweep = ("-m", "hydra/launcher=joblib", "seed=0,1,2", *LONG, "hydra.sweep.dir=all")
-    process = start_script("train", *sweep, "hydra.launcher.n_jobs=2", cwd=tmp_path)
+    sweep = ("-m", "hydra/launcher=joblib", "seed=0,1,2", *LONG, "hydra.sweep.dir=all", "hydra.launcher.n_jobs=2")
+    process = start_script("train", *sweep, cwd=tmp_path)
     wait_until(lambda: all((tmp_path / "all" / n / "resume.pt").exists() for n in "01"), process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=TIMEOUT)
@@ -64,7 +64,7 @@ def test_a_stopped_sweep_saves_its_runs_and_the_same_command_goes_on(tmp_path: P
     assert [state(tmp_path / "all" / n) for n in "012"] == [STOPPED] * 3
     assert "Stopped by SIGTERM at step" in (tmp_path / "all" / "0" / "log.txt").read_text()
     step = checkpoint.load_resume(tmp_path / "all" / "0")["step"]
-    process = start_script("train", *sweep, "hydra.launcher.n_jobs=1", cwd=tmp_path)  # in the command's own process
+    process = start_script("train", *sweep, cwd=tmp_path)
     wait_until(lambda: checkpoint.load_resume(tmp_path / "all" / "0")["step"] > step, process)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=TIMEOUT)
