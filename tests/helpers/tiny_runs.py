@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 from fixtures import write_sphere_scene
 
@@ -25,6 +26,7 @@ from nerf.config.schema import (
 from nerf.datasets.blender import load_blender
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import Backend, select
+from nerf.training import pruning
 from nerf.training.initial_state import init_state
 from nerf.training.loop import StopWhen, TrainMetrics, train
 from nerf.training.state import TrainState
@@ -89,6 +91,11 @@ def tiny_state(config: Config, backend: Backend | None = None) -> tuple[Config, 
 def run_to(config: Config, state: TrainState, step: int) -> list[TrainMetrics]:
     """Trains until so many steps are done."""
     return list(train(config, state, [StopWhen(lambda: state.clock.step >= step)]))
+
+
+def few_rays_to_prune(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the tiny grids ask for, not a whole chunk of a CPU: that would be most of the work."""
+    monkeypatch.setitem(pruning.RAYS_PER_CHUNK, "cpu", 1 << 11)
 
 
 def watch(state: TrainState, config: Config, look: Callable[[TrainState], object]) -> list[object]:

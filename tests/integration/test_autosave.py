@@ -11,7 +11,7 @@ import pytest
 from fake_time import FakeTime
 from script_runs import script_caller, start_script
 from state_facts import differing, facts
-from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state, write_tiny_scene
+from tiny_runs import STEPS, few_rays_to_prune, run_to, tiny_config, tiny_images, tiny_state, write_tiny_scene
 
 from nerf.config.schema import Config
 from nerf.errors import UserError
@@ -25,6 +25,11 @@ from nerf.training.state import TrainState
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+@pytest.fixture(autouse=True)
+def pruned_with_few_rays(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_rays_to_prune(monkeypatch)
 
 
 class Trained:
@@ -67,7 +72,7 @@ def time(fake_time: FakeTime) -> FakeTime:
 def test_a_run_is_saved_every_two_minutes_and_a_short_one_at_its_end_alone(
     time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = Trained(tmp_path / "long", monkeypatch, steps=300)
+    long = Trained(tmp_path / "long", monkeypatch, steps=300, rays_per_step=32)
     long.train()
     assert long.steps == [120, 240] and long.saver.finish(long.state) == tmp_path / "long"
     assert long.steps == [120, 240, 300] and not long.said
@@ -79,7 +84,7 @@ def test_a_run_is_saved_every_two_minutes_and_a_short_one_at_its_end_alone(
 def test_saving_is_off_the_training_clock_and_takes_a_fiftieth_of_the_time(
     time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Trained(tmp_path / "run", monkeypatch, steps=900, save_seconds=10.0)
+    run = Trained(tmp_path / "run", monkeypatch, steps=900, save_seconds=10.0, rays_per_step=32)
     slow = checkpoint.save
 
     def takes_ten_seconds(*arguments: object) -> None:
@@ -102,7 +107,7 @@ def test_steps_between_saves_may_be_given_instead(
 
 
 def test_no_saves_by_time_if_none_are_wanted(time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Trained(tmp_path / "run", monkeypatch, steps=200, save_seconds=0.0)
+    run = Trained(tmp_path / "run", monkeypatch, steps=200, save_seconds=0.0, rays_per_step=32)
     run.train()
     assert run.steps == []
 

@@ -11,19 +11,26 @@ from fake_time import FakeTime
 from resumed_runs import MIDDLE, stop_and_restore
 from script_runs import ROOT, TIMEOUT, script_caller, start_script
 from state_facts import differing, facts
-from tiny_runs import STEPS, run_to, supersampled, tiny_config, tiny_images, tiny_state, write_tiny_scene
+from tiny_runs import (
+    STEPS,
+    few_rays_to_prune,
+    run_to,
+    supersampled,
+    tiny_config,
+    tiny_images,
+    tiny_state,
+    write_tiny_scene,
+)
 
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.runs import checkpoint
 from nerf.runs.run import resume
-from nerf.training import pruning
 
 
 @pytest.fixture(autouse=True)
-def few_rays_to_prune(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as the tiny grids ask for, not a whole chunk of a CPU: that would be most of the work."""
-    monkeypatch.setitem(pruning.RAYS_PER_CHUNK, "cpu", 1 << 11)
+def pruned_with_few_rays(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_rays_to_prune(monkeypatch)
 
 
 @pytest.mark.parametrize("field", ["voxel_sh", "voxel_mlp", "voxel_deferred"])

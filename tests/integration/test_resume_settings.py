@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from resumed_runs import MIDDLE, stop_and_restore
 from state_facts import differing, facts
-from tiny_runs import STEPS, run_to, tiny_config, tiny_state
+from tiny_runs import STEPS, few_rays_to_prune, run_to, tiny_config, tiny_state
 
 from nerf.config.schema import FIELDS, Config
-from nerf.training import pruning
 
 POSES = {"poses.mode": "refine", "poses.start": 0.1}
 # The setting that is off by default, and what else it needs to have an effect.
@@ -99,9 +98,8 @@ def with_settings(config: Config, values: dict[str, object]) -> Config:
 
 
 @pytest.fixture(autouse=True)
-def few_rays_to_prune(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as the tiny grids ask for, not a whole chunk of a CPU: that would be most of the work."""
-    monkeypatch.setitem(pruning.RAYS_PER_CHUNK, "cpu", 1 << 11)
+def pruned_with_few_rays(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_rays_to_prune(monkeypatch)
 
 
 @pytest.mark.parametrize("background", ["white", "black", "random", "learned"])

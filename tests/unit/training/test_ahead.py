@@ -10,7 +10,7 @@ import pytest
 import torch
 from resumed_runs import MIDDLE, stop_and_restore
 from state_facts import differing, facts
-from tiny_runs import STEPS, run_to, supersampled, tiny_config, tiny_state
+from tiny_runs import STEPS, few_rays_to_prune, run_to, supersampled, tiny_config, tiny_state
 
 from nerf.config.schema import Config, DatasetConfig, ExposureConfig, LossConfig, PosesConfig
 from nerf.fields import voxel_field
@@ -29,6 +29,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepared, "can_be_captured", lambda config, state: True)
     monkeypatch.setattr(voxel_field, "SPARSE_FROM", 1)
     monkeypatch.setattr(voxel_field, "SPARSE_BELOW", 2.0)
+    few_rays_to_prune(monkeypatch)
 
 
 def in_host_memory(name: str = "voxel_deferred") -> Config:

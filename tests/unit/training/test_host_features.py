@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from resumed_runs import MIDDLE, stop_and_restore
-from tiny_runs import STEPS, run_to, supersampled, tiny_config, tiny_images, tiny_state
+from tiny_runs import STEPS, few_rays_to_prune, run_to, supersampled, tiny_config, tiny_images, tiny_state
 
 from nerf.cli.ranks import divided
 from nerf.config.recipes import resolve_config
@@ -37,6 +37,7 @@ def sparse_however_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voxel_field, "SPARSE_BELOW", 2.0)
     monkeypatch.setattr(voxel_field, "POINTS_AT_A_TIME", 1000)
     monkeypatch.setattr(host_rows, "ROWS_AT_A_TIME", 1000)
+    few_rays_to_prune(monkeypatch)
 
 
 @pytest.fixture

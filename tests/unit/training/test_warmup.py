@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from tiny_runs import tiny_config, tiny_images
+from tiny_runs import few_rays_to_prune, tiny_config, tiny_images
 
 from nerf.config.recipes import resolve_config
 from nerf.fields.voxel_field import VoxelField
@@ -23,6 +23,7 @@ from nerf.training.initial_state import init_state
 def test_a_brief_training_does_everything_and_leaves_the_random_numbers_alone(
     field: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few_rays_to_prune(monkeypatch)
     doublings, prunings, chosen = [], [], select(backend, "cpu")
     config = resolve_config(tiny_config(field, steps=None, max_seconds=5.0), chosen.device.type)
     before = asdict(config)
