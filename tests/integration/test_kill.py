@@ -8,10 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from killed_run import open_or_begin
 from script_runs import ROOT, TIMEOUT, run_script, start_script
 from state_facts import differing, facts
-from tiny_runs import run_to
+from tiny_runs import run_to, write_tiny_scene
 
 from nerf.runs import checkpoint
 
@@ -43,9 +44,12 @@ def test_twenty_kills_leave_the_run_that_was_never_killed(tmp_path: Path) -> Non
     assert differing(facts(killed), facts(never_killed)) == []
 
 
-def test_a_killed_script_resumes(tmp_path: Path) -> None:
+def test_a_killed_script_resumes(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    scene = tmp_path_factory.mktemp("scene")
+    write_tiny_scene(scene)
     dice, run, saved = random.Random(1), tmp_path / "run", 0
-    arguments = ["experiment=smoke", "train.steps=200", "train.save_every=1", f"hydra.run.dir={run}"]
+    arguments = ["experiment=smoke", f"dataset.root={scene}", "dataset.downscale=1", "evaluation.every=8"]
+    arguments += ["train.steps=200", "train.save_every=1", f"hydra.run.dir={run}"]
     for _ in range(2):
         process = start_script("train", *arguments, cwd=tmp_path)
         deadline, enough = time.monotonic() + TIMEOUT, saved + dice.randrange(1, 40)
