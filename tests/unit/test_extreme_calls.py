@@ -26,8 +26,8 @@ DIVIDES = "zero"  # by a focal length, an edge, a length or a scale of which zer
 MEAN = "no rows"  # of nothing: NaN, as torch.mean has it
 REASONS: dict[tuple[str, ...], str] = {
     (ARITHMETIC,): """
-        Cameras.centers Cameras.directions_through Cameras.of_sizes Cameras.resized Cameras.to Cameras.within
-        ContractedSpace.inner_box ContractedSpace.path ContractedSpace.thickness ContractedSpace.to
+        Cameras.centers Cameras.directions_through Cameras.of_sizes Cameras.refined Cameras.resized Cameras.to
+        Cameras.within ContractedSpace.inner_box ContractedSpace.path ContractedSpace.thickness ContractedSpace.to
         KeyFrame.timed KeyFramePath.at KeyFramePath.inserted KeyFramePath.moved KeyFramePath.stretched
         KeyFramePath.timed Lenses.to NdcRays.positions NdcSpace.depth_range NdcSpace.to NdcSpace.unit
         Rays.pixel_directions Rays.pixel_means SceneBox.size SceneBox.to SceneBox.voxel_size SceneRays.distances
