@@ -100,8 +100,8 @@ def find_nvcc() -> Path | None:
 def generations(nvcc: Path, library: Path = LIBRARY) -> str:
     """The GPU generations to compile for: as given, else this machine's, else GENERATIONS.
 
-    Each of them takes a quarter of what all four take. Those that the library has stay: machines with other GPUs may
-    share the folder. Where nvcc knows no code for a GPU here, PTX of GENERATIONS is what it can run.
+    Their code takes longest to compile. Those that the library has stay: machines with other GPUs may share the folder.
+    Where nvcc has no code for a GPU that is here, it is GENERATIONS too.
     """
     given = os.environ.get("NERF_CUDA_ARCHS")
     if given is not None:

@@ -155,7 +155,7 @@ class Cameras:
         return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image), per_pixel)
 
     def refined(self) -> "Cameras":
-        """These cameras; of learned ones, which have rays_through too, the cameras as they are now."""
+        """Themselves, as they are given; learned cameras (PoseRefinement) return those of their current poses."""
         return self
 
     def image_of(self, pixel_indices: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 
 from nerf.errors import UserError
 from nerf.ops.driver import find_driver, no_gpu_reason
-from nerf.ops.library import NativeUnavailable, has_cuda_code
+from nerf.ops.library import NativeUnavailable, gpu_generations, has_cuda_code
 from nerf.ops.mkl import multiplies_in_one_order
 
 BACKENDS = ("auto", "native", "torch")
@@ -125,7 +125,7 @@ def _select(backend: str, device: str) -> Backend:
             native = importlib.import_module("nerf.ops.native")
             problem = None if chosen.type == "cpu" else _gpu_problem(native, chosen)
             if problem is None:
-                return Backend("native", chosen, reason, native)
+                return Backend("native", chosen, reason + _through_ptx(chosen), native)
         else:
             problem = f"the native library was built without CUDA code, {_why_without_cuda()}"
     except NativeUnavailable as error:
@@ -135,6 +135,19 @@ def _select(backend: str, device: str) -> Backend:
         remedy = f"backend=native cannot run here: {first}. backend=torch needs no compiler."
         raise UserError("\n".join([remedy, *more]))
     return Backend("torch", chosen, f"native is missing: {problem.splitlines()[0]}", _reference())
+
+
+def _through_ptx(device: torch.device) -> str:
+    """What to say of a library that was built for other GPUs, and whose code the driver translates: it is slower."""
+    if device.type == "cpu":
+        return ""
+    major, minor = torch.cuda.get_device_capability(device)
+    generations = gpu_generations()
+    if any(number // 10 == major and number % 10 <= minor for number in generations):
+        return ""
+    built = " ".join(map(str, generations))
+    remedy = "python cuda_ext/build.py --force"
+    return f"; slower than it could be, as the library was built for sm {built}, not {major}{minor}: {remedy}"
 
 
 def _why_without_cuda() -> str:

@@ -21,8 +21,8 @@ from nerf.rendering.background import Background
 from nerf.rendering.sampler import RaySampler
 from nerf.training.prefetch import PrefetchedBatch, Prefetcher
 
-# Rays that are marched to find the valid pixels: per image; in all, of which few do where nearly every ray meets the
-# scene, which has no end; and at a time, because before the first pruning such a ray has hundreds of samples.
+# Rays that are marched to find the valid pixels: of an image; of all images, fewer where the scene has no end, since
+# nearly every ray meets it; and at a time, because before the first pruning such a ray has hundreds of samples.
 MAX_PROBED_RAYS = 1 << 20
 PROBED_AT_A_TIME = {"cuda": 1 << 17, "cpu": 1 << 15}
 MAX_PROBED_RAYS_OF_ALL = {"cuda": 1 << 26, "cpu": 1 << 22}

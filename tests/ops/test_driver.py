@@ -101,6 +101,25 @@ def test_a_library_that_is_newer_than_the_driver_is_told(monkeypatch: pytest.Mon
     assert backend.torch.get_float32_matmul_precision() == "highest"
 
 
+@pytest.mark.parametrize(
+    ("capability", "built", "slow"),
+    [
+        ((9, 0), [75, 80, 90, 120], False),
+        ((8, 9), [75, 80], False),  # code of a generation runs on later ones of the same major number
+        ((9, 0), [80], True),
+        ((8, 0), [75, 89], True),
+    ],
+)
+def test_a_library_that_was_built_for_other_gpus_is_told(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], built: list[int], slow: bool
+) -> None:
+    monkeypatch.setattr(backend.torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(backend, "gpu_generations", lambda: built)
+    told = backend._through_ptx(backend.torch.device("cuda"))
+    assert ("python cuda_ext/build.py --force" in told) == slow == bool(told)
+    assert backend._through_ptx(backend.torch.device("cpu")) == ""
+
+
 def test_this_gpu_runs_the_library(cuda: str) -> None:
     assert find_driver().cuda is not None and find_driver().runs(backend.torch.version.cuda)
     assert backend.select("auto", cuda).name == "native"
