@@ -186,10 +186,9 @@ def test_valid_pixels_are_those_of_the_poses_of_now_which_are_computed_once(monk
     occupied[tuple(size // 2 for size in occupied.shape)] = True
     state.occupancy.occupied = occupied
     sampler = make_sampler(config, state)
-    with torch.no_grad():
-        state.poses.increments[:, 3] = 0.2
     pixels = torch.arange(len(state.batches.images))
     with torch.no_grad():
+        state.poses.increments[:, 3] = 0.2
         expected = sampler.sample(state.poses.rays_through(pixels)).ray_offsets.diff() > 0
     computed, c2w = [], PoseRefinement.c2w
     monkeypatch.setattr(PoseRefinement, "c2w", lambda self: computed.append(self) or c2w(self))
