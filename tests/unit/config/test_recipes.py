@@ -193,6 +193,20 @@ def test_features_are_noisy_where_there_is_time_to_learn_photos_by_heart(
 
 
 @pytest.mark.parametrize(
+    ("device", "seconds", "of_object"),
+    [("cuda", 5, 4), ("cuda", 15, 3), ("cuda", 60, 3), ("cuda", 300, 3), ("cpu", 38, 3)],
+)
+def test_colors_turn_less_fast_with_the_direction_where_a_run_has_time_to_learn_them_by_heart(
+    device: str, seconds: float, of_object: int
+) -> None:
+    config = Config(field=FIELDS["voxel_deferred"](), train=TrainConfig(max_seconds=seconds))
+    found = {kind: resolve_config(config, device, kind).field.view_frequencies for kind in KINDS}
+    assert found == {"bounded": of_object, "forward_facing": 1, "unbounded": 4}
+    learned = replace(config, poses=PosesConfig(mode="refine"))
+    assert resolve_config(learned, device, "bounded").field.view_frequencies == 4
+
+
+@pytest.mark.parametrize(
     ("device", "seconds", "rates", "of_learned"),
     [
         ("cuda", 2, (8e-3, 4e-3, 5e-4), 5e-4),
