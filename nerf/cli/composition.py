@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -112,10 +113,11 @@ def check_overrides(cls: type, overrides: list[str], sweep: bool = False) -> Non
                     hint = f" Did you mean {name}={near[0]}?" if near else ""
                     raise UserError(f"{name}={one}: there is no such {name}; choose one of {', '.join(options)}.{hint}")
         elif not name.startswith(("hydra.", "hydra/")) and name not in known:
-            of_fields = {n: field for field in settings.FIELDS for n in setting_names(cls, field)}
-            if name in of_fields:
-                raise UserError(f"{name} is a setting of field={of_fields[name]}; give field={of_fields[name]} too.")
-            raise UserError(unknown_setting(name, [*known, *of_fields]))
+            of_fields = {field: setting_names(cls, field) for field in settings.FIELDS}
+            owners = " or ".join(f"field={field}" for field, names in of_fields.items() if name in names)
+            if owners:
+                raise UserError(f"{name} is a setting of {owners}; give {owners} too.")
+            raise UserError(unknown_setting(name, [*known, *itertools.chain(*of_fields.values())]))
 
 
 def _open_to_old_names(node: DictConfig) -> DictConfig:

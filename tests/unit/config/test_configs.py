@@ -162,6 +162,7 @@ def test_none_is_a_choice_where_a_setting_has_it() -> None:
         ("sed=1", "did you mean 'seed'?"),
         ("field.sh_degre=1", "did you mean 'field.sh_degree'?"),
         ("field.sh_degree=1", "field.sh_degree is a setting of field=voxel_sh; give field=voxel_sh too"),
+        ("field.hidden_width=64", "give field=voxel_deferred or field=voxel_mlp too"),
         ("zzz=1", "there is no setting 'zzz'; see --help"),
         ("train=3", "there is no setting 'train'"),
         ("field=voxel_mpl", "choose one of auto, voxel_deferred, voxel_mlp, voxel_sh. Did you mean field=voxel_mlp?"),
