@@ -23,7 +23,7 @@ from nerf.fields.voxel_deferred import SMALLEST_OPACITY, VoxelDeferred
 from nerf.rendering.render import composited_grid
 from nerf.rendering.sampler import RaySampler
 
-FREQUENCIES = 4  # of the view direction, as the fields have them
+FREQUENCIES = 4  # of the view direction, the most that fields have by default
 LAYERS = 2  # hidden ones
 SEED = 0
 PIXELS, BATCH = 1 << 19, 1 << 13
