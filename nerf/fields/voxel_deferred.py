@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nerf.config.fields import FieldSettings, Recipe
 from nerf.config.settings import setting
-from nerf.fields.voxel_mlp import VoxelMlp, VoxelMlpConfig
+from nerf.fields.voxel_mlp import LR_MUON, VoxelMlp, VoxelMlpConfig
 from nerf.ops.backend import Backend
 from nerf.scene.box import Resolution, SceneBox
 
@@ -35,6 +35,7 @@ class VoxelDeferredConfig(VoxelMlpConfig):
     )
     lr_features: float | None = setting(None, "learning rate of the features", low=0)
     lr_mlp: float | None = setting(None, "learning rate of the MLP", low=0)
+    lr_muon: float | None = setting(None, LR_MUON, low=0)
 
 
 _SETTINGS = {
@@ -51,6 +52,8 @@ _CUDA = {
     "field.feature_channels": 16,
     "field.hidden_width": 256,
     "field.lr_mlp": 5e-4,  # where poses are learned
+    # A GPU makes so many steps that those of Adam learn as much, and in less time.
+    "field.lr_muon": 0.0,
     "field.feature_noise": 0.1,  # against overfitting: a GPU makes many passes over the pixels
     "train.moments": "bfloat16",  # a tenth of the memory less and more steps, at the same score
 }
@@ -61,6 +64,7 @@ _CPU = {
     "field.feature_channels": 12,
     "field.hidden_width": 128,
     "field.lr_mlp": 1e-3,
+    "field.lr_muon": 0.1,  # at equal steps up to 1.5 dB more than all of Adam's
     "field.feature_noise": 0.0,  # a CPU makes few passes
 }
 # Rare occupancy updates: one costs as much as two dozen steps.

@@ -19,6 +19,8 @@ from nerf.ops.mlp import has_fused_code, has_fused_kernel
 from nerf.optim.adam import ParameterGroup
 from nerf.scene.box import Resolution, SceneBox
 
+LR_MUON = "learning rate of the MLP's matrices but the last, in steps of Muon; 0: Adam, at field.lr_mlp"
+
 
 @dataclass
 class VoxelMlpConfig(FieldConfig):
@@ -29,6 +31,7 @@ class VoxelMlpConfig(FieldConfig):
     view_frequencies: int = setting(4, "frequencies of the positional encoding of the view direction", low=0, high=8)
     lr_features: float | None = setting(None, "learning rate of the features", low=0)
     lr_mlp: float = setting(1e-3, "learning rate of the MLP", low=0)
+    lr_muon: float = setting(0.0, LR_MUON, low=0)
 
 
 _SETTINGS = {"loss.opacity_entropy": 0.001, "field.lr_features": 0.1}
@@ -47,6 +50,7 @@ class VoxelMlp(VoxelField):
 
     appearance_name = "feature_grid"
     mlp_lr_rise: ClassVar[float] = math.inf  # warm-up of the MLP's learning rate, per step
+    muon_lr_rise: ClassVar[float] = 1e-3  # and of its matrices', where their steps are Muon's
 
     def __init__(
         self, config: VoxelMlpConfig, box: SceneBox, resolution: Resolution, finest_voxel: float, backend: Backend
@@ -119,6 +123,17 @@ class VoxelMlp(VoxelField):
                 host=self.host_rows,
             ),
         ]
-        rate = (self.config.lr_mlp,)
-        mlp = [ParameterGroup(f"mlp.{n}", p, rate, lr_rise=self.mlp_lr_rise) for n, p in self.mlp.named_parameters()]
-        return grids + mlp + self.background_groups()
+        return grids + self._mlp_groups() + self.background_groups()
+
+    def _mlp_groups(self) -> list[ParameterGroup]:
+        """Biases, the last layer and, without lr_muon, all others take steps of Adam."""
+        by_adam, by_muon = (self.config.lr_mlp,), (self.config.lr_muon,)
+        last = self.mlp[-1].weight
+        groups = []
+        for name, parameter in self.mlp.named_parameters():
+            if self.config.lr_muon > 0 and parameter.ndim == 2 and parameter is not last:
+                group = ParameterGroup(f"mlp.{name}", parameter, by_muon, lr_rise=self.muon_lr_rise, muon=True)
+            else:
+                group = ParameterGroup(f"mlp.{name}", parameter, by_adam, lr_rise=self.mlp_lr_rise)
+            groups.append(group)
+        return groups

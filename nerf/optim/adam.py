@@ -16,6 +16,7 @@ from nerf.ops.branches import Beside, at_once
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim import host_rows
 from nerf.optim.host_rows import HostRows, copy_rows
+from nerf.optim.muon import muon_step
 
 EPSILON = 1e-10  # below the gradients of rarely hit voxels; a larger one would shrink their steps
 
@@ -31,6 +32,7 @@ class ParameterGroup:
     rows: VertexRows | None = None  # where the values of a sparse grid are
     host: HostRows | None = None  # of a grid in host memory: its moments are there too
     lr_rise: float = math.inf  # warm-up: the learning rate of the n-th step is n times this at most
+    muon: bool = False  # a matrix whose steps are those of Muon (nerf/optim/muon.py)
 
 
 class HasParameterGroups(Protocol):
@@ -44,6 +46,8 @@ class MaskedAdam:
 
     In grids it updates, and keeps moments for, the active vertices only; gradients at other vertices are ignored. If
     the backend adds to gradients in place, the gradient buffers of grids are allocated here and zeroed by each step.
+
+    Matrices that are marked so take steps of Muon instead, of which exp_avg_sq knows nothing.
 
     A grid in host memory is updated at the rows that the step has brought to the device (nerf/optim/host_rows.py); its
     moments are parts of one tensor there.
@@ -174,6 +178,10 @@ class MaskedAdam:
                 self._step_of_window(group, lr, number)
                 continue
             exp_avg, exp_avg_sq = self.moments[group.name]
+            if group.muon:
+                muon_step(group.parameter, exp_avg, group.parameter.grad, lr, number, self.beta1)
+                group.parameter.grad = None
+                continue
             self.backend.ops.adam_step(
                 group.parameter,
                 exp_avg,

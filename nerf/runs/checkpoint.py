@@ -275,7 +275,9 @@ def restore_config(content: dict[str, Any]) -> Config:
         saved = {**saved, "dataset": {**saved["dataset"], "masks": "leave_out"}}
     if "moments" not in saved["train"]:  # older runs
         saved = {**saved, "train": {**saved["train"], "moments": "float32"}}
-    field = {"initial_num_voxels": 0, **saved["field"]}  # which older runs had not, nor sines
+    field = {"initial_num_voxels": 0, **saved["field"]}  # which older runs had not, nor sines, nor Muon
+    if field.get("name") in ("voxel_deferred", "voxel_mlp") and field.get("lr_muon") is None:
+        field["lr_muon"] = 0.0
     if field.get("name") == "voxel_deferred" and field.get("feature_sines") is None:
         field["feature_sines"] = False
     saved = {**saved, "field": field}

@@ -225,6 +225,13 @@ def test_the_mlp_learns_fast_where_poses_are_given(
         assert resolve_config(learned, device, kind).field.lr_mlp == of_learned
 
 
+def test_a_cpu_takes_steps_of_muon_for_every_kind_of_scene() -> None:
+    for poses, kind in itertools.product(("fixed", "refine"), KINDS):
+        config = Config(field=FIELDS["voxel_deferred"](), poses=PosesConfig(mode=poses))
+        rates = [resolve_config(config, device, kind).field.lr_muon for device in ("cpu", "cuda")]
+        assert rates == [0.1, 0.0]
+
+
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_rates_of_features_are_those_of_the_field_that_they_were_found_with(device: str) -> None:
     names = "voxel_deferred", "voxel_mlp"
