@@ -20,6 +20,7 @@ from nerf.errors import UserError
 from nerf.export.web.bake import Baked, bake
 from nerf.fields.view_encoding import encode_view, encoding_width
 from nerf.fields.voxel_deferred import SMALLEST_OPACITY, VoxelDeferred
+from nerf.optim.muon import muon_step
 from nerf.rendering.render import composited_grid
 from nerf.rendering.sampler import RaySampler
 
@@ -28,6 +29,8 @@ LAYERS = 2  # hidden ones
 SEED = 0
 PIXELS, BATCH = 1 << 19, 1 << 13
 RATE, LAST_RATE = 1e-2, 1e-4
+HIDDEN_RATE = 0.1  # of Muon at first, for the hidden layers' matrices; it falls as RATE does
+MOMENTUM = 0.9
 STEPS = {"cuda": 30000, "cpu": 4000}  # half a minute on either
 SMALLEST_VARIANCE = 1e-4  # of a principal component; one of less is not scaled up to 1, as it may be rounding
 OPAQUE = 0.05  # pixels that meet less teach nothing
@@ -114,14 +117,15 @@ def distill(
         torch.manual_seed(SEED)
         network = SmallMlp(features.shape[1], kept, width, LAYERS, field.config.diffuse).to(device)
     network.begin(features)
-    _teach(lambda rows: network(features[rows], directions[rows]), [*network.parameters()], target, opacity, steps // 2,
-           generator)  # fmt: skip
+    hidden = [layer.weight for layer in network.hidden]
+    _teach(lambda rows: network(features[rows], directions[rows]), [*network.parameters()], hidden, target, opacity,
+           steps // 2, generator)  # fmt: skip
     baked = bake(field, sampler.occupancy, network.projection.weight.detach())
     seen, now_opaque, _ = composited(baked.as_field(field), sampler, cameras, pixels)
     opacity = torch.minimum(opacity, now_opaque)
     decoder = [*network.hidden.parameters(), *network.color.parameters()]
-    psnr = _teach(lambda rows: network.decode(seen[rows], directions[rows]), decoder, target, opacity, steps // 2,
-                  generator)  # fmt: skip
+    psnr = _teach(lambda rows: network.decode(seen[rows], directions[rows]), decoder, hidden, target, opacity,
+                  steps // 2, generator)  # fmt: skip
     return baked, network, psnr
 
 
@@ -136,24 +140,32 @@ def _own_colors(field: VoxelDeferred, features: Tensor, opacity: Tensor, directi
 def _teach(
     student: Callable[[Tensor], Tensor],
     parameters: list[nn.Parameter],
+    hidden: list[nn.Parameter],
     target: Tensor,
     opacity: Tensor,
     steps: int,
     generator: torch.Generator,
 ) -> float:
-    """Adam on the squared error of light (color times opacity); the PSNR in dB of the last tenth of the steps.
+    """Lessons by the squared error of light (color times opacity), with Muon for hidden matrices and Adam for all else.
 
-    student: colors [B,3] for rows [B] of the target [P,3].
+    Returns the PSNR in dB of the last tenth of the steps.
+
+    hidden: matrices among the parameters. student: colors [B,3] for rows [B] of the target [P,3].
     """
-    optimizer = torch.optim.Adam(parameters, lr=RATE)
+    means = [torch.zeros_like(matrix) for matrix in hidden]
+    rate, counts = torch.full((1,), HIDDEN_RATE, device=target.device), torch.ones(1, device=target.device)
+    optimizer = torch.optim.Adam([p for p in parameters if all(p is not matrix for matrix in hidden)], lr=RATE)
     decay = torch.optim.lr_scheduler.ExponentialLR(optimizer, (LAST_RATE / RATE) ** (1 / max(1, steps)))
     errors = []
     for _ in tqdm(range(max(1, steps)), desc="distilling", unit="step", leave=False):
         rows = torch.randint(len(target), (BATCH,), generator=generator, device=target.device)
         loss = ((student(rows) - target[rows]) * opacity[rows, None]).square().mean()
-        optimizer.zero_grad()
+        for parameter in parameters:
+            parameter.grad = None
         loss.backward()
         optimizer.step()
+        for matrix, mean in zip(hidden, means, strict=True):
+            muon_step(matrix, mean, matrix.grad, rate * (decay.get_last_lr()[0] / RATE), counts, MOMENTUM)
         decay.step()
         errors.append(loss.detach())
     return -10 * torch.stack(errors[-max(1, steps // 10) :]).mean().log10().item()

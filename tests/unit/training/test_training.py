@@ -115,6 +115,7 @@ def test_native_calls_our_operations_for_all_that_they_do(field: str, variation:
         expected |= {"contract_basis": 1, "contract_basis_backward": 1}
         expected |= {"distortion_loss": 1, "distortion_loss_backward": 1}
     if field == "voxel_deferred":
+        expected["adam_step"] -= 2  # matrices of hidden layers take steps of Muon on a CPU
         expected |= {"shading_inputs": 1, "shading_inputs_backward": 1}
         expected |= {"pixel_colors": 1, "pixel_colors_backward": 1}
     if variation:
