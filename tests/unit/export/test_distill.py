@@ -1,9 +1,9 @@
-"""The small network of a web page: where its channels begin."""
+"""The small network of a web page: where its channels begin, and what its steps are."""
 
 import pytest
 import torch
 
-from nerf.export.web.distill import SmallMlp
+from nerf.export.web.distill import HIDDEN_RATE, RATE, SmallMlp, _teach
 
 
 def correlated(count: int, channels: int) -> torch.Tensor:
@@ -42,3 +42,20 @@ def test_features_that_do_not_vary_give_finite_channels() -> None:
     network = SmallMlp(12, 7, 8, 1)
     network.begin(torch.ones(1, 12))
     assert network.projection.weight.isfinite().all()
+
+
+def test_hidden_matrices_are_taught_by_muon_and_all_else_by_adam() -> None:
+    torch.manual_seed(0)
+    network = SmallMlp(features=8, kept=4, width=16, layers=2)
+    features, directions = torch.randn(500, 8), torch.nn.functional.normalize(torch.randn(500, 3), dim=-1)
+    before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    hidden = [layer.weight for layer in network.hidden]
+    lessons = torch.rand(500, 3), torch.ones(500), 1, torch.Generator().manual_seed(0)
+    _teach(lambda rows: network(features[rows], directions[rows]), [*network.parameters()], hidden, *lessons)
+    change = {name: (parameter.detach() - before[name]) for name, parameter in network.named_parameters()}
+    for name, moved in change.items():
+        if name in ("hidden.0.weight", "hidden.1.weight"):
+            assert 0.6 * HIDDEN_RATE < torch.linalg.matrix_norm(moved, 2) < 1.25 * HIDDEN_RATE
+            assert moved.abs().max() > 1.2 * RATE
+        else:
+            assert moved.abs().max() == pytest.approx(RATE, rel=1e-3)
