@@ -8,16 +8,19 @@ Legend: X Y Z vertices of the lattice, L vertices that are kept, F channels of t
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from nerf.fields.voxel_deferred import VoxelDeferred
+from nerf.ops.vertex_rows import VertexRows
 from nerf.scene.occupancy import OccupancyGrid
 
 LEVELS = 255  # of a byte, above zero
 TRANSPARENT, SOLID = 1e-4, 0.9999  # opacities of one voxel between which densities are told apart
+VISIBLE = 0.01  # opacity of one voxel from which a vertex's features count
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,28 @@ class Baked:
         low, high = self.feature_range
         return low + (high - low) / LEVELS * self.features
 
+    def with_features(self, features: Tensor, visible: Tensor) -> "Baked":
+        """These features [L,K] as bytes, in place of its own. visible [L] bool: the vertices that set their scale, as
+        what is nearly transparent may have any features."""
+        some = features[visible] if visible.any() else features
+        limits = torch.stack([some.amin(0), some.amax(0)])
+        limits[1] = torch.maximum(limits[1], limits[0] + 1e-6)
+        return replace(self, features=_to_bytes(features, *limits).cpu(), feature_range=limits.cpu())
+
     def as_field(self, field: VoxelDeferred) -> VoxelDeferred:
-        """A field with these values for its grids, to march through as a browser does; its network is not for them."""
+        """A field with these values for its grids, to march through as a browser does; its network is not for them.
+
+        Zeros follow the K channels of its features up to a multiple of four, for which operations have fast kernels.
+        """
         baked = copy.copy(field)  # another module around the same box, backend and settings
-        baked._parameters, baked._rows, device = {}, None, field.density_grid.device
-        density = torch.full((self.rows.new_tensor(self.resolution).prod().item(),), self.density_range[0])
-        features = torch.zeros(len(density), self.features.shape[1])
-        density[self.rows], features[self.rows] = self.raw_density(), self.feature_values()
-        baked.density_grid = nn.Parameter(density.view(*self.resolution, 1).to(device), requires_grad=False)
-        baked.feature_grid = nn.Parameter(features.view(*self.resolution, -1).to(device), requires_grad=False)
+        baked._parameters, baked._host, device = {}, None, field.backend.device
+        rows = VertexRows.of(self.rows.to(device), self.resolution)
+        features = functional.pad(self.feature_values(), (0, -self.features.shape[1] % 4))
+        grids = [values.to(device) for values in (self.raw_density()[:, None], features)]
+        if field.backend.deterministic:  # gradients are added in one order to dense grids alone
+            grids, rows = [rows.expanded(values) for values in grids], None
+        baked._rows = rows
+        baked.density_grid, baked.feature_grid = (nn.Parameter(grid, requires_grad=False) for grid in grids)
         return baked
 
 
@@ -60,13 +76,8 @@ def bake(field: VoxelDeferred, occupancy: OccupancyGrid, projection: Tensor) -> 
     low, high = field.raw_density_of(TRANSPARENT), field.raw_density_of(SOLID)
     density = _to_bytes(raw, torch.tensor(low), torch.tensor(high))
     features = field.values_at(field.feature_grid.detach(), rows) @ projection.to(raw).T
-    # What is nearly transparent may have any features: it is no reason for a coarser scale.
-    visible = raw > field.raw_density_of(0.01)
-    some = features[visible] if visible.any() else features
-    limits = torch.stack([some.amin(0), some.amax(0)])
-    limits[1] = torch.maximum(limits[1], limits[0] + 1e-6)
-    quantized = _to_bytes(features, *limits)
-    return Baked(field.resolution, rows.cpu(), density.cpu(), quantized.cpu(), (low, high), limits.cpu())
+    baked = Baked(field.resolution, rows.cpu(), density.cpu(), torch.empty(0), (low, high), torch.empty(0))
+    return baked.with_features(features, raw > field.raw_density_of(VISIBLE))
 
 
 def _to_bytes(values: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from nerf.cameras.panoramas import views_ahead
 from nerf.cameras.poses import estimate_target, estimate_up
 from nerf.errors import UserError
 from nerf.export.web.bake import Baked
-from nerf.export.web.distill import SmallMlp, distill
+from nerf.export.web.distill import distill
+from nerf.export.web.network import SmallMlp
 from nerf.export.web.page import feature_limits, network_weights, pack, shader, texture_bytes, write_page
 from nerf.fields.field import Field
 from nerf.fields.voxel_deferred import VoxelDeferred

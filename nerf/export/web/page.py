@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nerf.export.web.bake import Baked
-from nerf.export.web.distill import FREQUENCIES, SmallMlp
+from nerf.export.web.network import FREQUENCIES, SmallMlp
 from nerf.files import write_text
 
 BRICK = 8  # vertices of a brick along each axis

@@ -1,9 +1,22 @@
-"""The small network of a web page: where its channels begin, and what its steps are."""
+"""What a web page is taught: where the channels of its network begin, what its steps are, and what tuning brings."""
+
+import copy
+from dataclasses import replace
 
 import pytest
 import torch
+from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 
-from nerf.export.web.distill import HIDDEN_RATE, RATE, SmallMlp, _teach
+from nerf.export.web import lessons
+from nerf.export.web.bake import LEVELS, VISIBLE, Baked, bake
+from nerf.export.web.distill import HIDDEN_RATE, RATE, _teach
+from nerf.export.web.lessons import Lessons
+from nerf.export.web.network import SmallMlp
+from nerf.export.web.tune import BATCH, NETWORK_RATE, tune
+from nerf.fields.voxel_deferred import VoxelDeferred
+from nerf.ops.backend import select
+from nerf.rendering.sampler import RaySampler
+from nerf.training.state import make_sampler
 
 
 def correlated(count: int, channels: int) -> torch.Tensor:
@@ -46,12 +59,12 @@ def test_features_that_do_not_vary_give_finite_channels() -> None:
 
 def test_hidden_matrices_are_taught_by_muon_and_all_else_by_adam() -> None:
     torch.manual_seed(0)
-    network = SmallMlp(features=8, kept=4, width=16, layers=2)
+    network = SmallMlp(features=8, kept=4, width=16)
     features, directions = torch.randn(500, 8), torch.nn.functional.normalize(torch.randn(500, 3), dim=-1)
     before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-    hidden = [layer.weight for layer in network.hidden]
-    lessons = torch.rand(500, 3), torch.ones(500), 1, torch.Generator().manual_seed(0)
-    _teach(lambda rows: network(features[rows], directions[rows]), [*network.parameters()], hidden, *lessons)
+    taught = Lessons(torch.arange(500), features, torch.ones(500), directions, torch.rand(500, 3))
+    lesson = network, [*network.parameters()], taught, taught.opacity, 1, torch.Generator().manual_seed(0)
+    _teach(lambda rows: network(features[rows], directions[rows]), *lesson)
     change = {name: (parameter.detach() - before[name]) for name, parameter in network.named_parameters()}
     for name, moved in change.items():
         if name in ("hidden.0.weight", "hidden.1.weight"):
@@ -59,3 +72,72 @@ def test_hidden_matrices_are_taught_by_muon_and_all_else_by_adam() -> None:
             assert moved.abs().max() > 1.2 * RATE
         else:
             assert moved.abs().max() == pytest.approx(RATE, rel=1e-3)
+
+
+Taught = tuple[VoxelDeferred, RaySampler, Lessons]
+
+
+@pytest.fixture(scope="module", params=["native", "torch"])
+def taught(request: pytest.FixtureRequest) -> Taught:
+    config, state = tiny_state(tiny_config("voxel_deferred"), select(request.param, "cpu"))
+    run_to(config, state, STEPS)
+    sampler = make_sampler(config, state)
+    found = lessons.draw(state.field, sampler, tiny_images().cameras, torch.Generator().manual_seed(0))
+    features = found.features[:, :3]
+    varied = (features - features.mean(0)) / features.std(0)  # the sphere's own colors hardly differ
+    return state.field, sampler, replace(found, colors=(0.5 + 0.2 * varied).clamp(0, 1))
+
+
+def begun(field: VoxelDeferred, sampler: RaySampler, found: Lessons, kept: int) -> tuple[Baked, SmallMlp]:
+    """A page with the linear map that the network has learned in a few steps."""
+    torch.manual_seed(0)
+    network = SmallMlp(found.features.shape[1], kept, 32)
+    network.begin(found.features)
+    lesson = network, [*network.parameters()], found, found.opacity, 40, torch.Generator().manual_seed(0)
+    _teach(lambda rows: network(found.features[rows], found.directions[rows]), *lesson)
+    return bake(field, sampler.occupancy, network.projection.weight.detach()), network
+
+
+def error(page: Baked, network: SmallMlp, field: VoxelDeferred, sampler: RaySampler, found: Lessons) -> float:
+    seen, opacity, _ = lessons.composited(page.as_field(field), sampler, tiny_images().cameras, found.pixels)
+    shown = network.decode(seen[:, : page.features.shape[1]], found.directions).detach()
+    return ((shown - found.colors) * opacity[:, None]).square().mean().item()
+
+
+def test_vertices_that_show_other_colors_are_tuned(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
+    field, sampler, found = taught
+    page, network = begun(*taught, kept=3)
+    noise = torch.randn(page.features.shape, generator=torch.Generator().manual_seed(0))
+    page = page.with_features(page.feature_values() + noise, torch.ones(len(noise), dtype=torch.bool))
+    grid, before, generator = field.feature_grid.detach().clone(), error(page, network, *taught), torch.Generator()
+    monkeypatch.setitem(BATCH, "cpu", 512)
+    monkeypatch.setattr("nerf.export.web.tune.NETWORK_RATE", 0.0)
+    tuned = tune(page, network, field, sampler, tiny_images().cameras, found, 40, generator.manual_seed(0))
+    by_vertices, visible = error(tuned, network, *taught), tuned.raw_density() > field.raw_density_of(VISIBLE)
+    seen = tuned.features[visible]
+    assert (seen.amin(0) == 0).all() and (seen.amax(0) == LEVELS).all()  # the scale is theirs
+    assert by_vertices < 0.6 * before
+    assert torch.equal(tuned.density, page.density) and torch.equal(tuned.rows, page.rows)
+    assert torch.equal(field.feature_grid, grid) and field.feature_grid.requires_grad
+    monkeypatch.setattr("nerf.export.web.tune.NETWORK_RATE", NETWORK_RATE)
+    tuned = tune(page, network, field, sampler, tiny_images().cameras, found, 40, generator.manual_seed(0))
+    assert error(tuned, network, *taught) < 0.8 * by_vertices
+
+
+@pytest.mark.parametrize("kept", [3, 7])
+def test_bytes_composite_to_what_they_stand_for(taught: Taught, kept: int) -> None:
+    """Vertices without a row are next to no occupied cell, so the sparse grids of a page show what dense ones would."""
+    field, sampler, found = taught
+    page, _ = begun(*taught, kept)
+    in_one_order = copy.copy(field)
+    in_one_order.backend = replace(field.backend, deterministic=True)
+    dense = page.as_field(in_one_order)
+    assert page.as_field(field).rows is not None and dense.rows is None
+    cameras = tiny_images().cameras
+    sparse, of_dense = (
+        lessons.composited(one, sampler, cameras, found.pixels) for one in (page.as_field(field), dense)
+    )
+    for one, other in zip(sparse, of_dense, strict=True):
+        torch.testing.assert_close(one, other)
+    assert (sparse[0][:, kept:] == 0).all() and sparse[0].shape[1] % 4 == 0
+    assert dense.feature_grid.shape[:3] == page.resolution
