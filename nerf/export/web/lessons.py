@@ -26,7 +26,7 @@ class Lessons:
     features: Tensor  # [P,F] means over what their rays meet
     opacity: Tensor  # [P]
     directions: Tensor  # [P,3] unit
-    colors: Tensor  # [P,3] in [0,1] of the field's own network, unclamped light taken apart from opacity
+    colors: Tensor  # [P,3] in [0,1] by the field's own network; a pixel's light is its color times its opacity
 
 
 @torch.no_grad()
