@@ -14,7 +14,7 @@ from nerf.errors import UserError
 from nerf.export.web.bake import Baked
 from nerf.export.web.distill import distill
 from nerf.export.web.network import SmallMlp
-from nerf.export.web.page import feature_limits, network_weights, pack, shader, texture_bytes, write_page
+from nerf.export.web.page import cell_bricks, feature_limits, network_weights, pack, shader, texture_bytes, write_page
 from nerf.fields.field import Field
 from nerf.fields.voxel_deferred import VoxelDeferred
 from nerf.rendering.sampler import RaySampler, depth_range
@@ -56,9 +56,7 @@ def export_web(
             "one with field=voxel_deferred."
         )
     cameras = cameras.to(field.density_grid.device)
-    baked, network, psnr = distill(field, sampler, cameras, channels, width, steps)
-    data, counts = pack(baked, sampler.occupancy.occupied)
-    on_gpu = texture_bytes(counts)
+    on_gpu = texture_bytes(len(cell_bricks(sampler.occupancy.occupied)), channels + 1)
     if on_gpu > MOST_ON_GPU:
         voxels, fewer = math.prod(field.resolution), f"web_features=3 (now {channels}), or " if channels > 3 else ""
         raise UserError(
@@ -66,6 +64,8 @@ def export_web(
             f"{MOST_ON_GPU / 2**30:.1f} are expected to fit; export with {fewer}a run of fewer voxels: this one has "
             f"{voxels}, train one with a smaller field.num_voxels."
         )
+    baked, network, psnr = distill(field, sampler, cameras, channels, width, steps)
+    data, counts = pack(baked, sampler.occupancy.occupied)
     header = {"name": title, **counts, **_header(field, sampler, baked, network, cameras, background)}
     most = int(4 * sum(field.resolution) / sampler.config.step_size_voxels) + 64
     return WebPage(write_page(path, title, header, shader(network, most), data), on_gpu, psnr)

@@ -37,9 +37,7 @@ def pack(baked: Baked, occupied: Tensor) -> tuple[bytes, dict[str, int]]:
     numbers, where = np.unique(brick[order], return_inverse=True)
     masks = np.zeros((len(numbers), BRICK**3), np.uint8)
     masks[where, local[order]] = 1
-    cells = torch.nn.functional.max_pool3d(
-        occupied[None].float().cpu(), BRICK, ceil_mode=True
-    )[0].flatten().nonzero()[:, 0].numpy()  # fmt: skip
+    cells = cell_bricks(occupied).numpy()
     values = torch.cat([baked.density[:, None], baked.features], dim=1).numpy()[order]
     planes = np.diff(values.T.astype(np.int16), axis=1, prepend=np.int16(0)).astype(np.uint8)
     parts = numbers.astype("<u4"), cells.astype("<u4"), np.packbits(masks, axis=1, bitorder="little"), planes
@@ -52,13 +50,21 @@ def pack(baked: Baked, occupied: Tensor) -> tuple[bytes, dict[str, int]]:
     return b"".join(np.ascontiguousarray(part).tobytes() for part in parts), counts
 
 
-def texture_bytes(counts: dict[str, int]) -> int:
+def cell_bricks(occupied: Tensor) -> Tensor:
+    """Numbers of the bricks that have occupied cells, rising, in host memory. occupied [X-1,Y-1,Z-1] bool."""
+    some = torch.nn.functional.max_pool3d(occupied[None].float().cpu(), BRICK, ceil_mode=True)
+    return some[0].flatten().nonzero()[:, 0]
+
+
+def texture_bytes(cells: int, channels: int) -> int:
     """Memory that the textures of a page take on a GPU: bricks of cells with their last vertices, as unpack.js lays
-    them out. counts: of pack."""
-    cells = counts["cellBricks"]
-    across = math.ceil(cells ** (1 / 3) - 1e-9)
+    them out.
+
+    cells: number of the bricks; channels: of a vertex, density with them.
+    """
+    across = max(1, math.ceil(cells ** (1 / 3) - 1e-9))
     deep = max(1, -(-cells // across**2))
-    return 4 * -(-counts["channels"] // 4) * (BRICK + 1) ** 3 * across**2 * deep
+    return 4 * -(-channels // 4) * (BRICK + 1) ** 3 * across**2 * deep
 
 
 def network_weights(network: SmallMlp) -> list[float]:
