@@ -11,8 +11,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nerf.cameras.cameras import Cameras
+from nerf.export.web import lessons
 from nerf.export.web.bake import VISIBLE, Baked
-from nerf.export.web.lessons import Lessons
+from nerf.export.web.lessons import PIXELS, Lessons
 from nerf.export.web.network import SmallMlp
 from nerf.fields.voxel_deferred import SMALLEST_OPACITY, VoxelDeferred
 from nerf.optim.adam import MaskedAdam, ParameterGroup
@@ -49,16 +50,20 @@ def tune(
 ) -> Baked:
     """The page with tuned features. The network's decoder is tuned with them, in place.
 
-    taught: pixels of the cameras, and the colors that the field makes of them.
+    taught: pixels of the cameras, and the colors that the field makes of them, to begin with. Others are drawn once
+    about as many were seen: vertices are more than the pixels of one draw, and each needs some of its own.
     """
     page, kept = baked.as_field(field), baked.features.shape[1]
     page.feature_grid.requires_grad_(True)
     for parameter in network.decoder():
         parameter.grad = None
-    optimizer, count = MaskedAdam(_Page(page, network), BETA1, BETA2, field.backend), len(taught.pixels)
+    optimizer = MaskedAdam(_Page(page, network), BETA1, BETA2, field.backend)
+    batch = BATCH[generator.device.type]
     for step in tqdm(range(steps), desc="tuning", unit="step", leave=False):
         optimizer.decay.fill_(LAST ** (step / steps))
-        rows = torch.randint(count, (BATCH[generator.device.type],), generator=generator, device=generator.device)
+        if step and step % (PIXELS // batch) == 0:
+            taught = lessons.draw(field, sampler, cameras, generator)
+        rows = torch.randint(len(taught.pixels), (batch,), generator=generator, device=generator.device)
         values, opacity = _composited(page, sampler, cameras, taught.pixels[rows])
         means = values[:, :kept] / opacity.clamp(min=SMALLEST_OPACITY)[:, None]
         error = network.decode(means, taught.directions[rows]) - taught.colors[rows]

@@ -98,6 +98,13 @@ def begun(field: VoxelDeferred, sampler: RaySampler, found: Lessons, kept: int) 
     return bake(field, sampler.occupancy, network.projection.weight.detach()), network
 
 
+def noisy(field: VoxelDeferred, sampler: RaySampler, found: Lessons) -> tuple[Baked, SmallMlp]:
+    """A page as it begins, whose vertices show other colors than they were taught."""
+    page, network = begun(field, sampler, found, kept=3)
+    noise = torch.randn(page.features.shape, generator=torch.Generator().manual_seed(0))
+    return page.with_features(page.feature_values() + noise, torch.ones(len(noise), dtype=torch.bool)), network
+
+
 def error(page: Baked, network: SmallMlp, field: VoxelDeferred, sampler: RaySampler, found: Lessons) -> float:
     seen, opacity, _ = lessons.composited(page.as_field(field), sampler, tiny_images().cameras, found.pixels)
     shown = network.decode(seen[:, : page.features.shape[1]], found.directions).detach()
@@ -106,9 +113,7 @@ def error(page: Baked, network: SmallMlp, field: VoxelDeferred, sampler: RaySamp
 
 def test_vertices_that_show_other_colors_are_tuned(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
     field, sampler, found = taught
-    page, network = begun(*taught, kept=3)
-    noise = torch.randn(page.features.shape, generator=torch.Generator().manual_seed(0))
-    page = page.with_features(page.feature_values() + noise, torch.ones(len(noise), dtype=torch.bool))
+    page, network = noisy(*taught)
     grid, before, generator = field.feature_grid.detach().clone(), error(page, network, *taught), torch.Generator()
     monkeypatch.setitem(BATCH, "cpu", 512)
     monkeypatch.setattr("nerf.export.web.tune.NETWORK_RATE", 0.0)
@@ -122,6 +127,24 @@ def test_vertices_that_show_other_colors_are_tuned(taught: Taught, monkeypatch: 
     monkeypatch.setattr("nerf.export.web.tune.NETWORK_RATE", NETWORK_RATE)
     tuned = tune(page, network, field, sampler, tiny_images().cameras, found, 40, generator.manual_seed(0))
     assert error(tuned, network, *taught) < 0.8 * by_vertices
+
+
+def test_other_pixels_are_drawn_when_those_drawn_were_seen(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
+    field, sampler, found = taught
+    one = Lessons(*(values[:1] for values in vars(found).values()))
+    page, network = noisy(*taught)
+    before = error(page, network, *taught)
+    monkeypatch.setitem(BATCH, "cpu", 512)
+    monkeypatch.setattr("nerf.export.web.tune.NETWORK_RATE", 0.0)
+    monkeypatch.setattr(lessons, "draw", lambda *_: found)
+
+    def after(pixels: int) -> float:
+        monkeypatch.setattr("nerf.export.web.tune.PIXELS", pixels)
+        generator = torch.Generator().manual_seed(0)
+        return error(tune(page, network, field, sampler, tiny_images().cameras, one, 40, generator), network, *taught)
+
+    assert after(pixels=5 * 512) < 0.7 * before
+    assert after(pixels=40 * 512) > 0.9 * before  # one pixel says nothing of the others
 
 
 @pytest.mark.parametrize("kept", [3, 7])
