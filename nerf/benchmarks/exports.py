@@ -2,16 +2,18 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from nerf.benchmarks.figures import Log
 from nerf.benchmarks.page_pictures import BrowserMissing, page_pictures
 from nerf.benchmarks.spark_pictures import spark_pictures, spark_version
 from nerf.benchmarks.splat_renderer import PinholeCamera, read_splats, render_file
+from nerf.cameras.cameras import Cameras
 from nerf.config.settings import setting
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
@@ -45,9 +47,9 @@ class ExportsConfig:
 
 @dataclass(frozen=True)
 class Scored:
-    """Pictures in place of which an export shows its own: [H,W,3] in [0,1] in host memory."""
+    """Pictures in place of which an export shows its own: [H,W,3] in [0,1] in host memory, as pinholes see."""
 
-    views: PosedImages
+    cameras: Cameras  # pinholes
     photos: list[Tensor]
     ours: list[Tensor]
 
@@ -76,14 +78,32 @@ def measure_exports(run: LoadedRun, settings: ExportsConfig, folder: Path, log: 
             "exports.run= one whose cameras are perspective."
         )
     chosen = views.chosen(range(0, len(views), max(1, len(views) // settings.views))[: settings.views])
-    ours = [run.render(chosen.cameras, i).rgb.clamp(0, 1).cpu() for i in range(len(chosen))]
-    scored = Scored(chosen, [chosen.image_over(i, background.cpu()) for i in range(len(chosen))], ours)
+    pinholes = replace(chosen.cameras, lenses=None)
+    ours = [run.render(pinholes, i).rgb.clamp(0, 1).cpu() for i in range(len(chosen))]
+    scored = Scored(pinholes, [straightened(chosen, i, background.cpu()) for i in range(len(chosen))], ours)
     result: dict = {"views": list(chosen.names), "run": {"photos": _psnr(ours, scored.photos)}}
     measures = {"web": _web, "splats": _splats, "mesh": _mesh}
     for name in settings.formats:
         log(f"{name} of {run.folder}")
         result[name] = measures[name](run, scored, settings, folder)
     return result
+
+
+def straightened(views: PosedImages, index: int, background: Tensor) -> Tensor:
+    """A photo [H,W,3] in [0,1] over the background as its camera would take it without its lens, in host memory.
+
+    What the lens did not see is filled with the color at the photo's edge.
+    """
+    photo, cameras = views.image_over(index, background), views.cameras
+    if cameras.lenses is None:
+        return photo
+    rays = replace(cameras, lenses=None).image_rays(index)
+    u, v, _ = cameras.project_along(index, rays, torch.ones(len(rays.directions), 1))
+    grid = torch.cat([u, v], dim=-1) * 2 / torch.tensor(cameras.size(index)) - 1
+    seen = functional.grid_sample(
+        photo.permute(2, 0, 1)[None], grid[None, None], padding_mode="border", align_corners=False
+    )
+    return seen[0, :, 0].T.reshape(photo.shape)
 
 
 def _web(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:
@@ -93,7 +113,7 @@ def _web(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) 
     )  # fmt: skip
     found = {"bytes": page.num_bytes, "gpu_bytes": page.gpu_bytes, "distilled_psnr": page.distilled_psnr}
     try:
-        pictures = page_pictures(path, scored.views.cameras, run.sampler.rays_per_pixel)
+        pictures = page_pictures(path, scored.cameras, run.sampler.rays_per_pixel)
     except BrowserMissing as missing:
         return found | {"not_drawn": str(missing)}
     return found | scored.beside(pictures)
@@ -105,7 +125,7 @@ def _splats(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Pat
         export_splats(path, run.field, run.sampler, run.cameras, most, steps=settings.splats_steps)
     else:
         path = Path(settings.splats_file)
-    cameras, pinholes = scored.views.cameras, []
+    cameras, pinholes = scored.cameras, []
     for index in range(len(cameras)):
         pose, lens = cameras.c2w[index].double().cpu().numpy(), cameras.intrinsics[index].tolist()
         pinholes.append(PinholeCamera.of_opengl(pose, lens, *cameras.size(index)))
@@ -126,7 +146,7 @@ def _splats(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Pat
 def _mesh(run: LoadedRun, scored: Scored, settings: ExportsConfig, folder: Path) -> dict:
     """Distance along the rays of the views between the mesh and where the field ends, and the pixels without a mesh."""
     mesh = extract_mesh(run.field, run.sampler, run.cameras, crop=run.field.box.space.inner_box)
-    path, cameras = folder / "mesh.glb", scored.views.cameras
+    path, cameras = folder / "mesh.glb", scored.cameras
     write_glb(path, mesh, torch.tensor([0.0, 0.0, 1.0]))
     distances, uncovered, covered = [], 0, 0
     for index in range(len(cameras)):

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from script_runs import script_caller
 from tiny_runs import write_tiny_scene
 
 from nerf.benchmarks import page_pictures
 from nerf.benchmarks.delivery_tables import exports_table, viewer_table
+from nerf.benchmarks.exports import straightened
 from nerf.benchmarks.splat_renderer import PinholeCamera, render_file
+from nerf.cameras.cameras import Cameras
+from nerf.cameras.distortion import Lenses
+from nerf.datasets.posed_images import PosedImages
 
 RUN = ("experiment=smoke", "dataset.root=scene", "dataset.downscale=1", "device=cpu", "log=none", "hydra.run.dir=run")
 SMALL = ("mode=exports", "exports.run=run", "device=cpu", "exports.web_steps=20", "exports.splats_steps=2")
@@ -52,6 +57,23 @@ def test_the_exports_of_a_run_are_scored(
     alone = render_file(Path("out/splats.ply"), [pinhole], 1.0, 1)
     beside = render_file(Path("out/splats.ply"), [pinhole, pinhole], 1.0, 2)
     assert np.array_equal(alone[0], beside[0]) and np.array_equal(alone[0], beside[1])
+
+
+@pytest.mark.parametrize("coefficients", [(-0.3, 0.05), (0.2,)])
+def test_photos_are_compared_without_the_lens_that_took_them(coefficients: tuple[float, ...]) -> None:
+    """Exports draw pinholes. Here a color is the direction of its ray, whichever lens the ray came through."""
+    poses, intrinsics = torch.eye(4)[:3].expand(2, 3, 4), torch.tensor([[40.0, 42.0, 31.0, 23.0]]).expand(2, 4)
+    cameras = Cameras(poses, intrinsics, 60, 48, None, Lenses.of(["perspective"] * 2, [coefficients, (0.0,)]))
+    bent = torch.cat([cameras.image_rays(i).directions for i in range(2)])
+    photos = PosedImages((255 * (0.5 + 0.5 * bent)).round().byte(), cameras, ["a", "b"])
+    pinholes = Cameras(poses, intrinsics, 60, 48)
+    for index in range(2):
+        expected = 0.5 + 0.5 * pinholes.image_rays(index).directions.view(48, 60, 3)
+        found = straightened(photos, index, torch.ones(3))
+        error = (found - expected).abs().amax(-1)
+        seen = error[6:-6, 6:-6] if coefficients[0] > 0 else error  # a lens that stretches has cut the edges off
+        assert seen.max() < 2 / 255
+    assert (photos.image_over(0, torch.ones(3)) - straightened(photos, 0, torch.ones(3))).abs().max() > 6 / 255
 
 
 def test_formats_and_settings_that_have_no_effect(
