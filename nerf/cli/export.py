@@ -51,7 +51,7 @@ class ExportConfig(CropConfig, PicturesConfig):
     web_features: int = setting(7, "format=web: features of a voxel that the page keeps", choices=(3, 7, 11))
     web_width: int = setting(32, "format=web: neurons per layer of the page's network", choices=(16, 32, 64))
     web_steps: int | None = setting(
-        None, "format=web: steps of training features and network; none = 12000 on a GPU, 2000 on a CPU", low=2
+        None, "format=web: steps of training features and network; none = 12000 on a GPU, 4000 on a CPU", low=2
     )
     max_splats: int = setting(MOST, "format=splats: Gaussians at most", low=1, high=10_000_000)
     splats_degree: int = setting(3, "format=splats: degree of the harmonics of a color", choices=(0, 1, 2, 3))

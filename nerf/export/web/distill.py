@@ -26,7 +26,7 @@ BATCH = 1 << 13
 RATE, LAST_RATE = 1e-2, 1e-4
 HIDDEN_RATE = 0.1  # of Muon at first, for the hidden layers' matrices; it falls as RATE does
 MOMENTUM = 0.9
-STEPS = {"cuda": 12000, "cpu": 2000}
+STEPS = {"cuda": 12000, "cpu": 4000}
 
 
 def distill(
@@ -39,9 +39,9 @@ def distill(
 ) -> tuple[Baked, SmallMlp, float]:
     """The field as bytes, the small network that decodes them, and its PSNR in dB against the field's own network.
 
-    cameras: those of training; random pixels of theirs are the lessons. A quarter of the steps train the projection to
-    kept channels with the network on exact features, half of them tune what the vertices keep, and the last quarter
-    train the network on what the bytes composite to. Raises UserError where the cameras meet nothing.
+    cameras: those of training; random pixels of theirs are the lessons. Half of the steps train the projection to kept
+    channels with the network on exact features, a quarter tunes what the vertices keep, and the last quarter trains the
+    network on what the bytes composite to. Raises UserError where the cameras meet nothing.
     """
     device = field.density_grid.device
     steps = STEPS[device.type] if steps is None else steps
@@ -55,9 +55,9 @@ def distill(
     def exact(rows: Tensor) -> Tensor:
         return network(taught.features[rows], taught.directions[rows])
 
-    _teach(exact, network, [*network.parameters()], taught, taught.opacity, steps // 4, generator)
+    _teach(exact, network, [*network.parameters()], taught, taught.opacity, steps // 2, generator)
     baked = bake(field, sampler.occupancy, network.projection.weight.detach())
-    baked = tune(baked, network, field, sampler, cameras, taught, steps // 2, generator)
+    baked = tune(baked, network, field, sampler, cameras, taught, steps // 4, generator)
     seen, opacity, _ = lessons.composited(baked.as_field(field), sampler, cameras, taught.pixels)
 
     def of_bytes(rows: Tensor) -> Tensor:
