@@ -58,6 +58,7 @@ def limited(size: int | None) -> Iterator[None]:
     """Ends what takes longer than SECONDS or waits, with an error that no reader answers, or more memory than ROOM.
 
     size: bytes of what is read; memory in use may grow by ten times as much and GROWTH; None: by anything.
+    What the heap has free already is room beyond ROOM, as nerf/ops/backend.py lets it keep what was freed.
     """
 
     def stop(*_: object) -> None:

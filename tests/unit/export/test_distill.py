@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 
-from nerf.export.web import lessons
+from nerf.export.web import distill, lessons
 from nerf.export.web.bake import LEVELS, VISIBLE, Baked, bake
 from nerf.export.web.distill import HIDDEN_RATE, RATE, _teach
 from nerf.export.web.lessons import Lessons
@@ -145,6 +145,17 @@ def test_other_pixels_are_drawn_when_those_drawn_were_seen(taught: Taught, monke
 
     assert after(pixels=5 * 512) < 0.7 * before
     assert after(pixels=40 * 512) > 0.9 * before  # one pixel says nothing of the others
+
+
+def test_half_of_the_steps_teach_a_quarter_tunes_and_a_quarter_teaches_bytes(
+    taught: Taught, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = []
+    monkeypatch.setattr(distill, "_teach", lambda *given: stages.append(("teach", given[-2])) or 0.0)
+    monkeypatch.setattr(distill, "tune", lambda baked, *given: stages.append(("tune", given[-2])) or baked)
+    field, sampler, _ = taught
+    distill.distill(field, sampler, tiny_images().cameras, kept=3, width=8, steps=80)
+    assert stages == [("teach", 40), ("tune", 20), ("teach", 20)]
 
 
 @pytest.mark.parametrize("kept", [3, 7])
