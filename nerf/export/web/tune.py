@@ -20,7 +20,7 @@ from nerf.optim.adam import MaskedAdam, ParameterGroup
 from nerf.rendering.render import evaluated_samples, visible_samples
 from nerf.rendering.sampler import RaySampler
 
-BATCH = {"cuda": 1 << 14, "cpu": 1 << 11}
+BATCH = {"cuda": 1 << 17, "cpu": 1 << 11}
 RATE, NETWORK_RATE = 0.05, 2e-3  # of the features and of the network, at first
 LAST = 0.03  # the share of both at the end
 BETA1, BETA2 = 0.9, 0.99
