@@ -2,10 +2,12 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
-from tiny_runs import tiny_config, tiny_images
+from tiny_runs import run_to, tiny_config, tiny_images, tiny_state
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
@@ -15,7 +17,7 @@ from nerf.config.schema import FIELDS, Config, PosesConfig
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.ops import reference
-from nerf.ops.backend import select
+from nerf.ops.backend import Backend, select
 from nerf.runs.run import start
 from nerf.training.multi_view import NOISE, ViewsBeside
 from nerf.training.state import make_batches
@@ -182,11 +184,12 @@ def test_a_photo_without_any_beside_it_agrees_with_itself() -> None:
     [("images", "host", "photos in host memory"), ("mode", "refine", "poses that are learned")],
 )
 def test_what_it_cannot_be_had_with_is_refused(name: str, value: str, said: str) -> None:
+    on_a_gpu = cast(Backend, SimpleNamespace(device=torch.device("cuda")))
     config = tiny_config()
     config.loss.multi_view = 0.01
     setattr(config.train if name == "images" else config.poses, name, value)
     with pytest.raises(UserError, match=rf"loss.multi_view=0.01 cannot be had with {said}.*set loss.multi_view=0"):
-        make_batches(config, tiny_images(), select("torch", "cpu"))
+        make_batches(config, tiny_images(), on_a_gpu)
 
 
 def test_photos_all_around_have_it_on_a_cpu_with_poses_as_given() -> None:
@@ -194,6 +197,13 @@ def test_photos_all_around_have_it_on_a_cpu_with_poses_as_given() -> None:
         config = Config(field=FIELDS["voxel_deferred"](), poses=PosesConfig(mode=poses))
         weight = resolve_config(config, device, kind).loss.multi_view
         assert weight == (0.01 if (kind, device, poses) == ("unbounded", "cpu", "fixed") else 0.0)
+
+
+def test_host_memory_is_the_device_of_a_cpu() -> None:
+    config = tiny_config(images="host")
+    config.loss.multi_view = 0.01
+    config, state = tiny_state(config)
+    assert run_to(config, state, 10)[-1].losses["multi_view"] >= 0
 
 
 def test_a_run_of_three_photos_finds_the_plane_by_it() -> None:
