@@ -256,17 +256,9 @@ class Cameras:
 
     def project_into(self, images: range, points: Tensor) -> tuple[Tensor, Tensor]:
         """World points [N,3] into V images: pixel coordinates [V,N,2] (u, v) and z [V,N]; see project."""
-        rows = torch.arange(images.start, min(images.stop, len(self)), device=points.device)
+        rows = slice(images.start, images.stop)
         rotation, center = self.c2w[rows, :, :3], self.c2w[rows, :, 3]
-        u, v, z = self._in_pixels(rows[:, None], *((points - center[:, None]) @ rotation).unbind(-1))
-        return torch.stack([u, v], dim=-1), z
-
-    def project_each(self, images: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-        """World points [N,3], each into the image [N] int64 that is named for it: pixel coordinates [N,2] (u, v) and
-        z [N]; see project. Differentiable in the points."""
-        c2w = self.c2w.index_select(0, images)
-        in_camera = ((points - c2w[:, :, 3])[:, :, None] * c2w[:, :, :3]).sum(1)
-        u, v, z = self._in_pixels(images, *in_camera.unbind(-1))
+        u, v, z = self._in_pixels(images, *((points - center[:, None]) @ rotation).unbind(-1))
         return torch.stack([u, v], dim=-1), z
 
     def z_along(self, image: int, directions: Tensor) -> Tensor:
@@ -284,19 +276,20 @@ class Cameras:
         rotation, center = self.c2w[image, :, :3], self.c2w[image, :, 3]
         start, step = (rays.origins - center) @ rotation, rays.directions @ rotation
         axes = (torch.addcmul(start[:, i, None], step[:, i, None], t).view(1, -1) for i in range(3))
-        u, v, z = self._in_pixels(torch.tensor([[image]], device=t.device), *axes)
+        u, v, z = self._in_pixels(range(image, image + 1), *axes)
         return u.view(t.shape), v.view(t.shape), z.view(t.shape)
 
-    def _in_pixels(self, images: Tensor, right: Tensor, up: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Camera coordinates [...] to pixel coordinates u, v and z as project has it. images: int64, broadcasts."""
-        fx, fy, cx, cy = self.intrinsics[images].unbind(-1)
+    def _in_pixels(self, images: range, right: Tensor, up: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Camera coordinates of V images: pixel coordinates u, v and z as project has it; each [V,N]."""
+        fx, fy, cx, cy = self.intrinsics[images.start : images.stop, :, None].unbind(1)
         z = -backward
         if self.lenses is not None:
+            owner = torch.arange(images.start, images.stop, device=z.device).repeat_interleave(z.shape[1])
             directions = torch.stack([right, -up, z], dim=-1)
-            owner = images.expand(z.shape).flatten()
-            x, y = self.lenses.distort(owner, directions.flatten(0, -2)).view(*z.shape, 2).unbind(-1)
+            x, y = self.lenses.distort(owner, directions.flatten(0, 1)).view(*z.shape, 2).unbind(-1)
             if PANORAMA in self.lenses.kinds:
-                z = torch.where(self.panoramas[images], torch.linalg.vector_norm(directions, dim=-1), z)
+                all_around = self.panoramas[images.start : images.stop, None]
+                z = torch.where(all_around, torch.linalg.vector_norm(directions, dim=-1), z)
             return cx + fx * x, cy + fy * y, z
         inverse = torch.where(z > 0, z, torch.ones_like(z)).reciprocal_()
         return cx + fx * right * inverse, cy - fy * up * inverse, z

@@ -83,7 +83,6 @@ DEFAULTS = {
     "loss.pair_ssim": 0.0,
     "loss.alpha": 0.0,
     "loss.distortion": 0.0,
-    "loss.multi_view": 0.0,
     "loss.grad_scaling_distance": 0.0,
     "field.initial_num_voxels": 0,
     "field.lr_density": 0.2,

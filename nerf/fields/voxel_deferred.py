@@ -105,11 +105,7 @@ _SLOWER_IN_DIRECTION = {"field.view_frequencies": 3}
 # seconds, 0.5 in 5 and 0.1 in 60. Learned ones, far off at first, lose by it.
 _CPU_OF_KIND = {
     "bounded": {**_PRUNED_BY_MORE_RAYS, **_SLOWER_IN_DIRECTION, "field.lr_mlp": 4e-3},
-    "unbounded": {
-        "field.lr_mlp": 4e-3,
-        "field.lr_muon": 0.08,  # in short runs half a decibel more than .02
-        "loss.multi_view": 0.01,  # SSIM of fox .006 more, of room .005, of cup the same; not run on a GPU
-    },
+    "unbounded": {"field.lr_mlp": 4e-3, "field.lr_muon": 0.08},  # in short runs half a decibel more than .02
     "forward_facing": {"field.lr_mlp": 4e-3},
 }
 _UP_TO_8_SECONDS_OF_KIND = {

@@ -237,17 +237,6 @@ def test_projecting_into_several_images_is_projecting_into_each():
         torch.testing.assert_close((pixels[number], z[number]), alone)
 
 
-def test_projecting_each_point_into_an_image_of_its_own_is_projecting_into_each():
-    kinds = ["perspective", "fisheye", "equirectangular", "perspective", "fisheye"]
-    for lenses in (None, Lenses.of(kinds, [[0.1, -0.02], [0.05], [], [], []])):
-        cameras, points = replace(random_cameras(5), lenses=lenses), torch.randn(50, 3, dtype=torch.float64)
-        images = torch.arange(50) % 5
-        pixels, z = cameras.project_each(images, points)
-        for image in range(5):
-            alone = cameras.project(image, points[images == image])
-            torch.testing.assert_close((pixels[images == image], z[images == image]), alone)
-
-
 @pytest.mark.parametrize("distorted", [False, True])
 def test_projecting_along_rays_is_projecting_their_points(distorted):
     cameras = random_cameras(3)
