@@ -4,8 +4,9 @@ import pytest
 import torch
 from golden_curves import EVERY, RUNS, STEPS, curve, golden
 
-# Another processor rounds its vectors otherwise; a changed formula moves a loss by more.
-TOLERANCE = 1e-3
+# Another processor rounds its vectors otherwise, and steps carry that on: two of Intel's differ by up to 6e-5 in the
+# first 100 steps, by .003 in the next. A changed formula moves a loss by more.
+EARLY, TOLERANCE, TOLERANCE_LATER = 100, 1e-3, 1e-2
 BAND = 1.25  # times what three seeds span on a GPU, where additions are in another order on other processors
 
 
@@ -22,7 +23,9 @@ def same_threads():
 def test_losses_on_a_cpu_are_the_golden_ones(field, kind):
     steps, expected = zip(*golden("cpu")[field, kind], strict=True)
     assert list(steps) == list(range(2 * EVERY, STEPS + 1, EVERY))
-    assert curve(field, kind) == pytest.approx(expected, rel=TOLERANCE)
+    found, early = curve(field, kind), sum(step <= EARLY for step in steps)
+    assert found[:early] == pytest.approx(expected[:early], rel=TOLERANCE)
+    assert found[early:] == pytest.approx(expected[early:], rel=TOLERANCE_LATER)
 
 
 @pytest.mark.slow
