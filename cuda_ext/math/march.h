@@ -124,26 +124,34 @@ struct LatticeRay {
   }
 };
 
-// The ray in the contracted grid. Nothing bounds it but near and far: the grid is all of space.
+// From which distance on the steps of a ray grow, in units of the inner box, and how much contracted distance is behind that.
 //
-// Its steps grow once its steepest axis has left the inner box and is farther out than the ray passes by the middle,
-// and in all they are as long as the way that is left: so no step is much longer than it is in the box.
+// They grow once its steepest axis has left the inner box and is farther out than the ray passes by the middle, and in all
+// they are as long as the way that is left: so no step is much longer than it is in the box.
 template <class T>
-HOST_DEVICE void contract_ray(LatticeRay<T>& ray, T near, T far) {
+HOST_DEVICE void leave_inner_box(const T origin[3], const T direction[3], T contraction, T& leave, T& limit) {
   T steepest = T(0), outward = T(0), passes = T(0);
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
-    const T o = ray.origin[axis] = (ray.origin[axis] - ray.half[axis]) / ray.inner(axis);
-    const T d = ray.direction[axis] = ray.direction[axis] / ray.inner(axis);
-    if (std::abs(d) > steepest) {
-      steepest = std::abs(d);
-      outward = d > T(0) ? o : -o;
+    if (std::abs(direction[axis]) > steepest) {
+      steepest = std::abs(direction[axis]);
+      outward = direction[axis] > T(0) ? origin[axis] : -origin[axis];
     }
   }
   NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
-    passes = max2(passes, std::abs(ray.origin[axis] - ray.direction[axis] / steepest * outward));
-  ray.leave = (max2(passes, T(1)) - outward) / steepest;
-  ray.limit = max2(ray.contraction, std::sqrt(passes * (T(1) + ray.contraction))) / steepest;
-  if (steepest == T(0)) ray.leave = ray.limit = T(INFINITY);
+    passes = max2(passes, std::abs(origin[axis] - direction[axis] / steepest * outward));
+  leave = (max2(passes, T(1)) - outward) / steepest;
+  limit = max2(contraction, std::sqrt(passes * (T(1) + contraction))) / steepest;
+  if (steepest == T(0)) leave = limit = T(INFINITY);
+}
+
+// The ray in the contracted grid. Nothing bounds it but near and far: the grid is all of space.
+template <class T>
+HOST_DEVICE void contract_ray(LatticeRay<T>& ray, T near, T far) {
+  NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
+    ray.origin[axis] = (ray.origin[axis] - ray.half[axis]) / ray.inner(axis);
+    ray.direction[axis] = ray.direction[axis] / ray.inner(axis);
+  }
+  leave_inner_box(ray.origin, ray.direction, ray.contraction, ray.leave, ray.limit);
   ray.t_min = ray.contracted(near);
   ray.t_max = ray.contracted(min2(far, ray.leave + ray.limit * T(1 << 22)));
 }

@@ -45,6 +45,8 @@ KERNEL_NOTES = {
     "pixel_directions": KernelNotes("a thread per pixel", "the same"),
     "pixel_colors": KernelNotes("a thread per pixel", "the same"),
     "pair_ssim": KernelNotes("a thread per pair of pixels", "the same"),
+    "world_depth": KernelNotes("a thread per ray", "the same"),
+    "compare_beside": KernelNotes("a thread per patch", "the same"),
     "shading_inputs": KernelNotes(
         "a thread per four numbers, backward per pixel", "sines by the special function unit; backward 16 lanes a pixel"
     ),

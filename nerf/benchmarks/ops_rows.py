@@ -29,6 +29,7 @@ COMPILED = (
     "contract_basis",
     "activate_density",
     "pair_ssim",
+    "world_depth",
     "pixel_colors",
     "pixel_directions",
     "shading_inputs",
@@ -164,6 +165,14 @@ def _ssim_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: O
     return ops.pair_ssim_backward(*grads, *problem.arguments.values())
 
 
+def _depth_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    return ops.world_depth_backward(*grads, *problem.arguments.values())
+
+
+def _beside_backward(ops: ModuleType, problem: Problem, outputs: Outputs, grads: Outputs) -> Outputs:
+    return ops.compare_beside_backward(*grads, *problem.arguments.values())
+
+
 class _OwnMlp:
     """mlp, whose forward pass hands hidden values to its backward pass."""
 
@@ -198,6 +207,8 @@ OWN_BACKWARD = {
     "activate_density": _density_backward,
     "pixel_colors": _colors_backward,
     "pair_ssim": _ssim_backward,
+    "world_depth": _depth_backward,
+    "compare_beside": _beside_backward,
     "shading_inputs": _shading_backward,
 }
 OWN_ACCUMULATE = {"interpolate_trilinear": _trilinear_accumulate}

@@ -35,6 +35,8 @@ PIXEL_OPERATIONS = (
     "pixel_colors_backward",
     "pair_ssim",
     "pair_ssim_backward",
+    "compare_beside",
+    "compare_beside_backward",
     "mlp",
     "mlp_backward",
 )

@@ -48,6 +48,12 @@ STAGES = {
     "MLP": ("nerf::mlp", "Bf16Mlp", "aten::linear"),
     "distortion": ("nerf::distortion_loss", "nerf::distortion_loss_backward"),
     "pair SSIM": ("nerf::pair_ssim", "nerf::pair_ssim_backward"),
+    "views beside": (
+        "nerf::world_depth",
+        "nerf::world_depth_backward",
+        "nerf::compare_beside",
+        "nerf::compare_beside_backward",
+    ),
     "MLP backward": ("nerf::mlp_backward", "Bf16MlpBackward", "AddmmBackward0", "ReluBackward0"),
     "pixel colors backward": ("nerf::pixel_colors_backward",),
     "network's inputs backward": ("nerf::shading_inputs_backward",),

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from nerf.cameras.limits import LARGEST_COEFFICIENT
-from nerf.ops.activations import in_pieces
+from nerf.ops.lens import SMALLEST, distort, fisheye, perspective
 
 PERSPECTIVE = ("k1", "k2", "p1", "p2", "k3", "k4")
 FISHEYE = ("k1", "k2", "k3", "k4")
@@ -44,8 +44,6 @@ MAX_ITERATIONS = 10
 ALONG = 128  # places from the middle to the corner or the rim at which undistortion is tried
 INVERSE = 1e-6  # of a focal length: a pixel whose direction is distorted to within this has been found
 CONVERGED = 1e-8  # of a focal length; float32 resolves 6e-8
-LEAST_AHEAD = 1e-9  # slope of the directions that are distorted; those more sideways count as this one
-SMALLEST = 1e-12  # keeps quotients and their derivatives finite at the image center
 
 
 @dataclass(frozen=True)
@@ -116,22 +114,10 @@ class Lenses:
         Differentiable in points and coefficients. A fisheye may see what is beside or behind it, a panorama sees all;
         of a perspective lens, points with z <= 0 come out finite and mean nothing.
         """
-        x, y, z = points.unbind(-1)
         k, reach = self._coefficients(image, points), self.reach.index_select(0, image).to(points)
-        found = []
-        if "perspective" in self.kinds:
-            ahead = torch.where(z > 0, torch.maximum(z, LEAST_AHEAD * in_pieces(torch.hypot, x, y)), torch.ones_like(z))
-            x, y = x / ahead, y / ahead
-            inside = (reach * reach / (x * x + y * y).clamp(min=SMALLEST)).clamp(max=1).sqrt()
-            found.append(torch.stack(_perspective(k, inside * x, inside * y)[:2], dim=-1) / inside[:, None])
-        if "fisheye" in self.kinds:
-            radius = points[:, :2].square().sum(-1).clamp(min=SMALLEST**2).sqrt()
-            theta = in_pieces(torch.atan2, radius, z)
-            used = torch.minimum(theta, reach)
-            found.append(points[:, :2] * (_fisheye(k, used)[0] * theta / used / radius)[:, None])
-        if "equirectangular" in self.kinds:
-            found.append(_angles(points))
-        return self._choose(image, found)
+        known = tuple(NUMBER_OF[kind] for kind in self.kinds)
+        models = None if len(known) == 1 else self.numbers.index_select(0, image)
+        return distort(points, k, reach, models, known)
 
     def undistort(self, image: Tensor, points: Tensor) -> Tensor:
         """Distorted points [N,2] to directions [N,3] in camera space, of any length. image [N] int64: whose lens.
@@ -169,16 +155,6 @@ class Lenses:
             for kind, values in zip(self.kinds[1:], found[1:], strict=True):
                 chosen = torch.where(numbers == NUMBER_OF[kind], values, chosen)
         return chosen
-
-
-def _angles(points: Tensor) -> Tensor:
-    """Longitude in [-pi, pi) and latitude in [-pi/2, pi/2] [N,2] of points [N,3] in camera space; 0 where it is any."""
-    x, y, z = points.unbind(-1)
-    longitude = in_pieces(torch.atan2, x, z)
-    # What is straight behind is on the left edge, not one pixel to the right of the picture.
-    longitude = torch.where(longitude >= math.pi, -longitude, longitude)
-    level = (x * x + z * z).clamp(min=SMALLEST**2).sqrt()
-    return torch.stack([longitude, in_pieces(torch.atan2, y, level)], dim=-1)
 
 
 def _end(radial: np.ndarray, tangential: float, farthest: float) -> tuple[float, float]:
@@ -236,15 +212,6 @@ def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
     return MAX_ITERATIONS
 
 
-def _perspective(k: tuple[Tensor, ...], x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """Distorted x and y, and common terms of their derivatives: 1 + radial + tangential part, and r^2."""
-    k1, k2, p1, p2, k3, k4 = k
-    r2 = torch.addcmul(x * x, y, y)
-    radial = 1 + r2 * torch.addcmul(k1, r2, torch.addcmul(k2, r2, torch.addcmul(k3, r2, k4)))
-    shared = torch.addcmul(torch.addcmul(radial, p1, y, value=2), p2, x, value=2)
-    return torch.addcmul(x * shared, p2, r2), torch.addcmul(y * shared, p1, r2), shared, r2
-
-
 def _solve_perspective(k: tuple[Tensor, ...], bent_x: Tensor, bent_y: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
     """The point that distorts to (bent_x, bent_y), by Newton's method in the plane."""
     k1, k2, p1, p2, k3, k4 = (x.detach() for x in k)
@@ -252,7 +219,7 @@ def _solve_perspective(k: tuple[Tensor, ...], bent_x: Tensor, bent_y: Tensor, it
     x, y = bent_x.detach(), bent_y.detach()
     for iteration in range(iterations):
         with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
-            found_x, found_y, shared, r2 = _perspective(k, x, y)
+            found_x, found_y, shared, r2 = perspective(k, x, y)
             error_x, error_y = found_x - bent_x, found_y - bent_y
         with torch.no_grad():
             slope = torch.addcmul(k1, r2, torch.addcmul(k2, r2, torch.addcmul(k3, r2, k4)))
@@ -265,21 +232,12 @@ def _solve_perspective(k: tuple[Tensor, ...], bent_x: Tensor, bent_y: Tensor, it
     return x, y
 
 
-def _fisheye(k: tuple[Tensor, ...], theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Distance from the middle at the angle theta, and its derivative."""
-    k1, k2, k3, k4 = k[:4]
-    t2 = theta * theta
-    ratio = 1 + t2 * (k1 + t2 * (k2 + t2 * (k3 + t2 * k4)))
-    slope = 1 + t2 * (3 * k1 + t2 * (5 * k2 + t2 * (7 * k3 + t2 * (9 * k4))))
-    return theta * ratio, slope
-
-
 def _solve_fisheye(k: tuple[Tensor, ...], radius: Tensor, reach: Tensor, iterations: int) -> Tensor:
     """The angle, up to the reach, whose image radius is `radius`, by Newton's method."""
     theta = radius.detach()
     for iteration in range(iterations):
         theta = torch.minimum(theta.clamp(min=0), reach)  # beyond, the polynomial may turn back
         with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
-            found, slope = _fisheye(k, theta)
+            found, slope = fisheye(k, theta)
             theta = theta - (found - radius) / slope.detach()
     return theta

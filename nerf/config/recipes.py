@@ -83,6 +83,7 @@ DEFAULTS = {
     "loss.pair_ssim": 0.0,
     "loss.alpha": 0.0,
     "loss.distortion": 0.0,
+    "loss.multi_view": 0.0,
     "loss.grad_scaling_distance": 0.0,
     "field.initial_num_voxels": 0,
     "field.lr_density": 0.2,
@@ -151,6 +152,9 @@ MOST_VOXELS_WITH_POSES = 256**3
 # Features in host memory: rows of sparse grids, and no smoothing that visits all of them.
 FEATURES_IN_HOST_MEMORY: Mapping[str, float] = {"field.sparse": True, "loss.tv_until": 1.0}
 
+# Which are looked up on the device.
+PHOTOS_IN_HOST_MEMORY: Mapping[str, float] = {"loss.multi_view": 0.0}
+
 # By kind of scene. Behind opaque photos a random color leaves no ray half transparent.
 BACKGROUNDS = {"bounded": "white", "forward_facing": "random", "unbounded": "learned"}
 
@@ -210,6 +214,8 @@ def layers(
             found.append(("poses of another run", NEARLY_CORRECT_POSES[device]))
     if config.train.features == "host":
         found.append(("features in host memory", FEATURES_IN_HOST_MEMORY))
+    if config.train.images == "host":
+        found.append(("photos in host memory", PHOTOS_IN_HOST_MEMORY))
     return found
 
 
@@ -227,7 +233,8 @@ def sources(given: Config, resolved: Config, device: str, many_passes: bool = Fa
         elif value == defaults[name]:
             found[name] = "default"
         else:
-            found_in = layers(given, recipe, of_device, kind, many_passes)
+            with_storage = replace(given, train=replace(given.train, images=resolved.train.images))
+            found_in = layers(with_storage, recipe, of_device, kind, many_passes)
             named = [label for label, settings in found_in if name in settings]
             found[name] = named[-1] if named else _other_source(name, kind, device)
     return found

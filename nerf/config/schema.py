@@ -135,6 +135,11 @@ class LossConfig:
     depth: float = setting(
         0.0, "weight of the depth loss: relative error of the expected depth where depth files have a value", low=0
     )
+    multi_view: float | None = setting(
+        None,
+        "weight of multi-view consistency: how little photos beside each other correlate at the rendered depth",
+        low=0,
+    )
 
 
 @renamed.with_old_names("train")

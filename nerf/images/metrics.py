@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
 from nerf.ops.pair_ssim import SSIM_C2
+from nerf.ops.world_depth import MIN_OPACITY as MIN_OPACITY
 
 Shape = tuple[int | None, ...]  # None stands for any size
 
@@ -23,9 +24,6 @@ SSIM_WINDOW = 11  # pixels
 SSIM_SIGMA = 1.5  # pixels
 SSIM_C1 = 0.01**2  # (k1 * data range)^2
 SSIM_BAND = 1 << 20  # pixels at a time: about 0.5 GB in float64, however large the image
-
-# Below this opacity a pixel is empty; dividing by it would only amplify rounding errors.
-MIN_OPACITY = 1e-6
 
 
 class Summary(TypedDict):

@@ -12,6 +12,7 @@ from nerf.ops.bring_rows import bring_rows as bring_rows
 from nerf.ops.camera_rays import camera_rays as camera_rays
 from nerf.ops.carve_points import carve_points as carve_points
 from nerf.ops.cells import interpolate_cells as interpolate_cells
+from nerf.ops.compare_beside import compare_beside as compare_beside
 from nerf.ops.composite import composite_rays as composite_rays
 from nerf.ops.contract_basis import contract_basis as contract_basis
 from nerf.ops.distortion import distortion_loss as distortion_loss
@@ -32,3 +33,4 @@ from nerf.ops.total_variation import total_variation as total_variation
 from nerf.ops.total_variation import total_variation_grad as total_variation_grad
 from nerf.ops.trilinear import interpolate_trilinear as interpolate_trilinear
 from nerf.ops.trilinear import interpolate_trilinear_grad as interpolate_trilinear_grad
+from nerf.ops.world_depth import world_depth as world_depth

@@ -155,7 +155,7 @@ def shaded_pixels(
     channels: how many of the values are the field's; None: all. shade: in place of field.shade.
     """
     if depth is not None:
-        depth = samples.rays.pixel_means(samples.path.world_depth(depth, opacity))
+        depth = samples.rays.pixel_means(samples.path.world_depth(depth, opacity, field.backend.ops))
     values, opacity = (samples.rays.pixel_means(x) for x in (values, opacity))
     values = values if channels in (None, values.shape[1]) else values[:, :channels]  # a slice has a costly gradient
     directions = _pixel_directions(field, samples.rays)
@@ -192,7 +192,7 @@ def composited_grid(
         values, opacity, depth, _ = sampler.backend.ops.composite_rays(
             field.density(coords), field.interpolate(values_grid, coords), *intervals, sampler.config.min_transmittance
         )
-        depth = samples.path.world_depth(depth, opacity)
+        depth = samples.path.world_depth(depth, opacity, sampler.backend.ops)
         return tuple(rays.pixel_means(x) for x in (values, opacity, depth))
     grid = field.density_grid_view
     path, march = sampler.march(rays, None)
@@ -208,7 +208,7 @@ def composited_grid(
         grid.table,
         **sampler.grid_arguments,
     )
-    depth = path.world_depth(depth, opacity)
+    depth = path.world_depth(depth, opacity, sampler.backend.ops)
     return values, rays.pixel_means(opacity), rays.pixel_means(depth)
 
 

@@ -275,6 +275,8 @@ def restore_config(content: dict[str, Any]) -> Config:
         saved = {**saved, "dataset": {**saved["dataset"], "masks": "leave_out"}}
     if "moments" not in saved["train"]:  # older runs
         saved = {**saved, "train": {**saved["train"], "moments": "float32"}}
+    if saved["loss"].get("multi_view") is None:  # older runs
+        saved = {**saved, "loss": {**saved["loss"], "multi_view": 0.0}}
     field = {"initial_num_voxels": 0, **saved["field"]}  # which older runs had not, nor sines, nor Muon
     if field.get("name") in ("voxel_deferred", "voxel_mlp") and field.get("lr_muon") is None:
         field["lr_muon"] = 0.0

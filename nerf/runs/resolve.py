@@ -23,6 +23,8 @@ MOST_THREADS = 4
 def resolve_for_run(config: Config, images: PosedImages, backend: Backend, kind: str | None = None) -> Config:
     """The settings resolved for images, device and kind of scene; warms up the device. kind: see resolve_config."""
     given = with_background(config, images, kind)
+    where = choose_image_storage(config.train.images, images, backend)  # on which some settings depend
+    given = replace(given, train=replace(given.train, images=where))
     config = resolve_config(given, backend.device.type, kind)
     if makes_many_passes(config, images, backend):
         config = resolve_config(given, backend.device.type, kind, many_passes=True)
@@ -32,8 +34,7 @@ def resolve_for_run(config: Config, images: PosedImages, backend: Backend, kind:
     config = replace(config, train=replace(config.train, features=features))
     check_features(config)
     warm_up(config, backend)
-    where = choose_image_storage(config.train.images, images, backend)
-    return replace(config, train=replace(config.train, images=where))
+    return config
 
 
 def with_background(config: Config, images: PosedImages, kind: str | None) -> Config:

@@ -1,6 +1,7 @@
 """The space of unbounded scenes: the world inside an inner box, and around it a shell that holds the rest."""
 
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -18,6 +19,13 @@ class ContractedRays(WarpedRays):
     def positions(self, t: Tensor, ray_indices: Tensor, ray_offsets: Tensor | None = None) -> Tensor:
         distances = self.distances(t, ray_indices, ray_offsets)
         return self.space.to_scene(super().positions(distances, ray_indices, ray_offsets))
+
+    def world_depth(self, depth: Tensor, opacity: Tensor, ops: ModuleType) -> Tensor:
+        if self.origins.requires_grad or self.directions.requires_grad:  # learned poses
+            return super().world_depth(depth, opacity, ops)
+        space = self.space
+        box = space.center, space.half, space.contraction
+        return ops.world_depth(depth, opacity, self.origins, self.directions, *box)
 
     def distances(self, t: Tensor, ray_indices: Tensor | None = None, ray_offsets: Tensor | None = None) -> Tensor:
         # World distance from which on t is pressed, and t from there to infinity; only asked for where they are needed.

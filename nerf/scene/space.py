@@ -9,6 +9,7 @@ Legend: R rays, M samples, N points.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
@@ -79,8 +80,8 @@ class SceneRays:
         """
         return t
 
-    def world_depth(self, depth: Tensor, opacity: Tensor) -> Tensor:
-        """Composited t [R] to composited world distance: a mean times the opacity [R]."""
+    def world_depth(self, depth: Tensor, opacity: Tensor, ops: ModuleType) -> Tensor:
+        """Composited t [R] to composited world distance: a mean times the opacity [R]. ops: a backend's operations."""
         return depth
 
 
@@ -88,7 +89,7 @@ class SceneRays:
 class WarpedRays(SceneRays):
     """A path on which t is no world distance."""
 
-    def world_depth(self, depth: Tensor, opacity: Tensor) -> Tensor:
+    def world_depth(self, depth: Tensor, opacity: Tensor, ops: ModuleType) -> Tensor:
         """The mean is taken in scene space, where near and far count alike and infinity is a number."""
         return self.distances(depth / opacity.clamp(min=MIN_OPACITY)) * opacity
 

@@ -19,6 +19,7 @@ from nerf.ops import reference
 from nerf.ops.backend import Backend
 from nerf.rendering.background import Background
 from nerf.rendering.sampler import RaySampler
+from nerf.training.multi_view import ViewsBeside
 from nerf.training.prefetch import PrefetchedBatch, Prefetcher
 
 # Rays that are marched to find the valid pixels: of an image; of all images, fewer where the scene has no end, since
@@ -63,7 +64,8 @@ class RayBatches:
     paired: the second half of a training batch holds one neighbor for each pixel of the first half, in the same order,
     for losses that compare neighboring pixels (losses.pair_ssim).
 
-    with_depths: depth maps are kept for depth_of().
+    with_depths: depth maps are kept for depth_of(). compared: the photos are compared with those beside them, for which
+    they have to be on the device.
 
     on_host: images, valid pixels and generator stay in host memory, and the batches of training steps are gathered
     ahead (prefetch). On a CPU it changes nothing.
@@ -79,6 +81,7 @@ class RayBatches:
         on_host: bool = False,
         paired: bool = False,
         with_depths: bool = False,
+        compared: bool = False,
     ) -> None:
         self.backend = backend
         home = torch.device("cpu") if on_host else backend.device
@@ -86,6 +89,7 @@ class RayBatches:
         # On the device always: 4 bytes a pixel, read by the captured step.
         self.depths = images.depths.to(backend.device) if with_depths and images.depths is not None else None
         self.cameras: Cameras = images.cameras.to(backend.device)
+        self.beside = ViewsBeside.of(self.images, self.cameras) if compared else None
         self.ray_source: RaySource = self.cameras
         self.generator = torch.Generator(home).manual_seed(seed)
         self.paired = paired

@@ -15,6 +15,7 @@ from torch import Tensor
 from nerf.config.schema import LossConfig
 from nerf.errors import UserError
 from nerf.rendering.samples import RaySamples
+from nerf.training.multi_view import ViewsBeside
 
 if TYPE_CHECKING:
     from nerf.fields.field import Field
@@ -38,6 +39,7 @@ class LossInputs:
     pixels: Tensor  # [P] int64, as Cameras.rays_through counts them
     field: "Field"
     depth: Tensor | None = None  # [P] ground truth, world distance along the ray, 0 = not known; None: no depth files
+    beside: ViewsBeside | None = None  # the photos; None: no loss reads them
 
 
 Loss = Callable[[LossInputs], Tensor]  # returns a scalar; a loss of your own includes its weight
@@ -111,6 +113,12 @@ def depth_error(depth: Tensor, opacity: Tensor, known: Tensor) -> Tensor:
     return torch.where(there, loss, 0.0).sum() / (DEPTH_DELTA * there.sum().clamp(min=1))
 
 
+def multi_view(inputs: LossInputs) -> Tensor:
+    """How much the photos disagree at the rendered depths (nerf/training/multi_view.py)."""
+    depth, opacity = inputs.rendering.depth, inputs.rendering.opacity
+    return inputs.beside.disagreement(inputs.pixels, inputs.samples.rays, depth, opacity, inputs.field.backend.ops)
+
+
 # The losses whose weight is a setting of LossConfig, by that setting's name. "opacity" compares opacity with the
 # image's alpha: in expectation the penalty that a random background per ray adds to the photometric loss, without its
 # noise.
@@ -120,4 +128,5 @@ WEIGHTED: dict[str, Loss] = {
     "opacity_entropy": lambda inputs: opacity_entropy(inputs.rendering.opacity),
     "distortion": lambda inputs: distortion(inputs.rendering.distortion, inputs.field.box_diagonal),
     "depth": lambda inputs: depth_error(inputs.rendering.depth, inputs.rendering.opacity, inputs.depth),
+    "multi_view": multi_view,
 }

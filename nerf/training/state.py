@@ -215,7 +215,14 @@ def make_batches(config: Config, images: PosedImages, backend: Backend) -> RayBa
             f"loss.depth={config.loss.depth:g}, but the scene has no depth files; set loss.depth=0, or name one for "
             "each frame: depth_file_path in transforms.json."
         )
-    options = config.train.images == "host", config.loss.pair_ssim > 0, config.loss.depth > 0
+    compared, on_host = config.loss.multi_view > 0, config.train.images == "host"
+    if compared and (config.poses.mode == "refine" or (on_host and backend.device.type != "cpu")):
+        reason = "poses that are learned" if config.poses.mode == "refine" else "photos in host memory"
+        raise UserError(
+            f"loss.multi_view={config.loss.multi_view:g} cannot be had with {reason}: it looks photos up on the "
+            "device, by poses that stay; set loss.multi_view=0, or train.images=device and poses=fixed."
+        )
+    options = on_host, config.loss.pair_ssim > 0, config.loss.depth > 0, compared
     return RayBatches(images, backend, config.seed, *options)
 
 

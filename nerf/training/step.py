@@ -127,7 +127,8 @@ def forward(
     alpha = batch.rgba[:, 3:]
     behind = background.detach().expand(len(alpha), 3)
     target = torch.lerp(behind, batch.rgba[:, :3].to(behind), alpha.to(behind))
-    wanted = {"with_distortion": config.loss.distortion > 0, "with_depth": config.loss.depth > 0 or bool(extra)}
+    with_depth = config.loss.depth > 0 or config.loss.multi_view > 0 or bool(extra)
+    wanted = {"with_distortion": config.loss.distortion > 0, "with_depth": with_depth}
     if state.parts is None:
         beside = at_once if branch is None else branch.beside
         rendering = render_samples(state.field, sampler, samples, background, beside=beside, **wanted)
@@ -141,7 +142,8 @@ def forward(
     if state.exposure is not None:
         rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
     depth = state.batches.depth_of(batch.pixels)
-    inputs = LossInputs(rgb, target, alpha[:, 0], rendering, samples, batch.pixels, state.field, depth)
+    beside = state.batches.beside
+    inputs = LossInputs(rgb, target, alpha[:, 0], rendering, samples, batch.pixels, state.field, depth, beside)
     return losses.terms(config.loss, inputs, extra)
 
 

@@ -65,6 +65,11 @@ SHAPES = {
     "LossInputs.target": "n,3",
     "Rendering.rgb": "n,3",
     "project_along.t": "n,2",
+    "project_each.images": "rows",
+    "ViewsBeside.images": "photos",
+    "ViewsBeside.beside": "neighbors",
+    "ViewsBeside.first_pixels": "first_pixels",
+    "ViewsBeside.shifts": "9,2",
 }
 
 
@@ -92,6 +97,9 @@ NUMBERS: dict[str, Callable[[int], Tensor]] = {
     "models": lambda n: torch.zeros(n, dtype=torch.int64),
     "mask": lambda n: torch.ones(2, 3, 2, dtype=torch.bool),
     "pixels": lambda n: torch.full((n * WIDTH * HEIGHT,), 255, dtype=torch.uint8),
+    "photos": lambda n: torch.arange(3 * n * WIDTH * HEIGHT, dtype=torch.uint8).view(-1, 3),
+    "neighbors": lambda n: torch.zeros(n, 4, dtype=torch.int64),
+    "first_pixels": lambda n: WIDTH * HEIGHT * torch.arange(n),
     "directions": lambda n: torch.nn.functional.normalize(plain("n,3", n), dim=-1),
 }
 WEIGHTS = {field.name: 1.0 for field in dataclasses.fields(LossConfig) if field.name in losses.WEIGHTED}
@@ -117,5 +125,10 @@ PLAIN: dict[str, Any] = {
     "field": SimpleNamespace(box_diagonal=3**0.5, backend=select("torch", "cpu")),
     "found": lambda n: {"photometric": plain("", n)},  # of n rows
 }
-ASKED = ("KeyFramePath.keys", "LossInputs.depth", "Rendering.distortion")  # optional, and given all the same
+ASKED = (
+    "KeyFramePath.keys",
+    "LossInputs.beside",
+    "LossInputs.depth",
+    "Rendering.distortion",
+)  # optional, and given all the same
 NAMES = {"Rendering": Rendering, "Field": Field}  # of annotations that are imported for checkers of types alone

@@ -29,6 +29,7 @@ SWITCHED_ON: dict[str, dict[str, object]] = {
     "field.initial_num_voxels": {"field.initial_num_voxels": 900, "field.upsample_at": None},
     "field.upsample_at": {"field.initial_num_voxels": 900, "field.upsample_at": None},
     "field.sparse": {},  # needs a larger grid; tests/unit/fields/test_sparse_storage.py resumes one
+    "loss.multi_view": {"loss.multi_view": 0.05},
     "loss.depth": {},  # needs depth files, and nothing that is saved
     "sampler.near": {"sampler.near": 0.2},
     "sampler.far": {"sampler.far": 6.0},
@@ -75,7 +76,7 @@ TOGETHER = (
     ("field.num_voxels", "field.feature_channels", "field.hidden_width", "field.hidden_layers"),
     ("field.view_frequencies", "occupancy.rays_per_surface_cell", "exposure.learn", "exposure.vignetting"),
     ("field.initial_num_voxels", "field.upsample_at", "occupancy.update_interval"),
-    ("poses.perturb_degrees", "poses.perturb_translation"),
+    ("poses.perturb_degrees", "poses.perturb_translation", "loss.multi_view"),
     ("poses.perturb_sigma", "poses.lr", "poses.intrinsics"),
     ("poses.start", "poses.initial_num_voxels", "poses.coarse_to_fine_end"),
 )

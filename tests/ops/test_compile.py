@@ -80,6 +80,8 @@ BY_ROWS = {
     "mlp": ("inputs",),
     "pixel_colors": ("logits", "opacity", "background", "values"),
     "pair_ssim": ("rgb", "target"),
+    "world_depth": ("depth", "opacity", "origins", "directions"),
+    "compare_beside": ("depth", "opacity", "origins", "directions", "pixels"),
     "sample_images": ("pixel_indices",),
     "shift_pixels": ("pixel_indices", "shifts"),
     "shading_inputs": ("values", "opacity", "directions", "noise"),

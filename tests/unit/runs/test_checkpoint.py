@@ -308,6 +308,14 @@ def test_runs_of_before_muon_go_on_with_adam(tmp_path: Path) -> None:
     assert checkpoint.restore_config(content).field.lr_muon == 0.0
 
 
+def test_runs_of_before_multi_view_consistency_go_on_without_it(tmp_path: Path) -> None:
+    """Whatever a recipe has: a run goes on as it began."""
+    save_run(tmp_path, "voxel_deferred")
+    content = checkpoint.load_resume(tmp_path)
+    del content["config"]["loss"]["multi_view"]
+    assert checkpoint.restore_config(content).loss.multi_view == 0.0
+
+
 def test_runs_of_before_moments_of_16_bits_go_on_with_32(tmp_path: Path) -> None:
     """Whatever a recipe has: a run goes on as it began."""
     save_run(tmp_path, "voxel_deferred")
