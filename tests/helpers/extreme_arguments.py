@@ -65,11 +65,10 @@ SHAPES = {
     "LossInputs.target": "n,3",
     "Rendering.rgb": "n,3",
     "project_along.t": "n,2",
-    "project_each.images": "rows",
     "ViewsBeside.images": "photos",
     "ViewsBeside.beside": "neighbors",
     "ViewsBeside.first_pixels": "first_pixels",
-    "ViewsBeside.shifts": "9,2",
+    "ViewsBeside.sizes": "sizes",
 }
 
 
@@ -99,7 +98,7 @@ NUMBERS: dict[str, Callable[[int], Tensor]] = {
     "pixels": lambda n: torch.full((n * WIDTH * HEIGHT,), 255, dtype=torch.uint8),
     "photos": lambda n: torch.arange(3 * n * WIDTH * HEIGHT, dtype=torch.uint8).view(-1, 3),
     "neighbors": lambda n: torch.zeros(n, 4, dtype=torch.int64),
-    "first_pixels": lambda n: WIDTH * HEIGHT * torch.arange(n),
+    "first_pixels": lambda n: WIDTH * HEIGHT * torch.arange(n + 1),
     "directions": lambda n: torch.nn.functional.normalize(plain("n,3", n), dim=-1),
 }
 WEIGHTS = {field.name: 1.0 for field in dataclasses.fields(LossConfig) if field.name in losses.WEIGHTED}

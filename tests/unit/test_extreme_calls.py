@@ -37,7 +37,7 @@ REASONS: dict[tuple[str, ...], str] = {
         space_state spiral squash turn views_ahead
     """,
     (ARITHMETIC, BEYOND): """
-        Cameras.project Cameras.project_along Cameras.project_each Cameras.project_into Cameras.z_along
+        Cameras.project Cameras.project_along Cameras.project_into Cameras.z_along
         ContractedSpace.unit GridMap.to_grid NdcSpace.to_world SceneBox.center SceneBox.unit WarpedRays.world_depth
         WorldSpace.unit contracted_to_distance depth_error distortion_loss exponential in_axes interpolate_poses
         oriented_box pair_ssim posed_rays slerp unsquash
