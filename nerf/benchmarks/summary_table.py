@@ -86,7 +86,7 @@ def _capture(seeds: list[dict], others: list[dict]) -> list[str]:
             for run in file["runs"]
             for look in run["looks"]
             if file["system"] == name
-            and run["scene"] == seeds[0]["scene"]
+            and (run["scene"], run["image_size"]) == (seeds[0]["scene"], seeds[0]["image_size"])
             and look["seconds"] <= seconds + CLOCK_TOLERANCE
         ]
         beside.append(f"{max(found):.2f}" if found else "-")
