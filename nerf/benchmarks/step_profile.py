@@ -201,6 +201,8 @@ def work_of_step(run: TrainingRun, batch: Batch) -> dict[str, Work]:
         "MLP": Work(FLOAT * (weights + ends), 2 * seen * weights),
         "distortion": Work(2 * (3 * of_samples + FLOAT * r + of_rays) + of_samples),
         "pair SSIM": Work(FLOAT * (p * 18 + 2 * (p // 2))),
+        # A patch's pixels and those around its places there, 4x4, three bytes each; both ways.
+        "views beside": Work(FLOAT * (20 * r + 20 * p) + 2 * p * (LONG + 3 * (9 + 16))),
         "MLP backward": Work(FLOAT * (2 * weights + ends), 4 * seen * weights),
         "pixel colors backward": Work(FLOAT * p * (17 + shown * diffuse)),
         "network's inputs backward": Work(FLOAT * p * (3 * shown + 2)),

@@ -302,7 +302,7 @@ class RayBatches:
     def drop_images(self) -> None:
         """Frees the images' memory. No batch can be drawn afterwards."""
         self.stop_prefetch()
-        self._feed, self.images = None, self.images.new_empty(0, self.images.shape[1])
+        self._feed, self.images, self.beside = None, self.images.new_empty(0, self.images.shape[1]), None
 
     def stop_prefetch(self) -> None:
         """Takes back what was drawn or gathered ahead, until the next step, which draws the same batches again."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nerf.cameras.rays import Rays
 from nerf.config.schema import LossConfig
 from nerf.errors import UserError
 from nerf.rendering.samples import RaySamples
@@ -40,6 +41,7 @@ class LossInputs:
     field: "Field"
     depth: Tensor | None = None  # [P] ground truth, world distance along the ray, 0 = not known; None: no depth files
     beside: ViewsBeside | None = None  # the photos; None: no loss reads them
+    rays: Rays | None = None  # of the pixels, where a loss reads the photos
 
 
 Loss = Callable[[LossInputs], Tensor]  # returns a scalar; a loss of your own includes its weight
@@ -116,7 +118,7 @@ def depth_error(depth: Tensor, opacity: Tensor, known: Tensor) -> Tensor:
 def multi_view(inputs: LossInputs) -> Tensor:
     """How much the photos disagree at the rendered depths (nerf/training/multi_view.py)."""
     depth, opacity = inputs.rendering.depth, inputs.rendering.opacity
-    return inputs.beside.disagreement(inputs.pixels, inputs.samples.rays, depth, opacity, inputs.field.backend.ops)
+    return inputs.beside.disagreement(inputs.pixels, inputs.rays, depth, opacity, inputs.field.backend.ops)
 
 
 # The losses whose weight is a setting of LossConfig, by that setting's name. "opacity" compares opacity with the

@@ -142,8 +142,8 @@ def forward(
     if state.exposure is not None:
         rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
     depth = state.batches.depth_of(batch.pixels)
-    beside = state.batches.beside
-    inputs = LossInputs(rgb, target, alpha[:, 0], rendering, samples, batch.pixels, state.field, depth, beside)
+    photos = state.batches.beside, batch.rays
+    inputs = LossInputs(rgb, target, alpha[:, 0], rendering, samples, batch.pixels, state.field, depth, *photos)
     return losses.terms(config.loss, inputs, extra)
 
 

@@ -10,6 +10,7 @@ from tiny_runs import run_to, supersampled, tiny_config, tiny_images
 
 from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, DatasetConfig, ExposureConfig, PosesConfig
+from nerf.datasets.posed_images import PosedImages
 from nerf.distributed.world import World
 from nerf.fields import voxel_field
 from nerf.ops.backend import select
@@ -26,6 +27,8 @@ def config_of(kind: str) -> Config:
     """A run of 40 steps with doublings and prunings, and what its kind says."""
     config = tiny_config("voxel_deferred" if "deferred" in kind else "voxel_mlp" if "mlp" in kind else "voxel_sh")
     config = replace(config, loss=replace(config.loss, distortion=0.01, opacity_entropy=1e-3, pair_ssim=0.1))
+    if "beside" in kind:
+        config = replace(config, loss=replace(config.loss, multi_view=0.1))
     if "poses" in kind:
         config = replace(config, poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True, vignetting=True))
     if "global" in kind:
@@ -60,6 +63,8 @@ def double_state(config: Config, backend: str = "torch") -> tuple[Config, TrainS
     kind = config.dataset.kind if config.dataset.kind != "auto" else "bounded"
     config = resolve_config(config, "cpu", kind)
     images = tiny_images()
+    if config.loss.multi_view > 0:
+        images = taken_beside_each_other(images)
     images = replace(images, cameras=replace(images.cameras, **_doubled(images.cameras)))
     make_box = bounds.make_box
 
@@ -69,6 +74,17 @@ def double_state(config: Config, backend: str = "torch") -> tuple[Config, TrainS
 
     with mock.patch.object(bounds, "make_box", double_box):
         return config, init_state(config, images, chosen)
+
+
+def taken_beside_each_other(images: PosedImages) -> PosedImages:
+    """One opaque picture of waves, as cameras would see it that stand a hundredth of their distance apart."""
+    cameras, place = images.cameras, torch.arange(images.cameras.width * images.cameras.height)
+    c2w = cameras.c2w[:1].repeat(len(cameras), 1, 1)
+    c2w[:, :, 3] += 0.04 * torch.arange(len(cameras))[:, None] * c2w[:, :, 0]
+    waves = torch.sin(0.9 * (place % cameras.width)) + torch.sin(0.7 * (place // cameras.width))
+    pixels = images.pixels.clone().view(len(cameras), -1, 4)
+    pixels[..., :3], pixels[..., 3] = (127 + 60 * waves).byte()[:, None], 255
+    return replace(images, pixels=pixels.flatten(0, 1), cameras=replace(cameras, c2w=c2w))
 
 
 def _doubled(thing: Any) -> dict[str, torch.Tensor]:

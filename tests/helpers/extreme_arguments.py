@@ -128,6 +128,7 @@ ASKED = (
     "KeyFramePath.keys",
     "LossInputs.beside",
     "LossInputs.depth",
+    "LossInputs.rays",
     "Rendering.distortion",
 )  # optional, and given all the same
 NAMES = {"Rendering": Rendering, "Field": Field}  # of annotations that are imported for checkers of types alone

@@ -21,6 +21,7 @@ from nerf.images.pixel_runs import PixelRuns
 from nerf.ops.backend import select
 from nerf.rendering.background import Background
 from nerf.training.batches import RayBatches, choose_image_storage
+from nerf.training.multi_view import ViewsBeside
 from nerf.training.prefetch import NUM_SLOTS, NUM_THREADS
 from nerf.training.state import TrainState
 
@@ -123,6 +124,7 @@ def test_a_step_reads_the_same_memory_every_time() -> None:
 def test_images_are_let_go(ahead: bool) -> None:
     batches = ray_batches()
     batches.images = batches.images.clone()  # the tiny scene is kept for other tests
+    batches.beside = ViewsBeside.of(batches.images, batches.cameras)
     if ahead:
         batches.prefetch()
     fed_tensors(batches)
