@@ -1,8 +1,8 @@
 """Compiles the mathematics and the CPU loops with g++ alone, strict warnings and sanitizers, and runs them.
 
-test_math.cpp, test_extremes.cpp and test_reach.cpp drive cuda_ext/math, test_cpu_loops.cpp drives cuda_ext/cpu and
-cuda_ext/portable over a stand-in for PyTorch's threads, test_tensor_cores.cpp and test_warpgroups.cpp the kernels of
-mlp over one for a GPU, test_trilinear_lanes.cpp those of interpolate_trilinear, test_march_lanes.cpp and
+test_math.cpp, test_extremes.cpp, test_reach.cpp and test_photos.cpp drive cuda_ext/math, test_cpu_loops.cpp drives
+cuda_ext/cpu and cuda_ext/portable over a stand-in for PyTorch's threads, test_tensor_cores.cpp and test_warpgroups.cpp
+the kernels of mlp over one for a GPU, test_trilinear_lanes.cpp those of interpolate_trilinear, test_march_lanes.cpp and
 test_composite_lanes.cpp those of march_visible and composite_rays, test_adam_lanes.cpp that of adam_step.
 """
 
@@ -26,6 +26,7 @@ PROGRAMS = {
     "test_math": ["-O0", f"-I{SOURCES / 'math'}"],
     "test_extremes": ["-Og", f"-I{SOURCES / 'math'}"],
     "test_reach": ["-Og", f"-I{SOURCES / 'math'}"],
+    "test_photos": ["-O0", f"-I{SOURCES / 'math'}"],
     "test_tensor_cores": ["-Og", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_warpgroups": ["-Og", f"-I{SOURCES}", "-Wno-unknown-pragmas"],
     "test_adam_lanes": ["-O0", f"-I{SOURCES}", "-Wno-unknown-pragmas"],

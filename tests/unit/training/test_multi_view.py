@@ -69,6 +69,18 @@ def test_photos_agree_at_the_true_depth_and_pull_there(lens: float, device: str)
         assert distance.grad.sum() * (factor - 1) > 0  # a step against the gradient goes to the true depth
 
 
+@pytest.mark.parametrize("per_pixel", [2, 4])
+def test_a_pixel_of_several_rays_looks_through_its_middle(per_pixel: int) -> None:
+    cameras = above_a_plane()
+    images, true = taken(cameras)
+    views, pixels, opaque = ViewsBeside.of(images, cameras), torch.arange(len(true)), torch.ones_like(true)
+    one, several = (
+        views.disagreement(pixels, cameras.rays_through(pixels, count), 1.05 * true, opaque, reference)
+        for count in (1, per_pixel)
+    )
+    torch.testing.assert_close(several, one, rtol=1e-3, atol=0)
+
+
 def test_the_exposure_of_a_photo_does_not_matter() -> None:
     cameras = above_a_plane(sizes=[(40, 30)] * 3)
     images, true = taken(cameras)
