@@ -1,5 +1,5 @@
-// From a point in front of a lens to where it is in the picture, with the derivative along: the models of
-// nerf/ops/lens.py, whose formulas and limits these are.
+// From a point in front of a lens to where it is in the picture, with the derivative along, and back by Newton's method: the
+// models of nerf/ops/lens.py, whose formulas and limits these are.
 //
 // Axes as there: x right, y down, z forward.
 #pragma once
@@ -25,7 +25,51 @@ struct Lens {
     else perspective(point, u, v);
   }
 
+  // The direction, of any length, of the point (u, v) of the picture. rim: distorted radius at the reach.
+  HOST_DEVICE void undistort(T u, T v, T rim, int64_t iterations, T direction[3]) const {
+    const T radius = std::sqrt(max2(u * u + v * v, T(kSmallest * kSmallest))), beyond = max2(radius / rim, T(1));
+    if (model == kFisheye) {
+      const T theta = solve_fisheye(radius / beyond, iterations) * beyond, scale = std::sin(theta) / radius;
+      direction[0] = u * scale, direction[1] = v * scale, direction[2] = std::cos(theta);
+    } else if (model == kPanorama) {
+      const T level = std::cos(v);
+      direction[0] = std::sin(u) * level, direction[1] = std::sin(v), direction[2] = std::cos(u) * level;
+    } else {
+      T x = u / beyond, y = v / beyond;
+      solve_perspective(x, y, iterations);
+      direction[0] = x * beyond, direction[1] = y * beyond, direction[2] = T(1);
+    }
+  }
+
  private:
+  // From a distorted point to the one that is distorted to it.
+  HOST_DEVICE void solve_perspective(T& x, T& y, int64_t iterations) const {
+    const T bent_x = x, bent_y = y, p1 = T(2) * k[2], p2 = T(2) * k[3];
+    for (int64_t i = 0; i < iterations; ++i) {
+      const T r2 = x * x + y * y;
+      const T shared = T(1) + r2 * (k[0] + r2 * (k[1] + r2 * (k[4] + r2 * k[5]))) + p1 * y + p2 * x;
+      const T error_x = x * shared + k[3] * r2 - bent_x, error_y = y * shared + k[2] * r2 - bent_y;
+      const T slope = T(2) * k[0] + r2 * (T(4) * k[1] + r2 * (T(6) * k[4] + r2 * (T(8) * k[5])));
+      const T xx = shared + x * (p2 + x * slope + p2), yy = shared + y * (p1 + y * slope + p1);
+      const T xy = p2 * y + x * (p1 + y * slope), scale = T(1) / (xx * yy - xy * xy);
+      const T by_x = scale * (yy * error_x - xy * error_y), by_y = scale * (xx * error_y - xy * error_x);
+      x -= by_x, y -= by_y;
+    }
+  }
+
+  // The angle, up to the reach, that is seen at this radius.
+  HOST_DEVICE T solve_fisheye(T radius, int64_t iterations) const {
+    T theta = radius;
+    for (int64_t i = 0; i < iterations; ++i) {
+      theta = min2(max2(theta, T(0)), reach);  // beyond, the polynomial may turn back
+      const T t2 = theta * theta;
+      const T found = theta * (T(1) + t2 * (k[0] + t2 * (k[1] + t2 * (k[2] + t2 * k[3]))));
+      const T slope = T(1) + t2 * (T(3) * k[0] + t2 * (T(5) * k[1] + t2 * (T(7) * k[2] + t2 * (T(9) * k[3]))));
+      theta -= (found - radius) / slope;
+    }
+    return theta;
+  }
+
   HOST_DEVICE void perspective(const Dual<T> point[3], Dual<T>& u, Dual<T>& v) const {
     const T sideways = std::sqrt(point[0].value * point[0].value + point[1].value * point[1].value);
     const Dual<T> ahead = point[2].value > T(0) ? larger(point[2], Dual<T>(T(kLeastAhead) * sideways)) : Dual<T>(T(1));

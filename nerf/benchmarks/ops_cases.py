@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from nerf.benchmarks.photo_cases import compare_beside, world_depth
+from nerf.benchmarks.photo_cases import compare_beside, undistort_points, world_depth
 from nerf.benchmarks.pixel_cases import mlp, pair_ssim, pixel_colors, pixel_directions, shading_inputs
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES, Case, Problem, Roofline, Size, random_numbers
 from nerf.benchmarks.step_cases import activate_density, all_finite, draw_pixels, shift_pixels
@@ -328,6 +328,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("pixel_directions", f"{pixels}, 4 rays each", partial(pixel_directions, size))
     yield Case("pixel_colors", f"{pixels}, 16 channels", partial(pixel_colors, size, 16))
     yield Case("pair_ssim", pixels, partial(pair_ssim, size))
+    yield Case("undistort_points", pixels, partial(undistort_points, size))
     yield Case("world_depth", pixels, partial(world_depth, size))
     yield Case("compare_beside", pixels, partial(compare_beside, size))
     yield Case("shading_inputs", f"{pixels}, 16 channels", partial(shading_inputs, size, 16))

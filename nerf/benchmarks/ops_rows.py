@@ -29,6 +29,7 @@ COMPILED = (
     "contract_basis",
     "activate_density",
     "pair_ssim",
+    "undistort_points",
     "world_depth",
     "pixel_colors",
     "pixel_directions",

@@ -35,6 +35,7 @@ PIXEL_OPERATIONS = (
     "pixel_colors_backward",
     "pair_ssim",
     "pair_ssim_backward",
+    "undistort_points",
     "compare_beside",
     "compare_beside_backward",
     "mlp",

@@ -37,7 +37,13 @@ STEPS = {"cuda": 200, "cpu": 5}  # timed
 PROFILED_STEPS = {"cuda": 20, "cpu": 5}
 OTHERS = "other kernels of PyTorch"
 STAGES = {
-    "pixels and rays": ("nerf::draw_pixels", "nerf::shift_pixels", "nerf::sample_images", "nerf::camera_rays"),
+    "pixels and rays": (
+        "nerf::draw_pixels",
+        "nerf::shift_pixels",
+        "nerf::sample_images",
+        "nerf::camera_rays",
+        "nerf::undistort_points",
+    ),
     "march": ("nerf::march_visible",),
     "interpolate": ("nerf::interpolate_trilinear",),
     "basis": ("nerf::contract_basis",),

@@ -145,14 +145,15 @@ class Cameras:
         """Rays through pixels: one through the center of each, or more, as SUBPIXELS has them.
 
         pixel_indices [P] int64 counts pixels image by image, row by row: where all images have one size,
-        (image * height + v) * width + u. ops: Backend.ops, whose camera_rays makes the rays of pinholes.
+        (image * height + v) * width + u. ops: Backend.ops, whose camera_rays makes the rays of pinholes, and whose
+        undistort_points those of lenses.
         """
         if self.lenses is None and self.sizes is None:
             shifts = subpixels(per_pixel, self.c2w.device, self.c2w.dtype)
             rays = ops.camera_rays(self.c2w, self.intrinsics, pixel_indices, self.width, self.height, shifts)
             return Rays(*rays, per_pixel)
         points, image = self.plane_points(pixel_indices, per_pixel)
-        return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image), per_pixel)
+        return posed_rays(self.directions_through(points, image, ops), self.c2w.index_select(0, image), per_pixel)
 
     def refined(self) -> "Cameras":
         """Themselves, as they are given; learned cameras (PoseRefinement) return those of their current poses."""
@@ -177,10 +178,13 @@ class Cameras:
         points = points / torch.stack([fx, fy], dim=-1)[:, None]
         return points.flatten(0, 1), image.repeat_interleave(per_pixel, output_size=per_pixel * len(image))
 
-    def directions_through(self, points: Tensor, image: Tensor) -> Tensor:
-        """Ray directions [R,3] in camera axes, not normalized, through points of plane_points. Differentiable."""
+    def directions_through(self, points: Tensor, image: Tensor, ops: ModuleType = reference) -> Tensor:
+        """Ray directions [R,3] in camera axes, not normalized, through points of plane_points.
+
+        ops: Backend.ops, whose undistort_points makes those of lenses; with the reference's they are differentiable.
+        """
         if self.lenses is not None:
-            x, y, z = self.lenses.undistort(image, points).unbind(-1)
+            x, y, z = self.lenses.undistort(image, points, ops).unbind(-1)
         else:
             x, y = points.unbind(-1)
             z = torch.ones_like(x)

@@ -24,13 +24,15 @@ do not appear in the image.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nerf.cameras.limits import LARGEST_COEFFICIENT
-from nerf.ops.lens import SMALLEST, distort, fisheye, perspective
+from nerf.ops import reference
+from nerf.ops.lens import distort, undistort
 
 PERSPECTIVE = ("k1", "k2", "p1", "p2", "k3", "k4")
 FISHEYE = ("k1", "k2", "k3", "k4")
@@ -115,46 +117,32 @@ class Lenses:
         of a perspective lens, points with z <= 0 come out finite and mean nothing.
         """
         k, reach = self._coefficients(image, points), self.reach.index_select(0, image).to(points)
-        known = tuple(NUMBER_OF[kind] for kind in self.kinds)
-        models = None if len(known) == 1 else self.numbers.index_select(0, image)
-        return distort(points, k, reach, models, known)
+        return distort(points, k, reach, *self._models(image))
 
-    def undistort(self, image: Tensor, points: Tensor) -> Tensor:
+    def undistort(self, image: Tensor, points: Tensor, ops: ModuleType = reference) -> Tensor:
         """Distorted points [N,2] to directions [N,3] in camera space, of any length. image [N] int64: whose lens.
 
         A fixed number of Newton's iterations, without a host read. The last one alone is recorded for differentiation:
         at the solution its derivative in points and coefficients is that of the inverse (implicit function theorem).
+        ops: a backend's operations; those of native have no derivative.
         """
-        k, rim = self._coefficients(image, points), self.rim.index_select(0, image).to(points)
-        radius = points.square().sum(-1).clamp(min=SMALLEST**2).sqrt()
-        beyond = (radius / rim).clamp(min=1)
-        found = []
-        if "perspective" in self.kinds:
-            inside = (points / beyond[:, None]).unbind(-1)
-            x, y = _solve_perspective(k, *inside, self.iterations)
-            found.append(torch.stack([x * beyond, y * beyond, torch.ones_like(x)], dim=-1))
-        if "fisheye" in self.kinds:
-            reach = self.reach.index_select(0, image).to(points)
-            theta = _solve_fisheye(k, radius / beyond, reach, self.iterations) * beyond
-            found.append(torch.cat([points * (theta.sin() / radius)[:, None], theta.cos()[:, None]], dim=-1))
-        if "equirectangular" in self.kinds:
-            longitude, latitude = points.unbind(-1)
-            level = latitude.cos()
-            found.append(torch.stack([longitude.sin() * level, latitude.sin(), longitude.cos() * level], dim=-1))
-        return self._choose(image, found)
+        if ops is not reference:
+            lenses = (x.to(points) for x in (self.coefficients, self.reach, self.rim))
+            return ops.undistort_points(points, image, self.numbers, *lenses, self.iterations)
+        k, reach, rim = (
+            self._coefficients(image, points),
+            *(x.index_select(0, image).to(points) for x in (self.reach, self.rim)),
+        )
+        return undistort(points, k, reach, rim, *self._models(image), self.iterations)
+
+    def _models(self, image: Tensor) -> tuple[Tensor | None, tuple[int, ...]]:
+        """The models of the images named [N], None where all lenses have one, and those that occur."""
+        known = tuple(NUMBER_OF[kind] for kind in self.kinds)
+        return None if len(known) == 1 else self.numbers.index_select(0, image), known
 
     def _coefficients(self, image: Tensor, points: Tensor) -> tuple[Tensor, ...]:
         """Each of the six, [N], of the images named, in the precision of points."""
         return self.coefficients.index_select(0, image).to(points).T.contiguous().unbind(0)
-
-    def _choose(self, image: Tensor, found: list[Tensor]) -> Tensor:
-        """Of what each of the kinds would give, [N,C], that of each point's own lens."""
-        chosen = found[0]
-        if len(found) > 1:
-            numbers = self.numbers.index_select(0, image)[:, None]
-            for kind, values in zip(self.kinds[1:], found[1:], strict=True):
-                chosen = torch.where(numbers == NUMBER_OF[kind], values, chosen)
-        return chosen
 
 
 def _end(radial: np.ndarray, tangential: float, farthest: float) -> tuple[float, float]:
@@ -210,34 +198,3 @@ def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
         if (found - exact).abs().max() <= CONVERGED:
             return iterations
     return MAX_ITERATIONS
-
-
-def _solve_perspective(k: tuple[Tensor, ...], bent_x: Tensor, bent_y: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """The point that distorts to (bent_x, bent_y), by Newton's method in the plane."""
-    k1, k2, p1, p2, k3, k4 = (x.detach() for x in k)
-    k1, k2, k3, k4, twice_p1, twice_p2 = 2 * k1, 4 * k2, 6 * k3, 8 * k4, 2 * p1, 2 * p2  # of the derivatives
-    x, y = bent_x.detach(), bent_y.detach()
-    for iteration in range(iterations):
-        with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
-            found_x, found_y, shared, r2 = perspective(k, x, y)
-            error_x, error_y = found_x - bent_x, found_y - bent_y
-        with torch.no_grad():
-            slope = torch.addcmul(k1, r2, torch.addcmul(k2, r2, torch.addcmul(k3, r2, k4)))
-            xx = torch.addcmul(shared, x, torch.addcmul(twice_p2, x, slope) + twice_p2)
-            yy = torch.addcmul(shared, y, torch.addcmul(twice_p1, y, slope) + twice_p1)
-            xy = torch.addcmul(twice_p2 * y, x, torch.addcmul(twice_p1, y, slope))
-            scale = 1 / torch.addcmul(xx * yy, xy, xy, value=-1)
-            xx, xy, yy = scale * xx, scale * xy, scale * yy
-        x, y = x - (yy * error_x - xy * error_y), y - (xx * error_y - xy * error_x)
-    return x, y
-
-
-def _solve_fisheye(k: tuple[Tensor, ...], radius: Tensor, reach: Tensor, iterations: int) -> Tensor:
-    """The angle, up to the reach, whose image radius is `radius`, by Newton's method."""
-    theta = radius.detach()
-    for iteration in range(iterations):
-        theta = torch.minimum(theta.clamp(min=0), reach)  # beyond, the polynomial may turn back
-        with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
-            found, slope = fisheye(k, theta)
-            theta = theta - (found - radius) / slope.detach()
-    return theta

@@ -1,4 +1,5 @@
-"""From points before lenses to where they are in the picture, as math/lens.h has it, in PyTorch and differentiable.
+"""From points before lenses to where they are in the picture and back, as math/lens.h has it, in PyTorch and
+differentiable.
 
 The models, their coefficients and their reach: nerf/cameras/distortion.py. Legend: N points.
 """
@@ -72,3 +73,65 @@ def fisheye(k: tuple[Tensor, ...], theta: Tensor) -> tuple[Tensor, Tensor]:
     ratio = 1 + t2 * (k1 + t2 * (k2 + t2 * (k3 + t2 * k4)))
     slope = 1 + t2 * (3 * k1 + t2 * (5 * k2 + t2 * (7 * k3 + t2 * (9 * k4))))
     return theta * ratio, slope
+
+
+def undistort(
+    points: Tensor,
+    k: tuple[Tensor, ...],
+    reach: Tensor,
+    rim: Tensor,
+    models: Tensor | None,
+    known: tuple[int, ...],
+    iterations: int,
+) -> Tensor:
+    """Distorted points [N,2] to directions [N,3] before each a lens, of any length, by Newton's method.
+
+    rim [N]: distorted radius at the reach. k, reach, models, known: as distort has them.
+    """
+    radius = points.square().sum(-1).clamp(min=SMALLEST**2).sqrt()
+    beyond = (radius / rim).clamp(min=1)
+    found = points.new_zeros(len(points), 3)
+    for model in known:
+        if model == PERSPECTIVE:
+            x, y = _solve_perspective(k, *(points / beyond[:, None]).unbind(-1), iterations)
+            each = torch.stack([x * beyond, y * beyond, torch.ones_like(x)], dim=-1)
+        elif model == FISHEYE:
+            theta = _solve_fisheye(k, radius / beyond, reach, iterations) * beyond
+            each = torch.cat([points * (theta.sin() / radius)[:, None], theta.cos()[:, None]], dim=-1)
+        else:
+            longitude, latitude = points.unbind(-1)
+            level = latitude.cos()
+            each = torch.stack([longitude.sin() * level, latitude.sin(), longitude.cos() * level], dim=-1)
+        found = each if len(known) == 1 else torch.where((models == model)[:, None], each, found)
+    return found
+
+
+def _solve_perspective(k: tuple[Tensor, ...], bent_x: Tensor, bent_y: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    """The point that distorts to (bent_x, bent_y), by Newton's method in the plane."""
+    k1, k2, p1, p2, k3, k4 = (x.detach() for x in k)
+    k1, k2, k3, k4, twice_p1, twice_p2 = 2 * k1, 4 * k2, 6 * k3, 8 * k4, 2 * p1, 2 * p2  # of the derivatives
+    x, y = bent_x.detach(), bent_y.detach()
+    for iteration in range(iterations):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
+            found_x, found_y, shared, r2 = perspective(k, x, y)
+            error_x, error_y = found_x - bent_x, found_y - bent_y
+        with torch.no_grad():
+            slope = torch.addcmul(k1, r2, torch.addcmul(k2, r2, torch.addcmul(k3, r2, k4)))
+            xx = torch.addcmul(shared, x, torch.addcmul(twice_p2, x, slope) + twice_p2)
+            yy = torch.addcmul(shared, y, torch.addcmul(twice_p1, y, slope) + twice_p1)
+            xy = torch.addcmul(twice_p2 * y, x, torch.addcmul(twice_p1, y, slope))
+            scale = 1 / torch.addcmul(xx * yy, xy, xy, value=-1)
+            xx, xy, yy = scale * xx, scale * xy, scale * yy
+        x, y = x - (yy * error_x - xy * error_y), y - (xx * error_y - xy * error_x)
+    return x, y
+
+
+def _solve_fisheye(k: tuple[Tensor, ...], radius: Tensor, reach: Tensor, iterations: int) -> Tensor:
+    """The angle, up to the reach, whose image radius is `radius`, by Newton's method."""
+    theta = radius.detach()
+    for iteration in range(iterations):
+        theta = torch.minimum(theta.clamp(min=0), reach)  # beyond, the polynomial may turn back
+        with torch.set_grad_enabled(torch.is_grad_enabled() and iteration == iterations - 1):
+            found, slope = fisheye(k, theta)
+            theta = theta - (found - radius) / slope.detach()
+    return theta

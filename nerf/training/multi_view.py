@@ -60,6 +60,8 @@ class ViewsBeside:
         if rays.per_pixel > 1:
             directions = ops.pixel_directions(directions, rays.per_pixel)
         photos = self.images, self.sizes, self.first_pixels, self.beside
-        own = (None, None, None) if lenses is None else (lenses.numbers, lenses.coefficients, lenses.reach)
+        own = (None, None, None)
+        if lenses is not None:
+            own = lenses.numbers, lenses.coefficients.to(depth), lenses.reach.to(depth)
         known = *photos, cameras.c2w, cameras.intrinsics, *own, self.stride
         return ops.compare_beside(depth, opacity, origins, directions, pixels, *known).sum() / max(1, len(pixels))

@@ -39,6 +39,21 @@ void slopes_of_lenses() {
     }
 }
 
+void there_and_back() {
+  for (int64_t model = 0; model < 3; ++model)
+    for (int trial = 0; trial < 300; ++trial) {
+      const Lens<double> lens = {model, kCoefficientsOf[model], kReach[model]};
+      const double u = number(-0.45, 0.45), v = trial ? number(-0.45, 0.45) : 0;
+      double direction[3];
+      lens.undistort(u, v, 1e4, 10, direction);
+      const Dual<double> point[3] = {3 * direction[0], 3 * direction[1], 3 * direction[2]};
+      Dual<double> again_u, again_v;
+      lens.distort(point, again_u, again_v);
+      expect_near(again_u.value, u, 1e-9, "what is distorted again is where it was");
+      expect_near(again_v.value, v, 1e-9, "what is distorted again is where it was");
+    }
+}
+
 void lenses_are_finite() {
   const double far = std::numeric_limits<float>::max(), tiny = std::numeric_limits<float>::denorm_min();
   const double numbers[] = {0, 1, -1, tiny, -tiny, 1e-9, 1e9};
@@ -125,6 +140,7 @@ void depth_of_the_world() {
 
 int main() {
   slopes_of_lenses();
+  there_and_back();
   lenses_are_finite();
   directions_across_a_ray();
   a_photo_beside_itself();
