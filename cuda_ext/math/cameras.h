@@ -13,14 +13,14 @@ struct CameraSet {
 
   HOST_DEVICE bool sees_all(int64_t image) const { return lens_models && lens_models[image] == kPanorama; }
 
-  // Pixel coordinates of a world point in an image; of one behind a pinhole they mean nothing.
-  HOST_DEVICE void project(int64_t image, const Dual<T> point[3], Dual<T>& u, Dual<T>& v) const {
+  // Pixel coordinates in an image of what lies at an offset [3] of the world from its center; behind a pinhole they mean
+  // nothing.
+  HOST_DEVICE void project(int64_t image, const Dual<T> offset[3], Dual<T>& u, Dual<T>& v) const {
     const T *pose = c2w + 12 * image, *camera = intrinsics + 4 * image;
     Dual<T> in_camera[3];
     NERF_UNROLL for (int column = 0; column < 3; ++column) {
       Dual<T> sum;
-      NERF_UNROLL for (int axis = 0; axis < 3; ++axis)
-        sum = sum + (point[axis] - Dual<T>(pose[4 * axis + 3])) * Dual<T>(pose[4 * axis + column]);
+      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) sum = sum + offset[axis] * Dual<T>(pose[4 * axis + column]);
       in_camera[column] = column == 0 ? sum : -sum;  // x right, y down, z forward
     }
     if (lens_models) {

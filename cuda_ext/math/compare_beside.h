@@ -51,14 +51,15 @@ struct BesidePatch {
     const T distance = a.depth[p] / a.opacity[p], *d = a.directions + 3 * p, *o = a.origins + 3 * p;
     if (!is_seen(a, other, o, d, distance)) return false;
     T steps[2][3];
-    find_steps(a, own, o, d, steps);
+    find_steps(a, own, d, steps);
+    const T* pose = a.cameras.c2w + 12 * other;
     const auto place_of = [&](T right, T down, Dual<T>& u, Dual<T>& v) {
-      Dual<T> point[3];
+      Dual<T> offset[3];
     NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
         const T direction = d[axis] + right * steps[0][axis] + down * steps[1][axis];
-        point[axis] = {o[axis] + distance * direction, direction};
+        offset[axis] = {o[axis] - pose[4 * axis + 3] + distance * direction, direction};
       }
-      a.cameras.project(other, point, u, v);
+      a.cameras.project(other, offset, u, v);
     };
     return pair.read(a.photos, pixel, own_photo, other_photo, place_of) && found.of(pair);
   }
@@ -69,7 +70,7 @@ struct BesidePatch {
     const T* pose = a.cameras.c2w + 12 * other;
     T square = T(0), cosine = T(0), ahead = T(0);
     NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
-      const T to_point = o[axis] + distance * d[axis] - pose[4 * axis + 3];
+      const T to_point = o[axis] - pose[4 * axis + 3] + distance * d[axis];
       square += to_point * to_point;
       cosine += to_point * d[axis];
       ahead -= to_point * pose[4 * axis + 2];
@@ -78,13 +79,13 @@ struct BesidePatch {
   }
 
   // The steps of the direction that lead one pixel to the right and one down.
-  HOST_DEVICE static void find_steps(const CompareBesideArgs<T>& a, int64_t own, const T* o, const T* d, T steps[2][3]) {
+  HOST_DEVICE static void find_steps(const CompareBesideArgs<T>& a, int64_t own, const T* d, T steps[2][3]) {
     T across[2][3];
     directions_across(d, across[0], across[1]);
     Dual<T> u[2], v[2];
     NERF_UNROLL for (int i = 0; i < 2; ++i) {
       Dual<T> near[3];
-      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) near[axis] = {o[axis] + d[axis], across[i][axis]};
+      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) near[axis] = {d[axis], across[i][axis]};
       a.cameras.project(own, near, u[i], v[i]);
     }
     const T determinant = u[0].slope * v[1].slope - u[1].slope * v[0].slope;

@@ -66,10 +66,12 @@ def compare_beside(
     compared, shown_in = (other >= 0) & (opacity > OPAQUE), other.clamp(min=0)
     cameras = c2w, intrinsics, lens_models, lens_coefficients, lens_reach
     distance = torch.where(compared, depth / torch.where(compared, opacity, 1.0), 1.0)
-    points = origins + distance[:, None] * directions
-    to_point = points.detach() - c2w[:, :, 3].index_select(0, shown_in)
-    compared = compared & ((to_point * directions).sum(-1) > LEAST_COSINE * to_point.norm(dim=-1))
-    ahead = _project(points, shown_in, *cameras)[1]
+    # Offsets from the center of the camera that a pixel is shown in; of its own camera the ray's direction is one.
+    between = origins - c2w[:, :, 3].index_select(0, shown_in)
+    to_point = between + distance[:, None] * directions
+    length, along = to_point.detach().norm(dim=-1), (to_point.detach() * directions).sum(-1)
+    compared = compared & (along > LEAST_COSINE * length)
+    ahead = _project(to_point, shown_in, *cameras)[1]
 
     around = torch.arange(PATCH, device=pixels.device) - PATCH // 2
     right, down = (stride * x.flatten() for x in torch.meshgrid(around, around, indexing="xy"))
@@ -80,10 +82,10 @@ def compare_beside(
     own = pixels[:, None] + torch.where(inside, down * width + right, 0)
     here, opaque = _brightness(images, own, depth.dtype)
 
-    steps = _steps(origins, directions, image, cameras)
+    steps = _steps(directions, image, cameras)
     patches = directions[:, None] + torch.stack([right, down], dim=-1).to(steps) @ steps  # [P,9,3]
-    points = origins[:, None] + distance[:, None, None] * patches
-    places = _project(points.flatten(0, 1), shown_in.repeat_interleave(PATCH**2), *cameras)[0]
+    offsets = between[:, None] + distance[:, None, None] * patches
+    places = _project(offsets.flatten(0, 1), shown_in.repeat_interleave(PATCH**2), *cameras)[0]
     there, seen = _between(images, shown_in, places.view(-1, PATCH**2, 2), sizes, first_pixels)
     compared = compared & ahead & (inside & opaque & seen).all(1)
 
@@ -97,7 +99,7 @@ def compare_beside(
 
 
 def _project(
-    points: Tensor,
+    offsets: Tensor,
     image: Tensor,
     c2w: Tensor,
     intrinsics: Tensor,
@@ -105,9 +107,10 @@ def _project(
     coefficients: Tensor | None,
     reach: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """World points [P,3] in images [P]: pixel coordinates [P,2], and whether they are ahead of it, [P] bool."""
+    """What lies at offsets [P,3] of the world from the centers of images [P]: pixel coordinates [P,2], and
+    whether it is ahead, [P] bool."""
     pose, camera = c2w.index_select(0, image), intrinsics.index_select(0, image)
-    right, up, backward = ((points - pose[:, :, 3])[:, :, None] * pose[:, :, :3]).sum(1).unbind(-1)
+    right, up, backward = (offsets[:, :, None] * pose[:, :, :3]).sum(1).unbind(-1)
     ahead = backward < 0
     if models is None:
         z = torch.where(ahead, -backward, 1.0)
@@ -121,7 +124,7 @@ def _project(
 
 
 @torch.no_grad()
-def _steps(origins: Tensor, directions: Tensor, image: Tensor, cameras: tuple) -> Tensor:
+def _steps(directions: Tensor, image: Tensor, cameras: tuple) -> Tensor:
     """The steps of directions [P,3], across them, that lead one pixel to the right and one down, [P,2,3].
 
     From the derivative of the pixel's own projection, so that lenses need no inverse.
@@ -129,14 +132,14 @@ def _steps(origins: Tensor, directions: Tensor, image: Tensor, cameras: tuple) -
     least = functional.one_hot(directions.abs().argmin(-1), 3).to(directions)
     first = functional.normalize(torch.linalg.cross(least, directions), dim=-1)
     across = first, torch.linalg.cross(directions, first)
-    own = [_slope(origins + directions, step, image, cameras) for step in across]
+    own = [_slope(directions, step, image, cameras) for step in across]
     parts = torch.linalg.inv_ex(torch.stack(own, dim=-1))[0]  # [P,2,2]: of both directions, for each step
     return parts.transpose(1, 2) @ torch.stack(across, dim=1)
 
 
-def _slope(points: Tensor, step: Tensor, image: Tensor, cameras: tuple) -> Tensor:
-    """How fast the places [P,2] of points [P,3] change with a step [P,3]."""
-    return torch.func.jvp(lambda x: _project(x, image, *cameras)[0], (points,), (step,))[1]
+def _slope(offsets: Tensor, step: Tensor, image: Tensor, cameras: tuple) -> Tensor:
+    """How fast the places [P,2] of offsets [P,3] change with a step [P,3]."""
+    return torch.func.jvp(lambda x: _project(x, image, *cameras)[0], (offsets,), (step,))[1]
 
 
 def _brightness(images: Tensor, pixels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
