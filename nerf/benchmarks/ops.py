@@ -133,6 +133,9 @@ class Expected:
         if problem.leaves:
             self.grads = tuple(random_numbers(device, *x.shape, low=-1) for x in self.outputs)
             self.gradients = gradients(row, wide, tuple(g.double() for g in self.grads))
+        for found in (self.outputs, self.gradients):
+            if found and not any(bool(x.any()) for x in found):
+                raise ValueError(f"the case of {op} has zeros alone for a result: a wrong row would not be told.")
 
 
 def results(row: Row, problem: Problem) -> Outputs:

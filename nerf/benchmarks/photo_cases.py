@@ -5,15 +5,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from nerf.benchmarks.problems import FLOAT, LONG, Problem, Roofline, Size, random_numbers
+from nerf.training.multi_view import stride_of
 
-ABOVE, APART = 3.0, 0.05  # world units: cameras above a plane of waves, and from one to the next
+ABOVE, APART = 3.0, 0.4  # world units: cameras above a plane of waves, and from one to the next
 
 
 def world_depth(size: Size, device: torch.device) -> Problem:
-    """Rays from within the inner box, half of which end outside of it."""
+    """Rays from within the inner box, two fifths of which end outside of it, none near infinity, where float32
+    says little of a distance."""
     opacity = random_numbers(device, size.pixels, low=0.1)
     arguments = {
-        "depth": 2 * opacity * random_numbers(device, size.pixels),
+        "depth": 1.4 * opacity * random_numbers(device, size.pixels),
         "opacity": opacity,
         "origins": random_numbers(device, size.pixels, 3, low=-0.5, high=0.5),
         "directions": functional.normalize(random_numbers(device, size.pixels, 3, low=-1), dim=-1),
@@ -43,7 +45,7 @@ def undistort_points(size: Size, device: torch.device) -> Problem:
 
 
 def compare_beside(size: Size, device: torch.device) -> Problem:
-    """Photos of waves on a plane by cameras in a row, and pixels up to 5% off its depth.
+    """Photos of waves on a plane by cameras in a row, and pixels that are found up to half of a patch's step aside.
 
     Of a patch each pixel counts once here, and those there that lie around it: 4x4.
     """
@@ -59,9 +61,11 @@ def compare_beside(size: Size, device: torch.device) -> Problem:
     slopes = _slopes(pixels, height, width)
     directions = torch.cat([slopes, -torch.ones_like(slopes[:, :1])], dim=1)
     opacity = random_numbers(device, size.pixels, low=0.6)
-    off = random_numbers(device, size.pixels, low=0.95, high=1.05)
+    step = stride_of(width, height)
+    off = min(0.3, step / 2 / (APART / ABOVE * width))  # of the distance between a point's places in two photos
+    distance = random_numbers(device, size.pixels, low=1 - off, high=1 + off) * ABOVE * directions.norm(dim=-1)
     arguments = {
-        "depth": opacity * off * ABOVE * directions.norm(dim=-1),
+        "depth": opacity * distance,
         "opacity": opacity,
         "origins": c2w[:, :, 3].index_select(0, pixels // (height * width)),
         "directions": functional.normalize(directions, dim=-1),
@@ -75,7 +79,7 @@ def compare_beside(size: Size, device: torch.device) -> Problem:
         "lens_models": None,
         "lens_coefficients": None,
         "lens_reach": None,
-        "stride": 1,
+        "stride": step,
     }
     read = size.pixels * (8 * FLOAT + LONG + 3 * (9 + 16))
     rooflines = {
@@ -93,11 +97,11 @@ def _slopes(pixels: Tensor, height: int, width: int) -> Tensor:
 
 
 def _waves(images: int, height: int, width: int, device: torch.device) -> Tensor:
-    """The photos [pixels,3] uint8, one at a time."""
-    slopes = ABOVE * _slopes(torch.arange(height * width, device=device), height, width)
+    """The photos [pixels,3] uint8, one at a time: waves as long as some patches, whatever the photos' size."""
+    slopes = _slopes(torch.arange(height * width, device=device), height, width) * width / stride_of(width, height)
+    shift = APART / ABOVE * width / stride_of(width, height)  # of the plane, from one photo to the next
     photos = torch.empty(images, height * width, 3, dtype=torch.uint8, device=device)
     for image in range(images):
-        x, y = slopes.unbind(-1)
-        waves = torch.sin(15 * (x + APART * image)) + torch.sin(11 * y + 4 * (x + APART * image))
-        photos[image] = (127 + 60 * waves).byte()[:, None]
+        x, y = slopes[:, 0] + shift * image, slopes[:, 1]
+        photos[image] = (127 + 60 * (torch.sin(0.6 * x) + torch.sin(0.4 * y + 0.2 * x))).byte()[:, None]
     return photos.flatten(0, 1)

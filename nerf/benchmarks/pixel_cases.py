@@ -41,7 +41,8 @@ def pixel_colors(size: Size, channels: int, device: torch.device) -> Problem:
 
 def pair_ssim(size: Size, device: torch.device) -> Problem:
     """Colors of a batch of neighboring pixels, rendered and true."""
-    arguments = {"rgb": random_numbers(device, size.pixels, 3), "target": random_numbers(device, size.pixels, 3)}
+    rgb = random_numbers(device, size.pixels, 3)
+    arguments = {"rgb": rgb, "target": rgb.flip(0)}
     pairs = size.pixels // 2
     rooflines = {
         "forward": Roofline(FLOAT * (size.pixels * 6 + pairs)),

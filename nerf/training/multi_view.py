@@ -24,6 +24,11 @@ from nerf.datasets.plane_sweep import NEIGHBORS, neighbors
 STRIDES = 300
 
 
+def stride_of(width: int, height: int) -> int:
+    """Pixels from one of a patch to the next, of photos of that size."""
+    return max(1, round(max(width, height) / STRIDES))
+
+
 @dataclass(frozen=True)
 class ViewsBeside:
     """The training images, and of each those taken beside it."""
@@ -45,8 +50,8 @@ class ViewsBeside:
             rows.append(found[torch.arange(NEIGHBORS) % len(found)])
         sizes = cameras.image_sizes.contiguous()
         first_pixels = functional.pad(sizes.prod(1).cumsum(0), (1, 0))
-        stride = max(1, round(max(cameras.width, cameras.height) / STRIDES))
-        return ViewsBeside(images, cameras, torch.stack(rows).to(images.device), sizes, first_pixels, stride)
+        stride, rows = stride_of(cameras.width, cameras.height), torch.stack(rows).to(images.device)
+        return ViewsBeside(images, cameras, rows, sizes, first_pixels, stride)
 
     def disagreement(self, pixels: Tensor, rays: Rays, depth: Tensor, opacity: Tensor, ops: ModuleType) -> Tensor:
         """The mean over pixels [P] of how unlike their patches are to what is shown beside; where that cannot be told,

@@ -19,6 +19,7 @@ from nerf.benchmarks.kernel_notes import KERNEL_NOTES
 from nerf.benchmarks.ops import error, measure_case, summaries, wrong_rows
 from nerf.benchmarks.ops_cases import OPS, all_cases, near_a_surface, touched_vertices
 from nerf.benchmarks.ops_rows import Row, in_order, load_variants, rows_of
+from nerf.benchmarks.photo_cases import compare_beside
 from nerf.benchmarks.problems import SIZES, Case, Problem, Size
 from nerf.benchmarks.timing import (
     LEAST_RUNS,
@@ -247,6 +248,24 @@ def test_every_case_and_row_is_right(op, device):
             result = measure_case(case, rows, Stopwatch(place, 1, 0.0), CEILINGS, float("inf"))
             assert wrong_rows({"cases": [result]}) == []
             assert len(summaries(result)) == len(result["floors"]) + ("backward" in result["floors"])
+
+
+def test_a_case_that_shows_nothing_is_refused():
+    case = case_of("compare_beside")
+    blank = replace(case, make=lambda device: _without_contrast(case.make(device)))
+    with pytest.raises(ValueError, match="zeros alone"):
+        measure_case(blank, rows_of("compare_beside", CPU, False, None), Stopwatch(CPU, 1, 0.0), CEILINGS, float("inf"))
+
+
+def _without_contrast(problem: Problem) -> Problem:
+    return replace(problem, arguments={**problem.arguments, "images": problem.arguments["images"] * 0})
+
+
+def test_photos_of_any_size_show_their_pixels_beside():
+    photos = (4, 800, 800)  # the full size's, fewer of them
+    problem = compare_beside(replace(SIZES["full"], images=photos), CPU)
+    said = torch.ops.nerf.compare_beside(*problem.arguments.values()) > 0
+    assert said.float().mean() > 0.5
 
 
 def test_a_wrong_row_is_told_and_counts_for_nothing():
