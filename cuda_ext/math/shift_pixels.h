@@ -6,7 +6,6 @@
 #pragma once
 
 #include "camera_rays.h"
-#include "draw_pixels.h"
 
 namespace nerf {
 
@@ -21,8 +20,6 @@ struct ShiftPixelsArgs {
   int64_t images;
   int64_t* out;  // [R]
 };
-
-constexpr int64_t kLongestSide = INT32_MAX;  // of an image: so its pixels are counted, and float64 is exact
 
 // A shift that is no number leads to column or row 0. A pixel outside the images stays outside.
 template <class T>

@@ -41,9 +41,7 @@ struct BesideInputs {
     check_argument("intrinsics", k, z, dtype, {cameras, 4});
     if (stride < 1 || stride > kLongestStride)
       reject("stride is " + std::to_string(stride) + ", expected 1 to " + std::to_string(kLongestStride));
-    for (const auto& [name, part] : {std::pair{"lens_models", &m}, {"lens_coefficients", &l}, {"lens_reach", &r}})
-      if (!*part && (m || l || r))
-        reject(std::string(name) + " is None, expected that of the lenses, as the others are");
+    check_together("lenses", {{"lens_models", &m}, {"lens_coefficients", &l}, {"lens_reach", &r}});
     depth = dense(z), opacity = dense(a), origins = dense(o), directions = dense(d), pixels = dense(p);
     images = dense(photos), sizes = dense(s), first_pixels = dense(f), beside = dense(b), c2w = dense(pose);
     intrinsics = dense(k);

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 
 #include "../checks.h"
@@ -30,6 +31,15 @@ inline int64_t product(const char* name, std::initializer_list<int64_t> sizes) {
 // Kernels count the numbers of a row in 32 bits.
 inline void check_channels(const char* name, int64_t channels) {
   if (channels > INT32_MAX) reject(std::string(name) + " has " + std::to_string(channels) + " channels, expected fewer than 2^31");
+}
+
+// That either all of these are there or none; of: what they tell of.
+inline void check_together(const char* of,
+                           std::initializer_list<std::pair<const char*, const std::optional<Tensor>*>> parts) {
+  bool any = false;
+  for (const auto& part : parts) any = any || *part.second;
+  for (const auto& [name, part] : parts)
+    if (any && !*part) reject(std::string(name) + " is None, expected that of the " + of + ", as the others are");
 }
 
 // Numbers of memory from the first to the last one of a tensor.

@@ -1,7 +1,7 @@
 // Checks of the sizes of images whose pixels are counted in one row.
 #pragma once
 
-#include "../math/shift_pixels.h"
+#include "../math/camera_rays.h"
 #include "contents.h"
 
 namespace nerf {

@@ -45,7 +45,6 @@ KERNEL_NOTES = {
     "pixel_directions": KernelNotes("a thread per pixel", "the same"),
     "pixel_colors": KernelNotes("a thread per pixel", "the same"),
     "pair_ssim": KernelNotes("a thread per pair of pixels", "the same"),
-    "undistort_points": KernelNotes("a thread per point", "the same"),
     "world_depth": KernelNotes("a thread per ray", "the same"),
     "compare_beside": KernelNotes("a thread per patch", "the same"),
     "shading_inputs": KernelNotes(

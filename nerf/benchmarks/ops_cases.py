@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from nerf.benchmarks.photo_cases import compare_beside, undistort_points, world_depth
+from nerf.benchmarks.photo_cases import compare_beside, world_depth
 from nerf.benchmarks.pixel_cases import mlp, pair_ssim, pixel_colors, pixel_directions, shading_inputs
 from nerf.benchmarks.problems import FLOAT, LONG, SIZES, Case, Problem, Roofline, Size, random_numbers
 from nerf.benchmarks.step_cases import activate_density, all_finite, draw_pixels, shift_pixels
@@ -178,6 +178,23 @@ def camera_rays(size: Size, device: torch.device) -> Problem:
     return Problem(arguments, {"forward": Roofline(size.pixels * (LONG + RAYS_PER_PIXEL * 6 * FLOAT))})
 
 
+def lens_rays(size: Size, device: torch.device) -> Problem:
+    """Through OpenCV's lens model, as most photos have it, in three of Newton's iterations; a ray for each pixel."""
+    images, (height, width) = size.images[0], size.images[1:]
+    arguments = camera_rays(size, device).arguments | {"subpixels": subpixels(1, device, torch.float32)}
+    arguments |= {"intrinsics": torch.tensor([width, width, width / 2, height / 2], device=device).repeat(images, 1)}
+    lenses = {
+        "sizes": torch.tensor([width, height], device=device).repeat(images, 1),
+        "first_pixels": torch.arange(images + 1, device=device) * (height * width),
+        "lens_models": torch.zeros(images, dtype=torch.int64, device=device),
+        "lens_coefficients": torch.tensor([0.1, -0.05, 1e-3, 1e-3, 0.0, 0.0], device=device).repeat(images, 1),
+        "lens_reach": torch.full((images,), 1e4, device=device),
+        "lens_rim": torch.full((images,), 1e4, device=device),
+        "iterations": 3,
+    }
+    return Problem(arguments | lenses, {"forward": Roofline(size.pixels * (LONG + 6 * FLOAT))})
+
+
 def carve_points(size: Size, device: torch.device) -> Problem:
     """Points around a ball, seen from all sides: it fills half of each image's width, and a few points in a hundred."""
     _, height, width = size.images
@@ -319,6 +336,7 @@ def all_cases(size: Size) -> Iterator[Case]:
     for channels in (3, 16, 28):
         yield Case("composite_rays", f"{rays}, {channels} channels", partial(composite, size, channels))
     yield Case("camera_rays", f"{pixels}, {RAYS_PER_PIXEL} rays each", partial(camera_rays, size))
+    yield Case("camera_rays", f"{pixels}, through lenses", partial(lens_rays, size))
     yield Case("march_rays", f"{pixels}, {edges}", partial(march, size))
     yield Case("march_visible", f"{pixels}, {edges}", partial(march_visible, size))
     yield Case("render_rays", f"{pixels}, {grid}, 12 channels", partial(render_rays, size, 12))
@@ -328,7 +346,6 @@ def all_cases(size: Size) -> Iterator[Case]:
     yield Case("pixel_directions", f"{pixels}, 4 rays each", partial(pixel_directions, size))
     yield Case("pixel_colors", f"{pixels}, 16 channels", partial(pixel_colors, size, 16))
     yield Case("pair_ssim", pixels, partial(pair_ssim, size))
-    yield Case("undistort_points", pixels, partial(undistort_points, size))
     yield Case("world_depth", pixels, partial(world_depth, size))
     yield Case("compare_beside", pixels, partial(compare_beside, size))
     yield Case("shading_inputs", f"{pixels}, 16 channels", partial(shading_inputs, size, 16))

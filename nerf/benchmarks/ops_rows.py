@@ -29,7 +29,6 @@ COMPILED = (
     "contract_basis",
     "activate_density",
     "pair_ssim",
-    "undistort_points",
     "world_depth",
     "pixel_colors",
     "pixel_directions",

@@ -27,23 +27,6 @@ def world_depth(size: Size, device: torch.device) -> Problem:
     return Problem(arguments, rooflines, leaves=("depth", "opacity"))
 
 
-def undistort_points(size: Size, device: torch.device) -> Problem:
-    """Points of pictures through OpenCV's lens model, as most photos have it, in three of Newton's iterations."""
-    images = size.images[0]
-    generator = torch.Generator(device).manual_seed(0)
-    lens = torch.tensor([0.1, -0.05, 1e-3, 1e-3, 0.0, 0.0], device=device)
-    arguments = {
-        "points": random_numbers(device, size.pixels, 2, low=-0.6, high=0.6),
-        "image": torch.randint(images, (size.pixels,), device=device, generator=generator),
-        "models": torch.zeros(images, dtype=torch.int64, device=device),
-        "coefficients": lens.repeat(images, 1),
-        "reach": torch.full((images,), 1e4, device=device),
-        "rim": torch.full((images,), 1e4, device=device),
-        "iterations": 3,
-    }
-    return Problem(arguments, {"forward": Roofline(size.pixels * (5 * FLOAT + LONG), lookups=size.pixels)})
-
-
 def compare_beside(size: Size, device: torch.device) -> Problem:
     """Photos of waves on a plane by cameras in a row, and pixels that are found up to half of a patch's step aside.
 

@@ -35,7 +35,6 @@ PIXEL_OPERATIONS = (
     "pixel_colors_backward",
     "pair_ssim",
     "pair_ssim_backward",
-    "undistort_points",
     "compare_beside",
     "compare_beside_backward",
     "mlp",

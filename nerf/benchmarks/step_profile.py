@@ -42,7 +42,6 @@ STAGES = {
         "nerf::shift_pixels",
         "nerf::sample_images",
         "nerf::camera_rays",
-        "nerf::undistort_points",
     ),
     "march": ("nerf::march_visible",),
     "interpolate": ("nerf::interpolate_trilinear",),

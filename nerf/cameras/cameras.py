@@ -145,15 +145,14 @@ class Cameras:
         """Rays through pixels: one through the center of each, or more, as SUBPIXELS has them.
 
         pixel_indices [P] int64 counts pixels image by image, row by row: where all images have one size,
-        (image * height + v) * width + u. ops: Backend.ops, whose camera_rays makes the rays of pinholes, and whose
-        undistort_points those of lenses.
+        (image * height + v) * width + u. ops: Backend.ops, whose camera_rays makes them.
         """
-        if self.lenses is None and self.sizes is None:
-            shifts = subpixels(per_pixel, self.c2w.device, self.c2w.dtype)
-            rays = ops.camera_rays(self.c2w, self.intrinsics, pixel_indices, self.width, self.height, shifts)
-            return Rays(*rays, per_pixel)
-        points, image = self.plane_points(pixel_indices, per_pixel)
-        return posed_rays(self.directions_through(points, image, ops), self.c2w.index_select(0, image), per_pixel)
+        if ops is reference and self.lenses is not None:  # which would try all models, not those that occur alone
+            points, image = self.plane_points(pixel_indices, per_pixel)
+            return posed_rays(self.directions_through(points, image), self.c2w.index_select(0, image), per_pixel)
+        shifts = subpixels(per_pixel, self.c2w.device, self.c2w.dtype)
+        cameras = self.c2w, self.intrinsics, pixel_indices, self.width, self.height, shifts
+        return Rays(*ops.camera_rays(*cameras, self.sizes, self._first_pixels, *self._lens_numbers()), per_pixel)
 
     def refined(self) -> "Cameras":
         """Themselves, as they are given; learned cameras (PoseRefinement) return those of their current poses."""
@@ -178,17 +177,22 @@ class Cameras:
         points = points / torch.stack([fx, fy], dim=-1)[:, None]
         return points.flatten(0, 1), image.repeat_interleave(per_pixel, output_size=per_pixel * len(image))
 
-    def directions_through(self, points: Tensor, image: Tensor, ops: ModuleType = reference) -> Tensor:
-        """Ray directions [R,3] in camera axes, not normalized, through points of plane_points.
-
-        ops: Backend.ops, whose undistort_points makes those of lenses; with the reference's they are differentiable.
-        """
+    def directions_through(self, points: Tensor, image: Tensor) -> Tensor:
+        """Ray directions [R,3] in camera axes, not normalized, through points of plane_points; differentiable."""
         if self.lenses is not None:
-            x, y, z = self.lenses.undistort(image, points, ops).unbind(-1)
+            x, y, z = self.lenses.undistort(image, points).unbind(-1)
         else:
             x, y = points.unbind(-1)
             z = torch.ones_like(x)
         return torch.stack([x, -y, -z], dim=-1)
+
+    def _lens_numbers(self) -> tuple[Tensor | int, ...]:
+        """The lenses as camera_rays takes them."""
+        if self.lenses is None:
+            return ()
+        lenses = self.lenses
+        numbers = (x.to(self.c2w) for x in (lenses.coefficients, lenses.reach, lenses.rim))
+        return lenses.numbers, *numbers, lenses.iterations
 
     def image_rays(self, index: int) -> Rays:
         """All rays of one image, row by row: R = height * width."""

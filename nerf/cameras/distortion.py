@@ -24,14 +24,12 @@ do not appear in the image.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nerf.cameras.limits import LARGEST_COEFFICIENT
-from nerf.ops import reference
 from nerf.ops.lens import distort, undistort
 
 PERSPECTIVE = ("k1", "k2", "p1", "p2", "k3", "k4")
@@ -119,16 +117,12 @@ class Lenses:
         k, reach = self._coefficients(image, points), self.reach.index_select(0, image).to(points)
         return distort(points, k, reach, *self._models(image))
 
-    def undistort(self, image: Tensor, points: Tensor, ops: ModuleType = reference) -> Tensor:
+    def undistort(self, image: Tensor, points: Tensor) -> Tensor:
         """Distorted points [N,2] to directions [N,3] in camera space, of any length. image [N] int64: whose lens.
 
         A fixed number of Newton's iterations, without a host read. The last one alone is recorded for differentiation:
         at the solution its derivative in points and coefficients is that of the inverse (implicit function theorem).
-        ops: a backend's operations; those of native have no derivative.
         """
-        if ops is not reference:
-            lenses = (x.to(points) for x in (self.coefficients, self.reach, self.rim))
-            return ops.undistort_points(points, image, self.numbers, *lenses, self.iterations)
         k, reach, rim = (
             self._coefficients(image, points),
             *(x.index_select(0, image).to(points) for x in (self.reach, self.rim)),

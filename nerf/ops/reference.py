@@ -33,5 +33,4 @@ from nerf.ops.total_variation import total_variation as total_variation
 from nerf.ops.total_variation import total_variation_grad as total_variation_grad
 from nerf.ops.trilinear import interpolate_trilinear as interpolate_trilinear
 from nerf.ops.trilinear import interpolate_trilinear_grad as interpolate_trilinear_grad
-from nerf.ops.undistort_points import undistort_points as undistort_points
 from nerf.ops.world_depth import world_depth as world_depth

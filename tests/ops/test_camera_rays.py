@@ -1,5 +1,6 @@
 """camera_rays: geometry by hand, how pixels are counted, pixels that do not exist, native against the reference."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from proofs import (
 from torch import Tensor
 
 from nerf.cameras.cameras import SUBPIXELS, Cameras, posed_rays
+from nerf.cameras.distortion import Lenses
 from nerf.ops import native, reference
 
 NAME = "camera_rays"
@@ -29,6 +31,33 @@ def _views(pixels: int = 20, cameras: int = 3, width: int = 7, height: int = 5, 
     return torch.cat([axes, centers], dim=-1), intrinsics, indices, width, height, shifts.double()
 
 
+MODELS = {
+    "perspective": [0.12, -0.03, 0.004, -0.006, 0.01, 0.002],
+    "fisheye": [0.06, -0.02, 0.004, -0.001],
+    "equirectangular": [],
+}
+
+
+def _several_sizes(pixels: int = 20) -> tuple:
+    """Three images of different sizes, one of a single column; the first and the last pixel of all among them."""
+    c2w, intrinsics, _, *_, shifts = _views()
+    sizes = torch.tensor([[7, 5], [1, 11], [40, 3]])
+    first_pixels = torch.nn.functional.pad(sizes.prod(1).cumsum(0), (1, 0))
+    count = int(first_pixels[-1])
+    indices = (count * numbers(pixels, seed=42)).long()
+    indices[:4] = torch.tensor([0, count - 1, 35, 45])
+    return c2w, intrinsics, indices, 40, 11, shifts, sizes, first_pixels
+
+
+def _lenses(models: tuple[str, ...] = tuple(MODELS), reach: float = 0.8, pixels: int = 40) -> tuple:
+    """Lenses whose pictures, of several sizes, go as far as reach from their middles, in focal lengths."""
+    c2w, _, indices, *rest, sizes, first_pixels = _several_sizes(pixels)
+    lenses = Lenses.of(models, [MODELS[model] for model in models], [reach * math.sqrt(2)] * len(models))
+    intrinsics = torch.cat([sizes / 2 / reach, sizes / 2], dim=-1).double()
+    ends = (x.double() for x in (lenses.coefficients, lenses.reach, lenses.rim))
+    return c2w, intrinsics, indices, *rest, sizes, first_pixels, lenses.numbers, *ends, 6
+
+
 OPERATIONS = {
     NAME: Operation(
         {
@@ -41,10 +70,16 @@ OPERATIONS = {
             "one_pixel_images": as_case(_views, width=1, height=1),
             "wide_images": as_case(_views, width=40_000, height=2),
             "non_contiguous": with_gaps(as_case(_views)),
+            "several_sizes": as_case(_several_sizes),
+            "lenses": as_case(_lenses),
+            "perspective": as_case(_lenses, models=("perspective",) * 3),
+            "fisheye": as_case(_lenses, models=("fisheye",) * 3),
+            "panorama": as_case(_lenses, models=("equirectangular",) * 3),
+            "beyond": as_case(_lenses, reach=3.0),
         },
         no_derivative="raises: cameras that are learned make their rays of operations of PyTorch's",
         sizes=("c2w", "pixel_indices", "subpixels"),
-        opcheck=("typical", "empty", "non_contiguous", "one_ray"),
+        opcheck=("typical", "empty", "non_contiguous", "one_ray", "lenses"),
     ),
 }
 CASES = {name: known.cases for name, known in OPERATIONS.items()}
@@ -186,7 +221,78 @@ def test_pixels_beyond_2_31(ops, width, height, device):
     torch.testing.assert_close(slopes(directions).cpu(), torch.tensor(expected).double(), rtol=1e-9, atol=1e-6)
 
 
+@BOTH
+def test_images_of_several_sizes_are_counted_one_after_the_other(ops, device):
+    """Each origin says the image, each direction column and row."""
+    sizes = [(3, 2), (1, 4), (5, 1)]
+    places = [(image, x, y) for image, (width, height) in enumerate(sizes) for y in range(height) for x in range(width)]
+    counted = torch.tensor(sizes, device=device)
+    first_pixels = torch.nn.functional.pad(counted.prod(1).cumsum(0), (1, 0))
+    c2w = torch.tensor([AT_ORIGIN] * 3, device=device)
+    c2w[:, :, 3] = torch.arange(3, device=device)[:, None].float()
+    intrinsics = torch.tensor([[1.0, 1.0, 0.5, 0.5]], device=device).expand(3, 4)
+    pixels, shifts = torch.arange(len(places), device=device), torch.zeros(1, 2, device=device)
+    origins, directions = ops.camera_rays(c2w, intrinsics, pixels, 5, 4, shifts, counted, first_pixels)
+    expected = torch.tensor(places, device=device).float()
+    assert torch.equal(origins[:, 0], expected[:, 0])
+    torch.testing.assert_close(slopes(directions), expected[:, 1:])
+
+
+# Lenses
+
+
+@BOTH
+@pytest.mark.parametrize("model", MODELS)
+def test_what_a_ray_sees_is_distorted_to_its_pixel(ops, model, device):
+    """There and back: the point far along the ray is projected into the picture that the ray came from."""
+    lenses = Lenses.of([model] * 2, [MODELS[model]] * 2, [0.9] * 2).to(device)
+    intrinsics = torch.tensor([[8.0, 7, 5, 4]] * 2, device=device)
+    c2w = torch.tensor([AT_ORIGIN, TURNED], device=device)
+    cameras = Cameras.of_sizes(c2w, intrinsics, [(10, 8), (9, 8)], lenses)
+    for image in range(2):
+        width, height = cameras.size(image)
+        rays = cameras.rays_through(torch.arange(width * height, device=device) + cameras.first_pixel(image), 1, ops)
+        found, _ = cameras.project(image, rays.origins + 3 * rays.directions)
+        v, u = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        expected = torch.stack([u, v], dim=-1).view(-1, 2).to(found) + 0.5
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_pixel_outside_of_images_of_several_sizes_has_rays_of_not_a_number_on_a_gpu(dtype, cuda):
+    c2w, intrinsics, pixels, width, height, shifts, *images = CASES[NAME]["lenses"](dtype, cuda)
+    wrong = pixels.clone()
+    wrong[::5], wrong[1::7] = -1, int(images[1][-1])
+    expected = (wrong != pixels).repeat_interleave(len(shifts))
+    for rays in native.camera_rays(c2w, intrinsics, wrong, width, height, shifts, *images):
+        assert torch.equal(rays.isnan().any(-1), expected)
+
+
 # Native and the reference
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", CASES[NAME])
+def test_native_is_the_reference(case, dtype, device):
+    """Up to rounding, which steep lenses make larger."""
+    arguments = CASES[NAME][case](dtype, device)
+    tolerance = 2e-5 if dtype == torch.float32 else 1e-12
+    for found, expected in zip(native.camera_rays(*arguments), reference.camera_rays(*arguments), strict=True):
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["several_sizes", "lenses"])
+def test_other_cameras_have_the_rays_that_a_composition_makes(ops, case, device):
+    c2w, intrinsics, pixels, width, height, _, sizes, _, *numbered = CASES[NAME][case](torch.float32, device)
+    models = tuple(MODELS)
+    lenses = Lenses(*numbered[1:4], numbered[0], models, numbered[4]) if numbered else None
+    cameras = Cameras(c2w, intrinsics, width, height, sizes, lenses)
+    rays = cameras.rays_through(pixels, 4, ops)
+    points, image = cameras.plane_points(pixels, 4)
+    expected = posed_rays(cameras.directions_through(points, image), cameras.c2w[image], 4)
+    assert torch.equal(rays.origins, expected.origins)
+    torch.testing.assert_close(rays.directions, expected.directions, rtol=2e-5, atol=2e-5)
 
 
 @BOTH
@@ -264,3 +370,13 @@ def test_bad_arguments_are_named():
     for key in ("width", "height"):
         for bad in (0, -1):
             assert_rejected(NAME, arguments, key, bad, "expected at least 1")
+    arguments = CASES[NAME]["lenses"](torch.float32, "cpu")
+    assert_rejected(NAME, arguments, "first_pixels", None, "expected that of the images")
+    assert_rejected(NAME, arguments, "first_pixels", arguments[7] + 1, "value 1 at 0, expected 0")
+    assert_rejected(NAME, arguments, "pixel_indices", arguments[2] + 166, "expected 0 to 165")
+    assert_rejected(NAME, arguments, "lens_rim", None, "expected that of the lenses")
+    assert_rejected(NAME, arguments, "lens_rim", arguments[11].double(), "expected float32")
+    assert_rejected(NAME, arguments, "lens_models", arguments[8] + 1, "expected 0 to 2")
+    assert_rejected(NAME, arguments, "lens_coefficients", arguments[9][:, :4], r"expected \[3,6\]")
+    for iterations in (0, 1001):
+        assert_rejected(NAME, arguments, "iterations", iterations, "expected 1 to 1000")

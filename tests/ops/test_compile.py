@@ -80,7 +80,6 @@ BY_ROWS = {
     "mlp": ("inputs",),
     "pixel_colors": ("logits", "opacity", "background", "values"),
     "pair_ssim": ("rgb", "target"),
-    "undistort_points": ("points", "image"),
     "world_depth": ("depth", "opacity", "origins", "directions"),
     "compare_beside": ("depth", "opacity", "origins", "directions", "pixels"),
     "sample_images": ("pixel_indices",),

@@ -47,7 +47,6 @@ SPOILED = {
     "contract_basis": ("values",),
     "distortion_loss": ("weights", "t_ends"),
     "pair_ssim": ("rgb", "target"),
-    "undistort_points": ("points",),
     "world_depth": ("depth", "opacity"),
 }
 
