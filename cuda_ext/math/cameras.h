@@ -13,26 +13,30 @@ struct CameraSet {
 
   HOST_DEVICE bool sees_all(int64_t image) const { return lens_models && lens_models[image] == kPanorama; }
 
-  // Pixel coordinates in an image of what lies at an offset [3] of the world from its center; behind a pinhole they mean
-  // nothing.
-  HOST_DEVICE void project(int64_t image, const Dual<T> offset[3], Dual<T>& u, Dual<T>& v) const {
-    const T *pose = c2w + 12 * image, *camera = intrinsics + 4 * image;
-    Dual<T> in_camera[3];
+  // A vector of the world along the axes of an image's camera, x right, y down, z forward.
+  HOST_DEVICE void turn(int64_t image, const T world[3], T in_camera[3]) const {
+    const T* pose = c2w + 12 * image;
     NERF_UNROLL for (int column = 0; column < 3; ++column) {
-      Dual<T> sum;
-      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) sum = sum + offset[axis] * Dual<T>(pose[4 * axis + column]);
-      in_camera[column] = column == 0 ? sum : -sum;  // x right, y down, z forward
+      T sum = T(0);
+      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) sum += world[axis] * pose[4 * axis + column];
+      in_camera[column] = column == 0 ? sum : -sum;
     }
+  }
+
+  // Pixel coordinates in an image of what lies there from its camera; behind a pinhole they mean nothing.
+  HOST_DEVICE void project(int64_t image, const Dual<T> in_camera[3], Dual<T>& u, Dual<T>& v) const {
+    const T* camera = intrinsics + 4 * image;
     if (lens_models) {
       const Lens<T> lens = {lens_models[image], lens_coefficients + kCoefficients * image, lens_reach[image]};
       lens.distort(in_camera, u, v);
     } else {
-      if (!(in_camera[2].value > T(0))) in_camera[2] = Dual<T>(T(1));
-      u = in_camera[0] / in_camera[2];
-      v = in_camera[1] / in_camera[2];
+      const Dual<T> z = in_camera[2].value > T(0) ? in_camera[2] : Dual<T>(T(1));
+      const T inverse = T(1) / z.value;
+      u.value = in_camera[0].value * inverse, u.slope = (in_camera[0].slope - u.value * z.slope) * inverse;
+      v.value = in_camera[1].value * inverse, v.slope = (in_camera[1].slope - v.value * z.slope) * inverse;
     }
-    u = Dual<T>(camera[2]) + Dual<T>(camera[0]) * u;
-    v = Dual<T>(camera[3]) + Dual<T>(camera[1]) * v;
+    u = {camera[2] + camera[0] * u.value, camera[0] * u.slope};
+    v = {camera[3] + camera[1] * v.value, camera[1] * v.slope};
   }
 };
 

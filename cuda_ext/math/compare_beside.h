@@ -45,21 +45,28 @@ struct BesidePatch {
     if (!(a.opacity[p] > T(kOpaque)) || pixel < 0 || pixel >= a.photos.num_pixels || a.photos.num_images < 1)
       return false;
     const int64_t own = run_of(a.photos.first_pixels, a.photos.num_images, pixel);
-    const int64_t other = a.beside[own * a.views + int64_t(uint64_t(pixel) * kSpread / 64 % uint64_t(a.views))];
+    const uint64_t count = uint64_t(a.views), spread = uint64_t(pixel) * kSpread / 64;
+    // A division of 64 bits takes a GPU longer than a patch's pixel.
+    const int64_t other = a.beside[own * a.views + int64_t(count & (count - 1) ? spread % count : spread & (count - 1))];
     Photo own_photo, other_photo;
     if (!a.photos.find(own, own_photo) || !a.photos.find(other, other_photo)) return false;
     const T distance = a.depth[p] / a.opacity[p], *d = a.directions + 3 * p, *o = a.origins + 3 * p;
     if (!is_seen(a, other, o, d, distance)) return false;
-    T steps[2][3];
-    find_steps(a, own, d, steps);
+    // From here on along the axes of the photo beside.
     const T* pose = a.cameras.c2w + 12 * other;
+    T steps[2][3], between[3], start[3], ahead[3], aside[2][3];
+    find_steps(a, own, d, steps);
+    NERF_UNROLL for (int axis = 0; axis < 3; ++axis) between[axis] = o[axis] - pose[4 * axis + 3];
+    a.cameras.turn(other, between, start);
+    a.cameras.turn(other, d, ahead);
+    NERF_UNROLL for (int i = 0; i < 2; ++i) a.cameras.turn(other, steps[i], aside[i]);
     const auto place_of = [&](T right, T down, Dual<T>& u, Dual<T>& v) {
-      Dual<T> offset[3];
+      Dual<T> point[3];
     NERF_UNROLL for (int axis = 0; axis < 3; ++axis) {
-        const T direction = d[axis] + right * steps[0][axis] + down * steps[1][axis];
-        offset[axis] = {o[axis] - pose[4 * axis + 3] + distance * direction, direction};
+        const T direction = ahead[axis] + right * aside[0][axis] + down * aside[1][axis];
+        point[axis] = {start[axis] + distance * direction, direction};
       }
-      a.cameras.project(other, offset, u, v);
+      a.cameras.project(other, point, u, v);
     };
     return pair.read(a.photos, pixel, own_photo, other_photo, place_of) && found.of(pair);
   }
@@ -80,12 +87,14 @@ struct BesidePatch {
 
   // The steps of the direction that lead one pixel to the right and one down.
   HOST_DEVICE static void find_steps(const CompareBesideArgs<T>& a, int64_t own, const T* d, T steps[2][3]) {
-    T across[2][3];
+    T across[2][3], ahead[3], aside[3];
     directions_across(d, across[0], across[1]);
+    a.cameras.turn(own, d, ahead);
     Dual<T> u[2], v[2];
     NERF_UNROLL for (int i = 0; i < 2; ++i) {
+      a.cameras.turn(own, across[i], aside);
       Dual<T> near[3];
-      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) near[axis] = {d[axis], across[i][axis]};
+      NERF_UNROLL for (int axis = 0; axis < 3; ++axis) near[axis] = {ahead[axis], aside[axis]};
       a.cameras.project(own, near, u[i], v[i]);
     }
     const T determinant = u[0].slope * v[1].slope - u[1].slope * v[0].slope;

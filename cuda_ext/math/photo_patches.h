@@ -13,7 +13,7 @@
 // and where 1 - ncc is so large that the patch will be hidden in the other photo.
 #pragma once
 
-#include "draw_pixels.h"
+#include "camera_rays.h"
 #include "dual.h"
 
 namespace nerf {
@@ -40,14 +40,15 @@ struct Photos {
     if (image < 0 || image >= num_images) return false;
     photo = {first_pixels[image], sizes[2 * image], sizes[2 * image + 1]};
     if (photo.first < 0 || photo.first > num_pixels || photo.width < 1 || photo.height < 1) return false;
-    return photo.width <= num_pixels && photo.height <= (num_pixels - photo.first) / photo.width;
+    if (photo.width > kLongestSide || photo.height > kLongestSide) return false;
+    return photo.width * photo.height <= num_pixels - photo.first;
   }
 
   // The mean of the colors of a pixel; false where it is transparent.
   template <class T>
   HOST_DEVICE bool brightness(int64_t pixel, T& mean) const {
     const uint8_t* color = images + pixel * channels;
-    mean = T(int(color[0]) + int(color[1]) + int(color[2])) / T(3 * 255);
+    mean = T(int(color[0]) + int(color[1]) + int(color[2])) * T(1.0 / (3 * 255));
     return channels == 3 || color[3] >= kOpaqueByte;
   }
 };
@@ -84,8 +85,10 @@ struct PatchPair {
   template <class PlaceOf>
   HOST_DEVICE bool read(const Photos& photos, int64_t pixel, const Photo& own, const Photo& other,
                         const PlaceOf& place_of) {
-    const int64_t column = (pixel - own.first) % own.width, row = (pixel - own.first) / own.width;
-    if (pixel < own.first || row >= own.height) return false;
+    if (pixel < own.first || pixel - own.first >= own.width * own.height) return false;
+    int64_t place[3];
+    locate_pixel(pixel - own.first, own.width, own.height, place);
+    const int64_t column = place[1], row = place[2];
     T mean_here = T(0), mean_there = T(0);
     NERF_UNROLL for (int k = 0; k < kPatchPixels; ++k) {
       const int64_t right = (k % 3 - 1) * photos.stride, down = (k / 3 - 1) * photos.stride;
