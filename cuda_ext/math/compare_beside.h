@@ -47,7 +47,8 @@ struct BesidePatch {
     const int64_t own = run_of(a.photos.first_pixels, a.photos.num_images, pixel);
     const uint64_t count = uint64_t(a.views), spread = uint64_t(pixel) * kSpread / 64;
     // A division of 64 bits takes a GPU longer than a patch's pixel.
-    const int64_t other = a.beside[own * a.views + int64_t(count & (count - 1) ? spread % count : spread & (count - 1))];
+    const int64_t other =
+        a.beside[own * a.views + int64_t(count & (count - 1) ? spread % count : spread & (count - 1))];
     Photo own_photo, other_photo;
     if (!a.photos.find(own, own_photo) || !a.photos.find(other, other_photo)) return false;
     const T distance = a.depth[p] / a.opacity[p], *d = a.directions + 3 * p, *o = a.origins + 3 * p;
