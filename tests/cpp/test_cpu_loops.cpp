@@ -188,26 +188,33 @@ void pixels() {
   expect(out[1] == 1 && std::isnan(out[3]) && std::isnan(out[14]), "no pixel there: not a number");
 }
 
-// Two cameras; pixels from the first to the last of all, and others.
+// Two cameras of one size or as if of several, pinholes or lenses; pixels from the first to the last of all, and others.
 template <class T>
-void rays_of_pixels(int64_t width, int64_t height, int64_t rays_per_pixel) {
+void rays_of_pixels(int64_t width, int64_t height, int64_t rays_per_pixel, bool of_sizes, bool through_lenses) {
   const int64_t last = 2 * width * height - 1, half = width * height;
   const std::vector<int64_t> pixels = {0, -1, last, last + 1, half, half - 1, INT64_MAX, INT64_MIN};
   const auto c2w = numbers<T>(2 * 12, -1), intrinsics = numbers<T>(2 * 4, 1, 2),
-             subpixels = numbers<T>(2 * rays_per_pixel, -0.5, 0.5);
+             subpixels = numbers<T>(2 * rays_per_pixel, -0.5, 0.5),
+             coefficients = numbers<T>(2 * kCoefficients, -0.01, 0.01);
+  const std::vector<int64_t> sizes = {width, height, width, height}, first_pixels = {0, half, 2 * half};
+  const std::vector<int64_t> models = {kPerspective, kFisheye}, wrong = {INT64_MIN, -1, INT64_MAX, 0, INT64_MIN};
+  const std::vector<T> reach = {T(2), T(1)};
   const int64_t rays = int64_t(pixels.size()) * rays_per_pixel;
   std::vector<T> origins(size_t(3 * rays), T(7)), directions(size_t(3 * rays), T(7));
-  const CameraRaysArgs<T> a = {c2w.data(),
-                               intrinsics.data(),
-                               2,
-                               width,
-                               height,
-                               pixels.data(),
-                               int64_t(pixels.size()),
-                               subpixels.data(),
-                               rays_per_pixel,
-                               origins.data(),
-                               directions.data()};
+  CameraRaysArgs<T> a = {};
+  a.c2w = c2w.data(), a.intrinsics = intrinsics.data(), a.num_cameras = 2, a.width = width, a.height = height;
+  a.pixel_indices = pixels.data(), a.num_pixels = int64_t(pixels.size());
+  a.subpixels = subpixels.data(), a.rays_per_pixel = rays_per_pixel;
+  a.origins = origins.data(), a.directions = directions.data();
+  if (through_lenses) {
+    a.lens_models = models.data(), a.lens_coefficients = coefficients.data();
+    a.lens_reach = a.lens_rim = reach.data(), a.iterations = 4;
+  }
+  if (of_sizes) {  // such that do not fit lead to some pixel or none
+    a.sizes = wrong.data(), a.first_pixels = wrong.data() + 1;
+    cpu::camera_rays(a, {});
+    a.sizes = sizes.data(), a.first_pixels = first_pixels.data();
+  }
   cpu::camera_rays(a, {});
   for (int64_t r = 0; r < rays; ++r) {
     const int64_t pixel = pixels[size_t(r / rays_per_pixel)], camera = pixel < half ? 0 : 1;
@@ -245,11 +252,13 @@ void everything() {
   }
   for (const int64_t rows : {0, 1, 33, 1000})
     for (const int64_t channels : {1, 5}) updates<T>(rows, channels);
-  for (const int64_t rays : {0, 1, 4}) {
-    rays_of_pixels<T>(3, 2, rays);
-    rays_of_pixels<T>(1, 1, rays);
-    rays_of_pixels<T>(1 << 20, 1 << 20, rays);
-  }
+  for (const int64_t rays : {0, 1, 4})
+    for (const bool of_sizes : {false, true})
+      for (const bool through_lenses : {false, true}) {
+        rays_of_pixels<T>(3, 2, rays, of_sizes, through_lenses);
+        rays_of_pixels<T>(1, 1, rays, of_sizes, through_lenses);
+        rays_of_pixels<T>(1 << 20, 1 << 20, rays, of_sizes, through_lenses);
+      }
   for (const int64_t basis : {1, 2, 9, 16}) colors<T>(basis, basis % 4);
 }
 

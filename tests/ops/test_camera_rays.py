@@ -299,7 +299,7 @@ def test_other_cameras_have_the_rays_that_a_composition_makes(ops, case, device)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("per_pixel", SUBPIXELS)
 def test_cameras_have_the_rays_that_a_composition_makes(ops, dtype, per_pixel, device):
-    """Which is how rays of other lenses and of learned cameras are made."""
+    """Which is how rays of learned cameras are made."""
     cameras = some_cameras(dtype, device)
     pixels = torch.randint(cameras.first_pixel(len(cameras)), (200,)).to(device)
     rays = cameras.rays_through(pixels, per_pixel, ops)
