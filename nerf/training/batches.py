@@ -19,7 +19,7 @@ from nerf.ops import reference
 from nerf.ops.backend import Backend
 from nerf.rendering.background import Background
 from nerf.rendering.sampler import RaySampler
-from nerf.training.multi_view import ViewsBeside
+from nerf.training.multi_view import ViewsBeside, black_out_
 from nerf.training.prefetch import PrefetchedBatch, Prefetcher
 
 # Rays that are marched to find the valid pixels: of an image; of all images, fewer where the scene has no end, since
@@ -86,6 +86,9 @@ class RayBatches:
         self.backend = backend
         home = torch.device("cpu") if on_host else backend.device
         self.images = images.pixels.to(home, non_blocking=True)
+        if compared and images.valid_pixels is not None:  # whose other pixels are no batch's
+            self.images = self.images.clone() if self.images is images.pixels else self.images
+            black_out_(self.images, images.cameras, images.valid_pixels)
         # On the device always: 4 bytes a pixel, read by the captured step.
         self.depths = images.depths.to(backend.device) if with_depths and images.depths is not None else None
         self.cameras: Cameras = images.cameras.to(backend.device)

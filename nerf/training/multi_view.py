@@ -18,6 +18,7 @@ from torch.nn import functional
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.rays import Rays
 from nerf.datasets.plane_sweep import NEIGHBORS, neighbors
+from nerf.images.pixel_runs import PixelRuns
 
 # A patch's pixels are as far apart as makes so many along the longer side of a photo: however fine photos are, a patch
 # shows some voxels.
@@ -27,6 +28,17 @@ STRIDES = 300
 def stride_of(width: int, height: int) -> int:
     """Pixels from one of a patch to the next, of photos of that size."""
     return max(1, round(max(width, height) / STRIDES))
+
+
+def black_out_(images: Tensor, cameras: Cameras, kept: PixelRuns) -> None:
+    """Makes the pixels of photos [pixels,C] uint8 that are not kept black, and transparent where they have alpha.
+
+    So what a mask leaves out, as it moves through a photo, is not compared with what another one shows: patches that
+    are black all over correlate with nothing.
+    """
+    for index in range(len(cameras)):
+        span = cameras.first_pixel(index), cameras.first_pixel(index + 1)
+        images[slice(*span)] *= kept.mask(*span).to(images)[:, None]
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ from nerf.config.recipes import KINDS, resolve_config
 from nerf.config.schema import FIELDS, Config, PosesConfig, TrainConfig
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
+from nerf.images.pixel_runs import PixelRuns
 from nerf.ops import reference
 from nerf.ops.backend import Backend, select
 from nerf.ops.compare_beside import PHOTO_NOISE
 from nerf.runs.run import start
+from nerf.training.batches import RayBatches
 from nerf.training.multi_view import ViewsBeside
 from nerf.training.state import make_batches
 
@@ -86,6 +88,22 @@ def test_the_exposure_of_a_photo_does_not_matter() -> None:
     images, true = taken(cameras)
     images[1200:2400] = (0.6 * images[1200:2400].float() + 40).byte()
     assert disagreement(ViewsBeside.of(images, cameras), true) < 0.02
+
+
+def test_what_a_mask_leaves_out_is_compared_with_nothing(device: str) -> None:
+    """Of the photo in the middle the right half is masked; the first photo's pixels are shown there."""
+    cameras = above_a_plane(sizes=[(40, 30)] * 3)
+    images, true = taken(cameras)
+    kept = torch.ones(3, 30, 40, dtype=torch.bool)
+    kept[1, :, 20:] = False
+    photos = PosedImages(images.clone(), cameras, ["a", "b", "c"], valid_pixels=PixelRuns.of_mask(kept.flatten()))
+    pixels = torch.arange(1200).view(30, 40)[:, 26:38].flatten()
+    wrong = 0.9 * true[pixels].to(device)
+    views = RayBatches(photos, select("auto", device), 0, compared=True).beside
+    masked = replace(views, beside=torch.ones_like(views.beside))  # with the photo in the middle alone
+    assert of_pixels(masked, pixels.to(device), wrong) == 0
+    assert of_pixels(replace(masked, images=images.to(device)), pixels.to(device), wrong) > 0.005
+    assert torch.equal(photos.pixels, images)  # which are the caller's
 
 
 def test_a_pixel_counts_by_its_own_patch_alone() -> None:
