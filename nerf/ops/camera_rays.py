@@ -37,13 +37,12 @@ def camera_rays(
     A pixel outside the images raises ValueError on the CPU and has rays of NaN on CUDA. First pixels that are not those
     of sizes raise ValueError on the CPU, and on CUDA lead to some pixel. Native, cameras have no derivative.
     """
-    within, image = pixel_indices, None
     if sizes is not None:
         image = torch.searchsorted(first_pixels, pixel_indices, right=True) - 1
         within = pixel_indices - first_pixels.index_select(0, image)
         width, height = sizes.index_select(0, image).unbind(-1)
     else:
-        image = pixel_indices // (width * height)
+        image, within = pixel_indices // (width * height), pixel_indices
     camera, pose = intrinsics.index_select(0, image)[:, None], c2w.index_select(0, image)[:, None]
     centers = torch.stack([within % width, within // width % height], dim=-1)[:, None] + 0.5
     points = (centers - camera[..., 2:] + subpixels) / camera[..., :2]
