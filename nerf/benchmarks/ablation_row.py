@@ -21,9 +21,9 @@ from nerf.optim.clock import RunClock
 from nerf.rendering.render import select_visible
 from nerf.rendering.samples import RaySamples
 from nerf.runs.checkpoint import restore_field
-from nerf.training import losses
 from nerf.training.batches import RayBatch, RayBatches
 from nerf.training.cuda_graph import StepRunner
+from nerf.training.losses import Objective
 from nerf.training.state import assemble, make_sampler
 from nerf.training.step import add_regularization, forward, update
 
@@ -105,6 +105,7 @@ class Row:
                 grid.data = grid.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
         finest_voxel = float(start.field["finest_voxel"])
         self.state = assemble(start.config, field, occupancy, start.source, start.clock, finest_voxel, sparse=False)
+        self.objective = Objective(start.config.loss, self.device)
         self.state.optimizer.decay.fill_(start.config.train.lr_decay)  # the start is at the end of a schedule
         self.capacities = (0, 0)
         if self.device.type == "cuda":
@@ -129,11 +130,12 @@ class Row:
         clock.mark("rest")
         with clock.as_one("look"):
             visible = select_visible(state.field, sampler, samples, self.capacities[1])
-        loss = losses.total(forward(config, state, sampler, batch.rays, batch.background, visible))
+        found = forward(config, state, sampler, batch.rays, batch.background, visible)
+        loss = self.objective.terms(found).sum()
         clock.mark("rest")
-        loss.backward()
+        self.objective.backward(found)
         clock.mark("backward")
-        return loss.detach(), samples, visible
+        return loss, samples, visible
 
     def update(self, loss: Tensor) -> None:
         """The second part of a step: total variation, and Adam unless a value is not finite."""

@@ -19,13 +19,13 @@ from torch import Tensor
 
 from nerf.cameras.rays import Rays
 from nerf.distributed.parts import Division, divide
-from nerf.distributed.render import render_parts
+from nerf.distributed.render import composite_parts, shade_of
 from nerf.distributed.segments import PartSamples, visible_part_samples
 from nerf.distributed.world import World
 from nerf.fields.field import Field
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim.adam import MaskedAdam
-from nerf.rendering.render import Rendering
+from nerf.rendering.render import Composited, Shade
 from nerf.rendering.sampler import RaySampler
 from nerf.scene.occupancy import OccupancyGrid, cells_to_vertices, with_neighbors
 
@@ -107,17 +107,15 @@ class Parts:
         """This rank's share of rendering.visible_samples. sampler: of the whole scene."""
         return visible_part_samples(self.world, self.division, field, sampler, rays, jitter, min_weight, with_weights)
 
-    def render(
-        self,
-        field: Field,
-        sampler: RaySampler,
-        samples: PartSamples,
-        background: Tensor,
-        with_distortion: bool,
-        with_depth: bool,
-    ) -> Rendering:
-        """See render_parts."""
-        return render_parts(self.world, field, sampler, samples, background, with_distortion, with_depth)
+    def composite(
+        self, field: Field, sampler: RaySampler, samples: PartSamples, with_distortion: bool, with_depth: bool
+    ) -> Composited:
+        """See composite_parts."""
+        return composite_parts(self.world, field, sampler, samples, with_distortion, with_depth)
+
+    def shade_of(self, field: Field) -> Shade | None:
+        """In place of field.shade; None: every rank shades all pixels."""
+        return shade_of(self.world, field)
 
     def begin_step(self, field: Field, optimizer: MaskedAdam) -> None:
         """Stores this rank's own values alone again."""

@@ -7,6 +7,7 @@ pixels in the time of these two.
 Legend: R rays, P pixels, S segments of a ray in one part, M samples.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -16,23 +17,17 @@ from nerf.distributed.combine import combine, exchange
 from nerf.distributed.segments import PartSamples
 from nerf.distributed.world import World
 from nerf.fields.field import Field
-from nerf.rendering.render import Rendering, evaluated_samples, shaded_pixels
+from nerf.rendering.render import Composited, Shade, evaluated_samples, pixel_depths
 from nerf.rendering.sampler import RaySampler
 
 
-def render_parts(
-    world: World,
-    field: Field,
-    sampler: RaySampler,
-    part: PartSamples,
-    background: Tensor,
-    with_distortion: bool,
-    with_depth: bool,
-) -> Rendering:
-    """The pixels of a batch, the same on every rank, as rendering.render_samples has them. background: [3] or [P,3].
+def composite_parts(
+    world: World, field: Field, sampler: RaySampler, part: PartSamples, with_distortion: bool, with_depth: bool
+) -> Composited:
+    """What the pixels of a batch see, the same on every rank, as rendering.composite_samples has it.
 
     with_distortion: also the distortion loss of each ray, which no rank could compute alone. with_depth: else depth is
-    None. Differentiable like render_samples, for a loss that every rank computes from the result and takes 1 / N of
+    None. Differentiable like composite_samples, for a loss that every rank computes from the result and takes 1 / N of
     (combine.exchange). There are no weights of samples, because most are on other ranks.
     """
     samples = part.samples
@@ -45,14 +40,17 @@ def render_parts(
         columns.append(ops.distortion_loss(weights, *intervals)[:, None])
     own = torch.cat(columns, dim=1).unflatten(0, (-1, part.segments))
     values, opacity, depth, distortion = combine(exchange(world, own), part.order.order, channels)
-    share = None
-    if field.shading == "alone" and not values.is_cuda:
+    seen = (samples.rays.pixel_means(x) for x in (values, opacity))
+    return Composited(
+        *seen, pixel_depths(field, samples, depth, opacity) if with_depth else None, distortion=distortion
+    )
 
-        def share(*pixels: Tensor) -> Tensor:
-            return shaded_in_shares(world, field, *pixels)
 
-    depth = depth if with_depth else None
-    return shaded_pixels(field, samples, values, opacity, depth, background, distortion, shade=share)
+def shade_of(world: World, field: Field) -> Shade | None:
+    """How ranks shade pixels that all of them have; None: each shades all."""
+    if field.shading != "alone" or field.backend.device.type == "cuda":
+        return None
+    return functools.partial(shaded_in_shares, world, field)
 
 
 def shaded_in_shares(world: World, field: Field, values: Tensor, opacity: Tensor, directions: Tensor) -> Tensor:

@@ -25,10 +25,11 @@ class Branch:
 
     @contextmanager
     def beside(self, *reads: Tensor) -> Iterator[None]:
-        """What is queued within may run beside what is queued afterwards, until join().
+        """What is queued within, and its part of a backward pass, may run beside what is queued afterwards, until
+        join().
 
-        reads: tensors that it reads and that nothing else keeps until then. Memory that is free is handed out again to
-        the stream that it came from.
+        reads: tensors of before that it reads. They are kept until join(): memory that is free is handed out again to
+        the stream that it came from, which does not wait for this one.
         """
         if self._stream is None or not torch.cuda.is_current_stream_capturing():
             yield
@@ -39,9 +40,13 @@ class Branch:
         with torch.cuda.stream(self._stream):
             yield
 
-    def join(self) -> None:
-        """What is queued from now on waits for the branch."""
+    def wait(self) -> None:
+        """What is queued from now on waits for what is on the branch so far."""
         if self._forked:
             torch.cuda.current_stream().wait_stream(self._stream)
-            self._forked = False
-            self._kept.clear()
+
+    def join(self) -> None:
+        """Like wait(), and the end of the branch: what it reads is not kept any longer."""
+        self.wait()
+        self._forked = False
+        self._kept.clear()

@@ -51,6 +51,18 @@ class Rendering:
         return torch.where(self.opacity > MIN_OPACITY, self.depth / self.opacity.clamp(min=MIN_OPACITY), 0.0)
 
 
+@dataclass(frozen=True)
+class Composited:
+    """What P pixels see, each the mean of its rays, before it is shaded."""
+
+    values: Tensor  # [P,C] of the field
+    opacity: Tensor  # [P]
+    depth: Tensor | None = None  # [P]; this and the following as Rendering has them
+    normals: Tensor | None = None
+    weights: Tensor | None = None
+    distortion: Tensor | None = None
+
+
 def visible_samples(
     field: Field,
     sampler: RaySampler,
@@ -100,16 +112,26 @@ def render_samples(
     with_normals: bool = False,
     with_distortion: bool = False,
     with_depth: bool = True,
-    beside: Beside = at_once,
 ) -> Rendering:
-    """Renders packed samples. background: [3] or [P,3].
+    """Renders packed samples. background: [3] or [P,3]. For the rest see composite_samples and shaded_pixels."""
+    seen = composite_samples(field, sampler, samples, with_normals, with_distortion, with_depth)
+    return shaded_pixels(field, samples.rays, seen, background)
 
-    The composited values of a pixel's rays are averaged first and shaded once. Differentiable in the field's
-    parameters, and in the rays through the positions of the samples. Not differentiable in the normals, nor in the
-    view direction's effect on color.
 
-    with_distortion: also the distortion loss of each ray. with_depth: else depth is None, which spares a warped path
-    some thirty kernels. beside: where distortion is computed, while pixels are shaded.
+def composite_samples(
+    field: Field,
+    sampler: RaySampler,
+    samples: RaySamples,
+    with_normals: bool = False,
+    with_distortion: bool = False,
+    with_depth: bool = True,
+    beside: Beside = at_once,
+) -> Composited:
+    """What pixels see, from packed samples. Differentiable in the field's parameters, and in the rays through the
+    positions of the samples; not in the normals.
+
+    with_distortion: also the distortion loss of each ray. with_depth: else depth is None. beside: where distortion and
+    depth are computed, which shading does not wait for.
     """
     density, values = evaluated_samples(field, sampler, samples)
     channels = values.shape[1]
@@ -120,17 +142,17 @@ def render_samples(
     values, opacity, depth, weights = sampler.backend.ops.composite_rays(
         density, values, *intervals, sampler.config.min_transmittance, field.full_gradient_from
     )
-    distortion = None
-    if with_distortion:
-        with beside():
-            distortion = sampler.backend.ops.distortion_loss(weights, *intervals)
-    depth = depth if with_depth else None
-    rendering = shaded_pixels(field, samples, values, opacity, depth, background, distortion, channels)
-    normals = None
-    if with_normals:
-        slopes = samples.rays.pixel_means(values)[:, channels : channels + 3]
-        normals = facing_normals(slopes, samples.rays.pixel_directions().detach(), field.box.unit)
-    return replace(rendering, normals=normals, weights=weights)
+    seen = Composited(*(samples.rays.pixel_means(x) for x in (values, opacity)), weights=weights)
+    with beside(weights, depth, opacity):
+        if with_distortion:
+            seen = replace(seen, distortion=sampler.backend.ops.distortion_loss(weights, *intervals))
+        if with_depth:
+            seen = replace(seen, depth=pixel_depths(field, samples, depth, opacity))
+    if not with_normals:
+        return seen
+    slopes = seen.values[:, channels : channels + 3]
+    normals = facing_normals(slopes, samples.rays.pixel_directions().detach(), field.box.unit)
+    return replace(seen, values=seen.values[:, :channels], normals=normals)
 
 
 def evaluated_samples(field: Field, sampler: RaySampler, samples: RaySamples) -> tuple[Tensor, Tensor]:
@@ -139,31 +161,25 @@ def evaluated_samples(field: Field, sampler: RaySampler, samples: RaySamples) ->
     return field(samples.coords(sampler.grid_map), directions, samples.ray_indices)
 
 
-def shaded_pixels(
-    field: Field,
-    samples: RaySamples,
-    values: Tensor,
-    opacity: Tensor,
-    depth: Tensor | None,
-    background: Tensor,
-    distortion: Tensor | None = None,
-    channels: int | None = None,
-    shade: Shade | None = None,
-) -> Rendering:
-    """Pixels from what their rays composite: values [R,C], opacity [R], distortion [R], depth [R] if it is wanted.
+def pixel_depths(field: Field, samples: RaySamples, depth: Tensor, opacity: Tensor) -> Tensor:
+    """Depth [P] as Rendering has it, from depth in scene space and opacity [R]."""
+    return samples.rays.pixel_means(samples.path.world_depth(depth, opacity, field.backend.ops))
 
-    channels: how many of the values are the field's; None: all. shade: in place of field.shade.
+
+def shaded_pixels(
+    field: Field, rays: Rays, seen: Composited, background: Tensor, shade: Shade | None = None
+) -> Rendering:
+    """Pixels from what they see. background: [3] or [P,3]. Not differentiable in the view direction.
+
+    shade: in place of field.shade.
     """
-    if depth is not None:
-        depth = samples.rays.pixel_means(samples.path.world_depth(depth, opacity, field.backend.ops))
-    values, opacity = (samples.rays.pixel_means(x) for x in (values, opacity))
-    values = values if channels in (None, values.shape[1]) else values[:, :channels]  # a slice has a costly gradient
-    directions = _pixel_directions(field, samples.rays)
+    directions = _pixel_directions(field, rays)
     if shade is None:
-        rgb = field.colors(values, opacity, directions, background)
+        rgb = field.colors(seen.values, seen.opacity, directions, background)
     else:
-        rgb = torch.addcmul(shade(values, opacity, directions), 1 - opacity[:, None], background)
-    return Rendering(rgb, opacity, depth, distortion=distortion)
+        light = shade(seen.values, seen.opacity, directions)
+        rgb = torch.addcmul(light, 1 - seen.opacity[:, None], background)
+    return Rendering(rgb, seen.opacity, seen.depth, seen.normals, seen.weights, seen.distortion)
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 Legend: R rays or pixels, P pixels of a batch, M samples.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -20,7 +19,7 @@ from nerf.training.multi_view import ViewsBeside
 
 if TYPE_CHECKING:
     from nerf.fields.field import Field
-    from nerf.rendering.render import Rendering
+    from nerf.rendering.render import Composited, Rendering
 
 
 DEPTH_DELTA = 0.02  # relative error of depth from which it counts linearly
@@ -28,14 +27,12 @@ LEAST_DEPTH = 1e-12  # world units; what is nearer counts as not known: a divisi
 LEAST_OPACITY = 0.01  # of a ray whose expected depth means something
 
 
-@dataclass(frozen=True)
-class LossInputs:
-    """The inputs of a loss: P pixels of a batch, rendered and as ground truth."""
+@dataclass(frozen=True, kw_only=True)
+class GeometryInputs:
+    """The inputs of a loss that does not read colors: P pixels of a batch, as they are and as ground truth."""
 
-    rgb: Tensor  # [P,3] rendered; with exposure and vignetting, where these are learned
-    target: Tensor  # [P,3] ground truth, composited over the batch's background
     alpha: Tensor  # [P] ground truth
-    rendering: "Rendering"  # opacity, weights of the samples; depth for loss.depth and for losses of your own
+    seen: "Composited"  # opacity, depth and distortion, where a loss of the config reads them
     samples: RaySamples
     pixels: Tensor  # [P] int64, as Cameras.rays_through counts them
     field: "Field"
@@ -44,31 +41,58 @@ class LossInputs:
     rays: Rays | None = None  # of the pixels, where a loss reads the photos
 
 
+@dataclass(frozen=True, kw_only=True)
+class LossInputs(GeometryInputs):
+    """The inputs of any other loss."""
+
+    target: Tensor  # [P,3] ground truth, composited over the batch's background
+    rgb: Tensor  # [P,3] rendered; with exposure and vignetting, where these are learned
+    rendering: "Rendering"  # opacity, weights of the samples; depth for loss.depth and for losses of your own
+
+
 Loss = Callable[[LossInputs], Tensor]  # returns a scalar; a loss of your own includes its weight
 
 
-def names(config: LossConfig, extra: Mapping[str, Loss]) -> list[str]:
-    """The names of terms(), in the same order. Raises UserError if an extra loss has the name of a built-in one."""
-    own = ["photometric", *(name for name in WEIGHTED if getattr(config, name) > 0)]
-    taken = [name for name in extra if name in ("photometric", *WEIGHTED)]
-    if taken:
-        raise UserError(f"there is a loss '{taken[0]}' already; give yours another name.")
-    return own + list(extra)
+class Objective:
+    """The weighted sum of a batch's losses, which training minimizes."""
+
+    def __init__(
+        self, config: LossConfig, device: torch.device | str = "cpu", extra: Mapping[str, Loss] | None = None
+    ) -> None:
+        """extra: losses of your own, by name. Raises UserError if one has the name of a built-in loss."""
+        built_in = {"photometric": 1.0, **{name: getattr(config, name) for name in (*OF_COLORS, *OF_GEOMETRY)}}
+        taken = [name for name in extra or {} if name in built_in]
+        if taken:
+            raise UserError(f"there is a loss '{taken[0]}' already; give yours another name.")
+        weights = {name: weight for name, weight in built_in.items() if weight > 0} | dict.fromkeys(extra or {}, 1.0)
+        self.names = list(weights)
+        self._weights = torch.tensor(list(weights.values()), device=device)  # [n]
+
+    def terms(self, found: Mapping[str, Tensor]) -> Tensor:
+        """The losses of a batch with their weights, [n] in the order of names. Without a gradient."""
+        return torch.stack([found[name].detach() for name in self.names]) * self._weights
+
+    def backward(self, found: Mapping[str, Tensor], ranks: int = 1) -> None:
+        """Adds the gradients of the sum, of which each of several ranks takes its share.
+
+        The gradient with respect to a loss is its weight, so nothing has to be multiplied and added up first.
+        """
+        weights = self._weights if ranks == 1 else self._weights / ranks
+        named = zip(self.names, weights.unbind(), strict=True)
+        learned = [(found[name], weight) for name, weight in named if found[name].requires_grad]  # constants have none
+        torch.autograd.backward(*zip(*learned, strict=True))
 
 
-def terms(config: LossConfig, inputs: LossInputs, extra: Mapping[str, Loss] | None = None) -> dict[str, Tensor]:
-    """The weighted losses of a batch by name. A loss with weight 0 is not computed."""
+def of_geometry(config: LossConfig, inputs: GeometryInputs) -> dict[str, Tensor]:
+    """The losses that read no color, by name, before their weights. A loss with weight 0 is not computed."""
+    return {name: loss(inputs) for name, loss in OF_GEOMETRY.items() if getattr(config, name) > 0}
+
+
+def of_colors(config: LossConfig, inputs: LossInputs, extra: Mapping[str, Loss] | None = None) -> dict[str, Tensor]:
+    """All others, likewise."""
     found = {"photometric": photometric(inputs.rgb, inputs.target)}
-    for name, loss in WEIGHTED.items():
-        weight = getattr(config, name)
-        if weight > 0:
-            found[name] = weight * loss(inputs)
+    found |= {name: loss(inputs) for name, loss in OF_COLORS.items() if getattr(config, name) > 0}
     return found | {name: loss(inputs) for name, loss in (extra or {}).items()}
-
-
-def total(found: Mapping[str, Tensor]) -> Tensor:
-    """The training objective: the sum of the losses."""
-    return functools.reduce(torch.add, found.values())
 
 
 def photometric(rgb: Tensor, target: Tensor) -> Tensor:
@@ -115,20 +139,22 @@ def depth_error(depth: Tensor, opacity: Tensor, known: Tensor) -> Tensor:
     return torch.where(there, loss, 0.0).sum() / (DEPTH_DELTA * there.sum().clamp(min=1))
 
 
-def multi_view(inputs: LossInputs) -> Tensor:
+def multi_view(inputs: GeometryInputs) -> Tensor:
     """How much the photos disagree at the rendered depths (nerf/training/multi_view.py)."""
-    depth, opacity = inputs.rendering.depth, inputs.rendering.opacity
+    depth, opacity = inputs.seen.depth, inputs.seen.opacity
     return inputs.beside.disagreement(inputs.pixels, inputs.rays, depth, opacity, inputs.field.backend.ops)
 
 
-# The losses whose weight is a setting of LossConfig, by that setting's name. "opacity" compares opacity with the
-# image's alpha: in expectation the penalty that a random background per ray adds to the photometric loss, without its
-# noise.
-WEIGHTED: dict[str, Loss] = {
-    "pair_ssim": lambda inputs: pair_ssim(inputs.rgb, inputs.target, inputs.field.backend.ops),
-    "alpha": lambda inputs: photometric(inputs.rendering.opacity, inputs.alpha),
-    "opacity_entropy": lambda inputs: opacity_entropy(inputs.rendering.opacity),
-    "distortion": lambda inputs: distortion(inputs.rendering.distortion, inputs.field.box_diagonal),
-    "depth": lambda inputs: depth_error(inputs.rendering.depth, inputs.rendering.opacity, inputs.depth),
+# The losses whose weight is a setting of LossConfig, by that setting's name. "alpha" compares opacity with the image's:
+# in expectation the penalty that a random background per ray adds to the photometric loss, without its noise. The first
+# are computed while pixels are shaded.
+OF_GEOMETRY: dict[str, Callable[[GeometryInputs], Tensor]] = {
+    "alpha": lambda inputs: photometric(inputs.seen.opacity, inputs.alpha),
+    "opacity_entropy": lambda inputs: opacity_entropy(inputs.seen.opacity),
+    "distortion": lambda inputs: distortion(inputs.seen.distortion, inputs.field.box_diagonal),
+    "depth": lambda inputs: depth_error(inputs.seen.depth, inputs.seen.opacity, inputs.depth),
     "multi_view": multi_view,
+}
+OF_COLORS: dict[str, Loss] = {
+    "pair_ssim": lambda inputs: pair_ssim(inputs.rgb, inputs.target, inputs.field.backend.ops),
 }

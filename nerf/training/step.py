@@ -15,12 +15,12 @@ from nerf.config.schema import Config
 from nerf.distributed.segments import PartSamples
 from nerf.ops.branches import Beside, Branch, at_once
 from nerf.optim.host_rows import Window
-from nerf.rendering.render import render_samples
+from nerf.rendering.render import composite_samples, shaded_pixels
 from nerf.rendering.sampler import RaySampler
 from nerf.rendering.samples import RaySamples
 from nerf.training import losses
 from nerf.training.batches import RayBatch
-from nerf.training.losses import Loss, LossInputs
+from nerf.training.losses import GeometryInputs, Loss, LossInputs, Objective
 from nerf.training.nonfinite import all_finite
 from nerf.training.prepared import Preparation
 from nerf.training.state import TrainState, make_sampler
@@ -46,13 +46,13 @@ class TrainStep:
     def __init__(self, config: Config, state: TrainState, extra: Mapping[str, Loss] | None = None) -> None:
         """extra: losses in addition to those of the config, by name (losses.Loss)."""
         self.config, self.state, self.extra = config, state, dict(extra or {})
-        self.names = losses.names(config.loss, self.extra)
+        self.objective = Objective(config.loss, state.device, self.extra)
         self.preparation = Preparation(config, state)
         self._branch = Branch(state.device, first=True)
-        self._sums = torch.zeros(len(self.names) + COUNTS, device=state.device)
-        self._zero, self._none = self._sums.new_zeros(()), self._sums.new_zeros((), dtype=torch.int64)
+        self._sums = torch.zeros(len(self.objective.names) + COUNTS, device=state.device)
+        self._zero, self._none = self._sums.new_zeros(1), self._sums.new_zeros((), dtype=torch.int64)
         # What a step adds to the sums of losses, and to the number of steps left out, where it is one of these.
-        self._left_out = torch.tensor([*[0.0] * len(self.names), 1.0], device=state.device)
+        self._left_out = torch.tensor([*[0.0] * len(self.objective.names), 1.0], device=state.device)
 
     def advance(self) -> None:
         """Call before each step, outside of a CUDA graph."""
@@ -66,10 +66,13 @@ class TrainStep:
         now = self.preparation.begin_step(sampler)
         state.field.begin_step(now.window)
         samples = now.samples
-        terms = forward(config, state, sampler, now.batch, now.background, samples, self.extra, self._branch)
-        loss = losses.total(terms)
-        backward(state, loss)
+        found = forward(config, state, sampler, now.batch, now.background, samples, self.extra, self._branch)
+        with self._branch.beside():
+            terms = self.objective.terms(found)
+            loss = terms.sum()
+        backward(state, self.objective, found)
         variation = add_regularization(config, state)
+        self._branch.wait()
         window = step_window(state)
         self.preparation.before_update()
         update(
@@ -86,11 +89,11 @@ class TrainStep:
 
     @torch.no_grad()
     def _add_to_sums(
-        self, applied: Tensor, terms: dict[str, Tensor], window: Window | None, samples: RaySamples | PartSamples
+        self, applied: Tensor, terms: Tensor, window: Window | None, samples: RaySamples | PartSamples
     ) -> None:
         """Queues the sums of a step. Before Adam, so that they run beside its large kernels and not behind them."""
         with self._branch.beside(applied):
-            self._sums[:-3].add_(torch.where(applied, torch.stack([*terms.values(), self._zero]), self._left_out))
+            self._sums[:-3].add_(torch.where(applied, torch.cat([terms, self._zero]), self._left_out))
             without_room = self._none if window is None or window.fits is None else (~window.fits).long()
             self._sums[-3:].add_(torch.stack([without_room, samples.overflow[0], samples.ray_offsets[-1]]))
 
@@ -100,7 +103,7 @@ class TrainStep:
             self.state.parts.all_reduce_sum_(self._sums[-2:], "decisions")  # rays and samples of each part
         *terms, left_out, without_room, dropped, samples = self._sums.tolist()
         self._sums.zero_()
-        named = dict(zip(self.names, terms, strict=True))
+        named = dict(zip(self.objective.names, terms, strict=True))
         return StepSums(named, int(left_out - without_room), int(without_room), int(dropped), samples)
 
 
@@ -119,40 +122,54 @@ def forward(
     extra: Mapping[str, Loss] | None = None,
     branch: Branch | None = None,
 ) -> dict[str, Tensor]:
-    """The weighted losses of a batch by name, from its samples. drawn [P,3]: the batch's background colors.
+    """The losses of a batch by name, before their weights, from its samples.
 
-    branch: where distortion is computed, beside the network's colors.
+    drawn [P,3]: the batch's background colors. branch: where losses of geometry are computed, while pixels are shaded;
+    it has not been waited for, as their part of the backward pass runs there too.
     """
     background = state.background.train(drawn)
     alpha = batch.rgba[:, 3:]
-    behind = background.detach().expand(len(alpha), 3)
-    target = torch.lerp(behind, batch.rgba[:, :3].to(behind), alpha.to(behind))
     with_depth = config.loss.depth > 0 or config.loss.multi_view > 0 or bool(extra)
     wanted = {"with_distortion": config.loss.distortion > 0, "with_depth": with_depth}
+    beside = at_once if branch is None else branch.beside
+    shade = None
     if state.parts is None:
-        beside = at_once if branch is None else branch.beside
-        rendering = render_samples(state.field, sampler, samples, background, beside=beside, **wanted)
+        seen = composite_samples(state.field, sampler, samples, **wanted, beside=beside)
     else:
-        rendering = state.parts.render(state.field, sampler, samples, background, **wanted)
-    if branch is not None:
-        branch.join()
+        seen = state.parts.composite(state.field, sampler, samples, **wanted)
+        shade = state.parts.shade_of(state.field)
+    geometry = GeometryInputs(
+        alpha=alpha[:, 0],
+        seen=seen,
+        samples=samples,
+        pixels=batch.pixels,
+        field=state.field,
+        depth=state.batches.depth_of(batch.pixels),
+        beside=state.batches.beside,
+        rays=batch.rays,
+    )
+    with beside(alpha, seen.opacity, batch.pixels, batch.rays.origins, batch.rays.directions):
+        found = losses.of_geometry(config.loss, geometry)
+    rendering = shaded_pixels(state.field, batch.rays, seen, background, shade)
+    if branch is not None and extra:
+        branch.wait()
     rgb = rendering.rgb
     if state.vignetting is not None:
         rgb = state.vignetting(rgb, alpha, batch.pixels)
     if state.exposure is not None:
         rgb = state.exposure(rgb, alpha, state.batches.cameras.image_of(batch.pixels))
-    depth = state.batches.depth_of(batch.pixels)
-    photos = state.batches.beside, batch.rays
-    inputs = LossInputs(rgb, target, alpha[:, 0], rendering, samples, batch.pixels, state.field, depth, *photos)
-    return losses.terms(config.loss, inputs, extra)
+    behind = background.detach().expand(len(alpha), 3)
+    target = torch.lerp(behind, batch.rgba[:, :3].to(behind), alpha.to(behind))
+    inputs = LossInputs(**vars(geometry), target=target, rgb=rgb, rendering=rendering)
+    return found | losses.of_colors(config.loss, inputs, extra)
 
 
-def backward(state: TrainState, loss: Tensor) -> None:
-    """The gradients of a loss. On several ranks each takes its share of a loss that all have."""
+def backward(state: TrainState, objective: Objective, found: Mapping[str, Tensor]) -> None:
+    """The gradients of a batch's losses. On several ranks each takes its share of what all have."""
     if state.parts is None:
-        loss.backward()
+        objective.backward(found)
         return
-    (loss / state.parts.world.size).backward()
+    objective.backward(found, state.parts.world.size)
     state.parts.sum_gradients(state.optimizer, *(module.optimizer for module in state.auxiliary_modules().values()))
 
 

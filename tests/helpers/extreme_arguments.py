@@ -18,7 +18,7 @@ from nerf.config.schema import DatasetConfig, LossConfig
 from nerf.fields.field import Field
 from nerf.ops import reference
 from nerf.ops.backend import select
-from nerf.rendering.render import Rendering
+from nerf.rendering.render import Composited, Rendering
 from nerf.training import losses
 
 HUGE = torch.finfo(torch.float32).max
@@ -61,6 +61,7 @@ SHAPES = {
     "alpha": "n",
     "Silhouettes.alpha": "pixels",
     "overflow": "1",
+    "Composited.values": "n,3",
     "LossInputs.rgb": "n,3",
     "LossInputs.target": "n,3",
     "Rendering.rgb": "n,3",
@@ -101,7 +102,9 @@ NUMBERS: dict[str, Callable[[int], Tensor]] = {
     "first_pixels": lambda n: WIDTH * HEIGHT * torch.arange(n + 1),
     "directions": lambda n: torch.nn.functional.normalize(plain("n,3", n), dim=-1),
 }
-WEIGHTS = {field.name: 1.0 for field in dataclasses.fields(LossConfig) if field.name in losses.WEIGHTED}
+WEIGHTS = {
+    field.name: 1.0 for field in dataclasses.fields(LossConfig) if field.name in losses.OF_GEOMETRY | losses.OF_COLORS
+}
 # What other parameters take, by the same names or the name of a class.
 PLAIN: dict[str, Any] = {
     **{"width": WIDTH, "height": HEIGHT, "views": 4, "count": 2, "side": 3, "resolution": (3, 4, 5), "fps": 2.0},
@@ -122,13 +125,16 @@ PLAIN: dict[str, Any] = {
     "Backend": select("torch", "cpu"),
     "ops": reference,
     "field": SimpleNamespace(box_diagonal=3**0.5, backend=select("torch", "cpu")),
-    "found": lambda n: {"photometric": plain("", n)},  # of n rows
+    "found": lambda n: {name: plain("", n).requires_grad_() for name in ("photometric", *WEIGHTS)},
 }
 ASKED = (
     "KeyFramePath.keys",
-    "LossInputs.beside",
-    "LossInputs.depth",
-    "LossInputs.rays",
-    "Rendering.distortion",
+    *(f"{inputs}.{name}" for inputs in ("GeometryInputs", "LossInputs") for name in ("beside", "depth", "rays")),
+    "Composited.depth",
+    "Composited.distortion",
 )  # optional, and given all the same
-NAMES = {"Rendering": Rendering, "Field": Field}  # of annotations that are imported for checkers of types alone
+NAMES = {
+    "Composited": Composited,
+    "Rendering": Rendering,
+    "Field": Field,
+}  # of annotations that are imported for checkers of types alone

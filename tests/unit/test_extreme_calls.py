@@ -52,7 +52,8 @@ REASONS: dict[tuple[str, ...], str] = {
     """,
     (ARITHMETIC, MEAN): "opacity_entropy",
     (ARITHMETIC, BEYOND, MEAN): """
-        ContractedSpace.depth_range WorldSpace.depth_range distances_of_ball mean_pose photometric terms
+        ContractedSpace.depth_range WorldSpace.depth_range distances_of_ball mean_pose of_colors of_geometry
+        photometric
     """,
     (ARITHMETIC, BEYOND, DIVIDES, MEAN): "distortion",
 }

@@ -11,18 +11,21 @@ from nerf.cameras.rays import Rays
 from nerf.config.schema import LossConfig
 from nerf.fields.field import Field
 from nerf.ops.backend import Backend, select
-from nerf.rendering.render import Rendering
+from nerf.rendering.render import Composited, Rendering
 from nerf.rendering.samples import RaySamples
 from nerf.scene.space import WorldSpace
 from nerf.training.losses import (
+    OF_COLORS,
+    OF_GEOMETRY,
+    GeometryInputs,
     LossInputs,
+    Objective,
     distortion,
-    names,
+    of_colors,
+    of_geometry,
     opacity_entropy,
     pair_ssim,
     photometric,
-    terms,
-    total,
 )
 from nerf.training.multi_view import ViewsBeside
 
@@ -65,7 +68,7 @@ def test_structure_asks_for_contrast_and_not_for_brightness(backend: Backend) ->
 
 
 def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
-    """Each alone and all together; each is told by its name."""
+    """Each alone and all together; each is told by its name, and its gradient is that of the sum."""
     torch.manual_seed(0)
     rgb, target, opacity, alpha, of_rays = (torch.rand(*shape) for shape in ((8, 3), (8, 3), (8,), (8,), (8,)))
     starts = torch.arange(2.0).repeat(8)
@@ -73,19 +76,29 @@ def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
     path = WorldSpace().path(rays.origins, rays.directions, starts[:8], starts[:8])
     samples = RaySamples(rays, torch.arange(0, 17, 2), zeros, starts, starts + 0.5, zeros[:1], path)
     field = SimpleNamespace(box_diagonal=3.0, backend=select("torch", "cpu"))
-    rendering = SimpleNamespace(opacity=opacity, distortion=of_rays, depth=2 * opacity)
     beside = cast(ViewsBeside, SimpleNamespace(disagreement=lambda _, __, depth, of, ___: (depth * of).mean()))
 
     def loss_of(**given: float) -> float:
         config = LossConfig(**(dict.fromkeys(parts, 0.0) | given))
-        seen = cast(Rendering, rendering)
-        inputs = LossInputs(rgb, target, alpha, seen, samples, zeros, cast(Field, field), beside=beside)
-        found = terms(config, inputs)
-        assert list(found) == names(config, {}) and torch.equal(found["photometric"], photometric(rgb, target))
-        assert {name: value.item() for name, value in found.items() if name in given} == pytest.approx(
-            {name: weight * parts[name] for name, weight in given.items()}
+        leaf, light = opacity.clone().requires_grad_(), rgb.clone().requires_grad_()
+        seen = Composited(torch.zeros(8, 1), leaf, 2 * leaf, distortion=of_rays * leaf / opacity)
+        geometry = GeometryInputs(
+            alpha=alpha, seen=seen, samples=samples, pixels=zeros, field=cast(Field, field), beside=beside
         )
-        return total(found).item()
+        inputs = LossInputs(**vars(geometry), target=target, rgb=light, rendering=Rendering(light, leaf, None))
+        objective, found = Objective(config), of_geometry(config, geometry) | of_colors(config, inputs)
+        terms = dict(zip(objective.names, objective.terms(found).tolist(), strict=True))
+        assert set(terms) == {"photometric", *(name for name in given)} == set(found)
+        assert terms == pytest.approx(
+            {"photometric": photometric(rgb, target).item()} | {name: given[name] * parts[name] for name in given}
+        )
+        whole = sum((weight * found[name] for name, weight in given.items()), found["photometric"])
+        expected = torch.autograd.grad(whole, (leaf, light), retain_graph=True, materialize_grads=True)
+        objective.backward(found)
+        for x, gradient in zip((leaf, light), expected, strict=True):
+            found_gradient = torch.zeros_like(x) if x.grad is None else x.grad
+            torch.testing.assert_close(found_gradient, gradient)
+        return sum(terms.values())
 
     parts = {
         "pair_ssim": pair_ssim(rgb, target, field.backend.ops).item(),
@@ -95,10 +108,30 @@ def test_the_losses_of_a_rendering_are_added_with_their_weights() -> None:
         "multi_view": 2 * opacity.square().mean().item(),
     }
     plain = loss_of()
-    assert plain == photometric(rgb, target).item() and min(parts.values()) > 0.01
+    assert plain == pytest.approx(photometric(rgb, target).item()) and min(parts.values()) > 0.01
     for name, part in parts.items():
         assert loss_of(**{name: 0.5}) == pytest.approx(plain + 0.5 * part)
     assert loss_of(**dict.fromkeys(parts, 2.0)) == pytest.approx(plain + 2 * sum(parts.values()))
+
+
+def test_a_loss_of_your_own_may_be_a_constant_or_a_double() -> None:
+    """A constant, as of a schedule that has not begun, has no gradient."""
+    x = torch.tensor(2.0, requires_grad=True)
+    own = {"later": lambda inputs: torch.zeros(()), "exact": lambda inputs: x.double() * 3}
+    objective = Objective(LossConfig(**dict.fromkeys(OF_GEOMETRY | OF_COLORS, 0.0)), extra=own)
+    found = {"photometric": x * x} | {name: loss(cast(LossInputs, None)) for name, loss in own.items()}
+    assert objective.terms(found).tolist() == [4, 0, 6]
+    objective.backward(found)
+    assert x.grad.item() == 4 + 3
+
+
+def test_each_of_two_ranks_takes_half_of_a_gradient() -> None:
+    loss = torch.tensor(3.0, requires_grad=True)
+    for _ in range(2):
+        Objective(LossConfig(**dict.fromkeys(OF_GEOMETRY | OF_COLORS, 0.0))).backward(
+            {"photometric": 2 * loss}, ranks=2
+        )
+    assert loss.grad.item() == 2
 
 
 def test_entropy_is_highest_at_one_half_and_gone_at_both_ends() -> None:

@@ -69,7 +69,7 @@ def test_a_broken_step_changes_nothing_and_is_counted(
     broken_in({1}, how, monkeypatch)
     step()
     sums = step.read()
-    assert sums.skipped == 1 and sums.losses == {"photometric": 0.0, **dict.fromkeys(step.names[1:], 0.0)}
+    assert sums.skipped == 1 and sums.losses == {"photometric": 0.0, **dict.fromkeys(step.objective.names[1:], 0.0)}
     assert set(differing(before, facts(state))) == {".batches.generator"}
     grads = [p.grad for p in state.field.parameters() if p.grad is not None]
     assert not any(grad.any() for grad in grads), "a gradient was left for the next step"

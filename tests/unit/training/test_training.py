@@ -23,7 +23,7 @@ from nerf.config.schema import Config, LossConfig, TrainConfig
 from nerf.datasets.blender import load_blender
 from nerf.errors import UserError
 from nerf.ops.backend import select
-from nerf.rendering.render import Rendering, render_samples, visible_samples
+from nerf.rendering.render import Composited, composite_samples, visible_samples
 from nerf.runs import checkpoint
 from nerf.training import losses
 from nerf.training import step as train_step
@@ -188,12 +188,12 @@ def test_distortion_makes_surfaces_thin_and_keeps_the_pictures() -> None:
         config, state = tiny_state(config)
         reports = list(train(config, state))
         psnrs.append(reports[-1].psnr)
-        batch, white = state.batches.draw(512), torch.ones(3)
+        batch = state.batches.draw(512)
         sampler = make_sampler(config, state)
         samples = visible_samples(state.field, sampler, batch.rays)
         with torch.no_grad():
-            rendering = render_samples(state.field, sampler, samples, white, with_distortion=True)
-            spreads.append(losses.distortion(rendering.distortion, state.field.box.size.norm()).item())
+            seen = composite_samples(state.field, sampler, samples, with_distortion=True)
+            spreads.append(losses.distortion(seen.distortion, state.field.box.size.norm()).item())
     assert spreads[1] < 0.9 * spreads[0]
     assert psnrs[1] > psnrs[0] - 0.5
 
@@ -225,7 +225,8 @@ def test_a_cuda_graph_takes_the_steps_of_plain_calls(cuda: str, monkeypatch: pyt
 
         monkeypatch.setattr(TrainStep, "__call__", counted)
         config = tiny_config(steps=120, cuda_graph=graphed)
-        config = replace(config, loss=replace(config.loss, distortion=0.1, pair_ssim=0.01, tv_global=1e-6))
+        weights = {"distortion": 0.1, "pair_ssim": 0.01, "alpha": 0.1, "multi_view": 0.01, "tv_global": 1e-6}
+        config = replace(config, loss=replace(config.loss, **weights))
         config, state = tiny_state(config, select("native", cuda))
         psnrs[graphed] = list(train(config, state))[-1].psnr
         calls[graphed] = len(seen)
@@ -244,11 +245,11 @@ def test_pixels_get_several_rays_from_their_share_of_the_run_on(
     """As many pixels as before, and the picture they are compared with stays that of the images."""
     seen: list[tuple[int, int]] = []
 
-    def watched(*arguments: object, **more: object) -> Rendering:
+    def watched(*arguments: object, **more: object) -> Composited:
         seen.append((arguments[2].rays.per_pixel, len(arguments[2].rays)))
-        return render_samples(*arguments, **more)
+        return composite_samples(*arguments, **more)
 
-    monkeypatch.setattr(train_step, "render_samples", watched)
+    monkeypatch.setattr(train_step, "composite_samples", watched)
     config, state = tiny_state(supersampled(tiny_config(field), start))
     assert state.rays_per_pixel == 1
     last = run_to(config, state, STEPS)[-1]
