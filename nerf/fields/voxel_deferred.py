@@ -101,8 +101,8 @@ _SCALED_NEARER = {"loss.grad_scaling_distance": 1.0}
 # What an object's colors do within a few degrees is learned by heart: without the fourth frequency chair gains .1 dB in
 # a minute, glossy bricks .3. Runs of 5 seconds lose .2, and photos all around .2 to .5.
 _SLOWER_IN_DIRECTION = {"field.view_frequencies": 3}
-# Photos beside each other tell depth directly (nerf/training/multi_view.py): on a GPU cup gains .2 dB in 15 seconds and
-# .3 in a minute, SSIM .005 both times; on a CPU room gains .6 dB in a minute, fox .3.
+# Photos beside each other tell depth directly (nerf/training/multi_view.py): on a GPU cup gains .2 dB and .012 in SSIM in
+# 5 seconds, .3 and .005 in a minute; on a CPU room gains .6 dB in a minute, fox .3.
 _AS_PHOTOS_BESIDE = {"loss.multi_view": 0.01}
 # Where poses are given, the MLP learns up to sixteen times as fast, after a warm-up (mlp_lr_rise): 0.9 dB more in 2
 # seconds, 0.5 in 5 and 0.1 in 60. Learned ones, far off at first, lose by it.
@@ -114,7 +114,7 @@ _CPU_OF_KIND = {
 }
 _UP_TO_8_SECONDS_OF_KIND = {
     "bounded": {"field.lr_mlp": 8e-3},
-    "unbounded": {**_COARSE_FIRST, "field.lr_mlp": 4e-3},
+    "unbounded": {**_COARSE_FIRST, **_AS_PHOTOS_BESIDE, "field.lr_mlp": 4e-3},
     "forward_facing": _COARSE_FIRST,
 }
 _FROM_8_SECONDS_OF_KIND = {
