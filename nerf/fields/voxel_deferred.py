@@ -101,8 +101,8 @@ _SCALED_NEARER = {"loss.grad_scaling_distance": 1.0}
 # What an object's colors do within a few degrees is learned by heart: without the fourth frequency chair gains .1 dB in
 # a minute, glossy bricks .3. Runs of 5 seconds lose .2, and photos all around .2 to .5.
 _SLOWER_IN_DIRECTION = {"field.view_frequencies": 3}
-# Photos beside each other tell depth directly (nerf/training/multi_view.py): on a GPU cup gains .2 dB and .012 in SSIM in
-# 5 seconds, .3 and .005 in a minute; on a CPU room gains .6 dB in a minute, fox .3.
+# Photos beside each other tell depth directly (nerf/training/multi_view.py): on a GPU cup gains .2 dB and .012 in SSIM
+# in 5 seconds, .3 and .005 in a minute; on a CPU room gains .6 dB in a minute, fox .3.
 _AS_PHOTOS_BESIDE = {"loss.multi_view": 0.01}
 # Where poses are given, the MLP learns up to sixteen times as fast, after a warm-up (mlp_lr_rise): 0.9 dB more in 2
 # seconds, 0.5 in 5 and 0.1 in 60. Learned ones, far off at first, lose by it.

@@ -9,7 +9,7 @@ from torch import Tensor
 Beside = Callable[..., AbstractContextManager[None]]  # Branch.beside, or at_once
 
 
-def at_once(*reads: Tensor) -> AbstractContextManager[None]:
+def at_once(*reads: Tensor | None) -> AbstractContextManager[None]:
     """In place of Branch.beside: no branch."""
     return nullcontext()
 
@@ -21,10 +21,10 @@ class Branch:
         """first: its kernels start before others that wait for a processor too: for small ones beside large ones."""
         self._stream = torch.cuda.Stream(device, priority=-int(first)) if device.type == "cuda" else None
         self._forked = False
-        self._kept: list[Tensor] = []
+        self._kept: list[Tensor | None] = []
 
     @contextmanager
-    def beside(self, *reads: Tensor) -> Iterator[None]:
+    def beside(self, *reads: Tensor | None) -> Iterator[None]:
         """What is queued within, and its part of a backward pass, may run beside what is queued afterwards, until
         join().
 

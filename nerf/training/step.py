@@ -148,7 +148,7 @@ def forward(
         beside=state.batches.beside,
         rays=batch.rays,
     )
-    with beside(alpha, seen.opacity, batch.pixels, batch.rays.origins, batch.rays.directions):
+    with beside(alpha, seen.opacity, geometry.depth, batch.pixels, batch.rays.origins, batch.rays.directions):
         found = losses.of_geometry(config.loss, geometry)
     rendering = shaded_pixels(state.field, batch.rays, seen, background, shade)
     if branch is not None and extra:
