@@ -104,13 +104,13 @@ def _recipes(recipes: dict[tuple[str, str], dict[str, Values]]) -> list[str]:
 def _many_passes() -> str:
     """What changes where a CPU sees each training pixel often."""
     changed = [
-        f"{name}: " + ", ".join(f"`{setting}={value:g}`" for setting, value in known.many_passes.items())
+        f"{name}, {kind}: " + ", ".join(f"`{setting}={value:g}`" for setting, value in values.items())
         for name, known in known_fields().items()
-        if known.many_passes
+        for kind, values in known.many_passes.items()
     ]
     return (
-        f"In a bounded scene with fixed poses, a run on a CPU that draws each training pixel {MANY_PASSES} times or "
-        f"more, and {MANY_PIXELS / 1e6:g} million in all, changes for {'; '.join(changed)}. A run of seconds is taken "
+        f"With fixed poses, a run on a CPU that draws each training pixel {MANY_PASSES} times or more, and "
+        f"{MANY_PIXELS / 1e6:g} million in all, changes for {'; '.join(changed)}. A run of seconds is taken "
         f"to draw {PIXELS_PER_SECOND} a second with each of up to {MOST_THREADS} threads, so 100 images of 100x100 "
         "need about a minute on two cores. Where other programs take much of their time, it draws fewer and does "
         "better without."

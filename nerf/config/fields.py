@@ -62,13 +62,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class FieldSettings:
-    """A field's settings, their values on each device, and those that a kind of scene or many passes over the pixels of
-    a bounded one on a CPU (nerf/runs/resolve.py) change for this field alone."""
+    """A field's settings, their values on each device, and those that a kind of scene, or many passes over its pixels
+    on a CPU (nerf/runs/resolve.py), change for this field alone."""
 
     settings: type[FieldConfig]
     recipes: tuple[Recipe, ...]  # of a device from the smallest budget on
     of_kind: Mapping[str, Mapping[str, int | float | str]] = dataclasses.field(default_factory=dict)
-    many_passes: Mapping[str, int | float | str] = dataclasses.field(default_factory=dict)
+    # By kind of scene; where poses are not learned.
+    many_passes: Mapping[str, Mapping[str, int | float | str]] = dataclasses.field(default_factory=dict)
 
 
 def known_fields() -> Mapping[str, FieldSettings]:

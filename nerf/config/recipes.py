@@ -65,7 +65,7 @@ _UNBOUNDED = {
 # Larger batches and a deeper network help only with views all around one object.
 _FORWARD_FACING_CUDA = {"train.rays_per_step": 16384, "field.hidden_layers": 2}
 # A low learning rate at the end removes noise in empty space, which costs SSIM; the squared error alone neglects faint
-# textures. On a CPU there are too few passes over the pixels for these.
+# textures. On a CPU there are too few passes over the pixels for the first.
 _UNBOUNDED_CUDA = {
     "train.rays_per_step": 32768,
     "field.hidden_layers": 2,
@@ -205,8 +205,8 @@ def layers(
     ]
     if config.poses.mode == "fixed":
         found.append((f"{recipe.field} in {kind} scenes on {device}{limit}", recipe.of_kind.get(kind, {})))
-    if many_passes and device == "cpu" and kind == "bounded" and config.poses.mode == "fixed":
-        found.append(("many passes over the pixels", known_fields()[recipe.field].many_passes))
+    if many_passes and device == "cpu" and config.poses.mode == "fixed":
+        found.append(("many passes over the pixels", known_fields()[recipe.field].many_passes.get(kind, {})))
     if kind == "bounded" and config.poses.mode == "refine":
         own = recipe.settings.get("field.num_voxels", MOST_VOXELS_WITH_POSES)
         found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))

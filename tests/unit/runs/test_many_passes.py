@@ -1,4 +1,4 @@
-"""Several rays a pixel where a run on a CPU sees each training pixel often enough (nerf/runs/resolve.py)."""
+"""What changes where a run on a CPU sees each training pixel often enough (nerf/runs/resolve.py)."""
 
 from dataclasses import replace
 from typing import Any
@@ -68,6 +68,17 @@ def test_with_many_passes_a_pixel_has_four_rays_and_the_run_says_why() -> None:
     assert why["sampler.rays_per_pixel"] == why["loss.distortion"] == "many passes over the pixels"
     few = resolved(train=TrainConfig(steps=1400))
     assert (few.sampler.rays_per_pixel, few.loss.distortion) == (1, 0.0)
+
+
+def test_with_many_passes_photos_all_around_are_compared_in_pairs() -> None:
+    found = resolved(kind="unbounded")
+    assert (found.loss.pair_ssim, found.sampler.rays_per_pixel) == (0.003, 1)
+    assert (
+        sources(Config(train=MANY), found, "cpu", many_passes=True)["loss.pair_ssim"] == "many passes over the pixels"
+    )
+    assert resolved(kind="unbounded", train=TrainConfig(steps=1400)).loss.pair_ssim == 0.0
+    assert resolved(kind="unbounded", poses=PosesConfig(mode="refine")).loss.pair_ssim == 0.0
+    assert resolved(kind="forward_facing").loss.pair_ssim == resolved().loss.pair_ssim == 0.0
 
 
 @pytest.mark.parametrize(
