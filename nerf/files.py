@@ -6,6 +6,8 @@ renamed, and the folder flushed. Temporary files are locked while their writer l
 
 import contextlib
 import errno
+import json
+import math
 import os
 import re
 import secrets
@@ -50,9 +52,23 @@ def replacing(path: Path) -> Iterator[Path]:
             yield partial
     except OSError as error:
         reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(
-            f"{path} cannot be written ({reason}); free some space, or set hydra.run.dir to a folder on another disk."
-        ) from error
+        remedy = "free some space, or set hydra.run.dir to a folder on another disk"
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            remedy = "set hydra.run.dir to a folder that you may write"
+        raise UserError(f"{path} cannot be written ({reason}); {remedy}.") from error
+
+
+def write_json(path: Path, content: object) -> None:
+    """Writes plain values as JSON, as write_text() does. A number that is not finite, which JSON has not, is null."""
+    write_text(path, json.dumps(_finite(content), indent=2) + "\n")
+
+
+def _finite(content: object) -> object:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
 
 
 def write_text(path: Path, text: str) -> None:

@@ -20,7 +20,7 @@ from nerf.cli.scored_views import score_views
 from nerf.config.settings import setting
 from nerf.evaluation.held_out_poses import pose_facts
 from nerf.evaluation.scores import SCORES
-from nerf.files import METRICS, write_text
+from nerf.files import METRICS, write_json
 from nerf.ops.backend import device_name
 from nerf.runs.ensemble import views_of_others
 from nerf.runs.open_run import LoadedRun
@@ -66,7 +66,7 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
         }
     )
     path = folder / METRICS
-    write_text(path, json.dumps(metrics, indent=2) + "\n")
+    write_json(path, metrics)
     print_table(metrics, scores, loaded.field.voxel_size)
     print(path)
     print(sheet)

@@ -1,12 +1,12 @@
 """The report of a training run: progress bar, events, metrics, images."""
 
 import datetime
-import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from nerf.config.schema import Config
 from nerf.datasets.load import load_split
 from nerf.evaluation import held_out_poses as held_out
 from nerf.evaluation.scores import Scores
-from nerf.files import write_text
+from nerf.files import METRICS, write_json, write_text
 from nerf.images.metrics import SSIM_WINDOW
 from nerf.ops.backend import Backend, device_name
 from nerf.runs.open_run import of_state
@@ -107,6 +107,7 @@ class progress_bar:  # noqa: N801 - used like a function
     """A progress bar with step, PSNR, rays per second and remaining time."""
 
     def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None  # seconds and progress at the first log
         self._bar = tqdm(total=100, bar_format="{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {desc}")
 
     def __enter__(self) -> "progress_bar":
@@ -117,13 +118,15 @@ class progress_bar:  # noqa: N801 - used like a function
 
     def show(self, metrics: TrainMetrics) -> None:
         self._bar.n = round(100 * metrics.progress)
-        left = metrics.seconds * (1 - metrics.progress) / max(metrics.progress, 1e-6)
+        self._first = self._first or (metrics.seconds, metrics.progress)
+        seconds, done = metrics.seconds - self._first[0], metrics.progress - self._first[1]
+        left = f" {seconds * (1 - metrics.progress) / done:.0f} s left" if done > 0 else ""
         dropped = f" dropped {metrics.dropped_rays} rays" if metrics.dropped_rays else ""
         skipped = f" skipped {metrics.skipped_steps} steps" if metrics.skipped_steps else ""
         self._bar.set_description_str(
             f"step {metrics.step}/{metrics.total_steps} PSNR {metrics.psnr:.2f} dB "
-            f"{metrics.rays_per_second / 1e3:.0f}k rays/s {metrics.samples_per_ray:.1f} samples/ray "
-            f"{left:.0f} s left{dropped}{skipped}",
+            f"{metrics.rays_per_second / 1e3:.0f}k rays/s {metrics.samples_per_ray:.1f} samples/ray"
+            f"{left}{dropped}{skipped}",
             refresh=False,
         )
         self._bar.refresh()
@@ -199,7 +202,7 @@ class RunReport:
         metrics |= held_out.pose_facts(config, trained.cameras, cameras)
         if state.vignetting is not None:
             metrics["vignetting"] = state.vignetting.facts()
-        write_text(self.folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+        write_json(self.folder / METRICS, metrics)
         self.scored = True
         print_table(metrics, scores, state.field.voxel_size)
         print(self.folder / "metrics.json", sheet, sep="\n")
@@ -216,11 +219,17 @@ def _of_window(scores: Scores) -> str:
     return f" (a view is so small that the window has {scores.ssim_window} pixels, not {SSIM_WINDOW})"
 
 
+def _of_some(values: Sequence[float]) -> str:
+    """Of a score that some views have not."""
+    known = sum(not math.isnan(value) for value in values)
+    return "" if known == len(values) else f" (of {known} of {len(values)} views, the others have no value)"
+
+
 def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
     """Prints the scores as a table."""
     rows = [
         ("PSNR", f"{metrics['psnr']['mean']:.2f} dB over {len(scores.psnr)} {metrics['split']} views"),
-        ("SSIM", f"{metrics['ssim']['mean']:.4f}{_of_window(scores)}"),
+        ("SSIM", f"{metrics['ssim']['mean']:.4f}{_of_window(scores)}{_of_some(scores.ssim)}"),
     ]
     if scores.lpips:
         rows.append(("LPIPS", f"{metrics['lpips']['mean']:.4f} (VGG, inputs in [-1,1])"))
@@ -228,7 +237,8 @@ def print_table(metrics: dict, scores: Scores, voxel_size: float) -> None:
         rows.append(("LPIPS", f"not computed: {scores.no_lpips}"))
     if scores.depth_error:
         error = metrics["median_depth_error"]["mean"]
-        rows.append(("depth error", f"{error:.4f} world units, {error / voxel_size:.2f} voxels (median of hit pixels)"))
+        words = f"{error:.4f} world units, {error / voxel_size:.2f} voxels (median of hit pixels)"
+        rows.append(("depth error", words + _of_some(scores.depth_error)))
     for name, words in (("pose_change", "mean change of a pose"), ("pose_error", "mean error of a pose")):
         if name in metrics:
             angle, distance = metrics[name]["rotation_degrees"], metrics[name]["translation"]

@@ -157,6 +157,7 @@ class Tracking(Callback):
         self._given_up: Tracker | None = None  # after a failure
         self._occupied: float | None = None
         self._shown = 0  # of PICTURES_AT
+        self._asked = False  # for a log with a picture
         if name != "none":
             try:
                 self._tracker = self._begun(folder, trained)
@@ -193,7 +194,8 @@ class Tracking(Callback):
     def wants_log(self, state: TrainState) -> bool:
         """Whether a picture is due of a scene that has to be put together for it."""
         due = self._shown < len(PICTURES_AT) and state.clock.progress >= PICTURES_AT[self._shown]
-        return state.parts is not None and self._tracker is not None and due
+        self._asked = state.parts is not None and self._tracker is not None and due
+        return self._asked
 
     def on_log(self, state: TrainState, metrics: TrainMetrics) -> None:
         if self._tracker is None:
@@ -201,8 +203,9 @@ class Tracking(Callback):
         if self._occupied is None:
             self._occupied = state.occupancy.occupied_fraction
         self._send(lambda tracker: tracker.scalars(self._figures(state, metrics), metrics.step))
-        if self._shown < len(PICTURES_AT) and metrics.progress >= PICTURES_AT[self._shown]:
-            self._shown = sum(metrics.progress >= at for at in PICTURES_AT)
+        passed = sum(metrics.progress >= at for at in PICTURES_AT)
+        if self._asked or (state.parts is None and passed > self._shown):
+            self._asked, self._shown = False, max(passed, self._shown + 1)
             for name, image in self._pictures(state).items():
                 self.picture(f"train/{name}", image, metrics.step)
 

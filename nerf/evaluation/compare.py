@@ -4,14 +4,15 @@ It goes by what a run wrote at its end (metrics.json); nothing is rendered anew.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from nerf.errors import UserError
 from nerf.files import METRICS
+from nerf.images.metrics import mean_of_known
 
 PER_VIEW = ("psnr", "ssim", "lpips")
 COLUMNS = ("run", "PSNR dB", "SSIM", "LPIPS", "seconds", "steps", "model MB")
@@ -28,12 +29,18 @@ class RunResult:
     model_bytes: int | None = None  # None: there is no model
     problem: str | None = None  # why it has no scores
 
+    @property
+    def scored_views(self) -> set[str]:
+        """The views that have a PSNR: all but those whose masks leave nothing."""
+        by_view = zip(self.metrics["views"], self.metrics["psnr"]["per_view"], strict=True)
+        return {view for view, psnr in by_view if psnr is not None}
+
     def scores(self, name: str, views: Sequence[str]) -> list[float]:
-        """A score of these views; empty where the run has it not."""
+        """A score of these views, NaN of one that has none; empty where the run has it not."""
         if name not in self.metrics:
             return []
         by_view = dict(zip(self.metrics["views"], self.metrics[name]["per_view"], strict=True))
-        return [by_view[view] for view in views]
+        return [math.nan if by_view[view] is None else by_view[view] for view in views]
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,8 @@ def read_metrics(folder: Path) -> tuple[Mapping[str, Any], str | None]:
         views = found["views"]
         if not views or any(len(found[name]["per_view"]) != len(views) for name in PER_VIEW if name in found):
             raise ValueError("scores and views differ in number")
+        if found["psnr"]["mean"] is None or found["ssim"]["mean"] is None:
+            return {}, "none of its views could be scored"
         float(found["psnr"]["mean"]), float(found["ssim"]["mean"])
     except (OSError, ValueError) as error:
         return {}, f"{METRICS} is damaged ({error})"
@@ -82,7 +91,7 @@ def compare(runs: Sequence[RunResult]) -> Comparison:
         if len(found) > 1:
             words = ", ".join(f"{folder} has {what} {value}" for value, folder in found.items())
             raise UserError(f"the runs are of different {what}s: {words}; {remedy}.")
-    common = set.intersection(*(set(run.metrics["views"]) for run in scored))
+    common = set.intersection(*(run.scored_views for run in scored))
     views = [view for view in scored[0].metrics["views"] if view in common]
     if not views:
         raise UserError("the runs have scored no view in common; score them on the same views with split= and every=.")
@@ -124,9 +133,9 @@ def _figures(run: RunResult, views: Sequence[str]) -> tuple[str, ...]:
     psnr, ssim, lpips = (run.scores(name, views) for name in PER_VIEW)
     seconds, steps = run.metrics.get("train_seconds"), run.metrics.get("steps")
     return (
-        f"{fmean(psnr):.2f}",
-        f"{fmean(ssim):.4f}",
-        f"{fmean(lpips):.4f}" if lpips else "-",
+        f"{mean_of_known(psnr):.2f}",
+        f"{mean_of_known(ssim):.4f}",
+        f"{mean_of_known(lpips):.4f}" if lpips else "-",
         "-" if seconds is None else f"{seconds:.1f}",
         "-" if steps is None else f"{steps:.0f}",
         "-" if run.model_bytes is None else f"{run.model_bytes / 1e6:.1f}",
@@ -154,7 +163,7 @@ def view_lines(compared: Comparison) -> list[str]:
         change = [new - old for new, old in zip(after, before, strict=True)]
         low, high = (pick(range(len(change)), key=change.__getitem__) for pick in (min, max))
         lines.append(
-            f"{name} against {first}: {fmean(change):+.2f} dB, better in {sum(x > 0 for x in change)} of "
+            f"{name} against {first}: {mean_of_known(change):+.2f} dB, better in {sum(x > 0 for x in change)} of "
             f"{len(change)} views; from {change[low]:+.2f} ({compared.views[low]}) to {change[high]:+.2f} "
             f"({compared.views[high]})"
         )

@@ -128,6 +128,7 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
         return views.cameras
     trained = [p for p in field.parameters() if p.requires_grad]
     field.requires_grad_(False)
+    scaled_up_to, field.full_gradient_from = field.full_gradient_from, 0.0  # a field that has just been trained has it
     vignetting = None if views.vignetting is None else views.vignetting.to(backend.device)
     centers = middles(batches.cameras)
     clock = RunClock(config.evaluation.pose_steps, None)
@@ -146,6 +147,7 @@ def refine(field: Field, sampler: RaySampler, config: Config, views: PosedImages
             poses.step()
             clock.tick()
     finally:
+        field.full_gradient_from = scaled_up_to
         for parameter in trained:
             parameter.requires_grad_(True)
     return poses.refined()

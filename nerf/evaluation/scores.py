@@ -6,7 +6,6 @@ Masked pixels are excluded from all scores. LPIPS needs whole images, so its inp
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -43,7 +42,7 @@ class Scores:
     def __repr__(self) -> str:
         """One line, however many views there are."""
         means = {"PSNR {:.2f} dB": self.psnr, "SSIM {:.4f}": self.ssim, "LPIPS {:.4f}": self.lpips}
-        words = [form.format(fmean(values)) for form, values in means.items() if values]
+        words = [form.format(metrics.mean_of_known(values)) for form, values in means.items() if values]
         return f"Scores({', '.join(words)} over {len(self.views)} views)"
 
     def summary(self) -> dict[str, object]:

@@ -121,14 +121,20 @@ def median_depth_error(depth: Tensor, target: Tensor, opacity: Tensor) -> float:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """The mean of a score over views, and the values per view.
+    """The mean of a score over the views that have one, and the values per view.
 
-    The PSNR of a test set is the mean of the PSNRs of its views, not the PSNR of their mean squared error.
-    Raises ValueError if there are no values.
+    The PSNR of a test set is the mean of the PSNRs of its views, not the PSNR of their mean squared error. A view that
+    has no value, NaN, as one whose mask leaves nothing, does not count. Raises ValueError if there are no values.
     """
     if not values:
         raise ValueError("values: found none, expected one per view")
-    return Summary(mean=math.fsum(values) / len(values), per_view=list(values))
+    return Summary(mean=mean_of_known(values), per_view=list(values))
+
+
+def mean_of_known(values: Sequence[float]) -> float:
+    """The mean of the values that are not NaN; NaN if there is none."""
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
 
 
 def check_float(name: str, value: Tensor, expected: Shape) -> None:

@@ -25,7 +25,7 @@ class RunClock:
     shared: Callable[[float], float] | None = field(default=None, repr=False)  # to the seconds that all ranks count
     _elapsed: float = 0.0
     _started: float | None = field(default=None, repr=False)
-    _seconds_per_step: float = field(default=0.0, repr=False)
+    seconds_per_step: float = field(default=0.0, repr=False)  # as last measured
     _steps_since_reading: int = field(default=0, repr=False)
     _reading: float = field(default=0.0, repr=False)
 
@@ -46,14 +46,15 @@ class RunClock:
 
     def state_dict(self) -> dict[str, float]:
         """The state of the clock, for a resumed run."""
-        names = ("step", "elapsed", "first_step", "first_second", "first_progress")
+        names = ("step", "elapsed", "first_step", "first_second", "first_progress", "seconds_per_step")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, saved: dict[str, float]) -> None:
-        """Restores the content of state_dict. Older files lack the beginning of the budget, which is then 0."""
+        """Restores the content of state_dict. Older files lack the beginning of the budget and what a step takes: 0."""
         self.step, self._elapsed, self._reading = int(saved["step"]), saved["elapsed"], saved["elapsed"]
         self.first_step = int(saved.get("first_step", 0))
         self.first_second, self.first_progress = saved.get("first_second", 0.0), saved.get("first_progress", 0.0)
+        self.seconds_per_step = saved.get("seconds_per_step", 0.0)
 
     def extend(self, steps: int | None, max_seconds: float | None) -> None:
         """Extends a finished run to a larger total budget, with the second half of a schedule: progress continues at
@@ -66,7 +67,7 @@ class RunClock:
         """Reads the clock. Call it after waiting for the device; between two readings, time is extrapolated."""
         now = self.elapsed if self.shared is None else self.shared(self.elapsed)
         if self._steps_since_reading:
-            self._seconds_per_step = (now - self._reading) / self._steps_since_reading
+            self.seconds_per_step = (now - self._reading) / self._steps_since_reading
         self._reading, self._steps_since_reading = now, 0
         return now
 
@@ -80,7 +81,7 @@ class RunClock:
         """The completed fraction of the run, in [0, 1]."""
         parts = []
         if self.max_seconds is not None:
-            seconds = self._reading + self._steps_since_reading * self._seconds_per_step
+            seconds = self._reading + self._steps_since_reading * self.seconds_per_step
             parts.append((seconds - self.first_second) / (self.max_seconds - self.first_second))
         if self.steps is not None:
             parts.append((self.step - self.first_step) / (self.steps - self.first_step))
@@ -92,7 +93,7 @@ class RunClock:
         if self.max_seconds is None:
             return self.steps
         left = max(0.0, self.max_seconds - self._reading)
-        in_time = self.step - self._steps_since_reading + int(left / max(self._seconds_per_step, 1e-6))
+        in_time = self.step - self._steps_since_reading + int(left / max(self.seconds_per_step, 1e-6))
         return in_time if self.steps is None else min(self.steps, in_time)
 
     @property

@@ -43,18 +43,20 @@ class AutoSave(Callback):
         self._describe, self._log = describe, log
         self._wait, self._last_try = config.train.save_seconds, time.perf_counter()
         self._saved_step: int | None = None
+        self._due = False
 
     def wants_log(self, state: TrainState) -> bool:
         """Whether a save is due. A log waits for the device, which a save needs."""
         every = self._config.train.save_every
-        if every:
-            return state.clock.step % every == 0
-        return bool(self._wait) and time.perf_counter() - self._last_try >= self._wait
+        in_time = bool(self._wait) and time.perf_counter() - self._last_try >= self._wait
+        self._due = state.clock.step % every == 0 if every else in_time
+        return self._due
 
     def on_log(self, state: TrainState, metrics: TrainMetrics) -> None:
-        """Saves if a save is due. A failure is logged, and the next save tries again."""
-        if not self.wants_log(state):
+        """Saves if that was due when this callback was asked. A failure is logged, and the next save tries again."""
+        if not self._due:  # on several ranks nothing else brings the parts together
             return
+        self._due = False
         began, failure = time.perf_counter(), None
         try:
             self._save(state)

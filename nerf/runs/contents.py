@@ -89,6 +89,7 @@ CLOCK: dict[str, Entry] = {
     "first_step": Older(COUNT),
     "first_second": Older(SECONDS),
     "first_progress": Older(Number(0, 1)),
+    "seconds_per_step": Older(SECONDS),
 }
 RESUME: dict[str, Entry] = {
     "start_cameras": Older(CAMERAS),

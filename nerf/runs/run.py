@@ -64,7 +64,8 @@ class TrainingRun:
         callbacks: see nerf.training.Callback. losses: additional losses by name (nerf.training.Loss).
 
         The loop may be left at any time: by break, by an exception, or by an interrupt (Ctrl-C, a notebook's stop
-        button), which is raised as KeyboardInterrupt between two steps. The next call continues exactly there.
+        button), which is raised as KeyboardInterrupt between two steps. The next call continues exactly there; only an
+        error within a step, as of a loss of one's own, costs the pixels of that step.
 
         Raises nerf.training.TrainingStopped if training cannot continue: values that are not finite, an empty grid.
         """

@@ -65,13 +65,19 @@ class OccupancyGrid:
         return int(_without_border(self.occupied).sum())
 
     def resample(self, resolution: Resolution) -> None:
-        """Carries the occupancy to a grid of another resolution: a cell is occupied if it touches an occupied one."""
-        occupied = with_neighbors(self.occupied)
+        """Carries the occupancy to a grid of another resolution.
+
+        A cell is occupied if it overlaps an occupied one, or if the cell at its lower corner shares a face with one.
+        """
+        beside, overlapping = with_neighbors(self.occupied), self.occupied
         for axis, count in enumerate(resolution):
-            places = torch.arange(occupied.shape[axis], dtype=torch.float32, device=occupied.device)
-            nearest = functional.interpolate(places[None, None], size=count - 1, mode="nearest")[0, 0]
-            occupied = occupied.index_select(axis, nearest.long())
-        self.occupied = occupied
+            before = overlapping.shape[axis]
+            cells = torch.arange(count - 1, device=overlapping.device)
+            first = torch.div(cells * before, count - 1, rounding_mode="floor")
+            last = torch.div((cells + 1) * before - 1, count - 1, rounding_mode="floor")
+            beside = beside.index_select(axis, first)
+            overlapping = overlapping.index_select(axis, first) | overlapping.index_select(axis, last)
+        self.occupied = beside | overlapping
 
 
 def cells_to_words(cells: Tensor) -> Tensor:

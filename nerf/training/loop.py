@@ -105,6 +105,15 @@ def train(
     Steps whose loss or gradient is not finite are skipped. At a log, raises NonFiniteLoss if too many steps were
     skipped (nerf/training/nonfinite.py) or a parameter is not finite. Raises EmptyGrid if pruning leaves no cell.
     """
+    try:
+        yield from _train(config, state, callbacks, losses)
+    finally:  # of an error too: what follows is no training, and the next call starts the clock
+        state.clock.stop()
+
+
+def _train(
+    config: Config, state: TrainState, callbacks: Sequence[Callback], losses: Mapping[str, Loss] | None
+) -> Iterator[TrainMetrics]:
     clock, on_cpu = state.clock, state.device.type == "cpu"
     host = state.field.host_rows
     unplanned = state.capacity == 0 or (host is not None and not host.capacity[0])
@@ -174,19 +183,19 @@ def train(
             yield metrics
             clock.start()
             last_step, last_seconds, rays = clock.step, seconds, 0
-    clock.stop()
     if state.parts is not None and state.parts.whole_optimizer is None:  # nothing was left to train
         state.collect()
 
 
 def _wishes(callbacks: Sequence[Callback], state: TrainState) -> tuple[bool, bool, bool]:
     """Whether a callback, on any rank, wants to stop, to log, or to have the scene whole after the next step."""
-    stop = any(callback.wants_stop(state) for callback in callbacks)
-    log = any(callback.wants_log(state) for callback in callbacks)
+    # All are asked, not up to the first that wants it: they remember what they said.
+    stops = [callback.wants_stop(state) for callback in callbacks]
+    logs = [callback.wants_log(state) for callback in callbacks]
     if state.parts is None:
-        return stop, log, False
-    whole = any(callback.wants_whole(state) for callback in callbacks)
-    stop, log, whole = (wish > 0 for wish in state.parts.world.all_reduce_max(stop, log, whole))
+        return any(stops), any(logs), False
+    wholes = [callback.wants_whole(state) for callback in callbacks]
+    stop, log, whole = (wish > 0 for wish in state.parts.world.all_reduce_max(any(stops), any(logs), any(wholes)))
     return stop, log, whole
 
 

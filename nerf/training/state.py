@@ -91,10 +91,10 @@ class TrainState:
         """Stops the training clock for work between two steps that is not training: rendering, scoring, saving.
 
         The field may be read here, by the training thread only. Do not change parameters: a captured CUDA graph stays
-        valid only while they keep their memory.
+        valid only while they keep their memory. A rank may pause alone: the others wait at their next step.
         """
         if self.clock.running:
-            self.read_clock()
+            synchronize(self.device)
             self.clock.stop()
             try:
                 yield

@@ -125,13 +125,14 @@ def forward(
     """The losses of a batch by name, before their weights, from its samples.
 
     drawn [P,3]: the batch's background colors. branch: where losses of geometry are computed, while pixels are shaded;
-    it has not been waited for, as their part of the backward pass runs there too.
+    it has not been waited for, as their part of the backward pass runs there too. Not beside losses of one's own, which
+    may read the same tensors.
     """
     background = state.background.train(drawn)
     alpha = batch.rgba[:, 3:]
     with_depth = config.loss.depth > 0 or config.loss.multi_view > 0 or bool(extra)
     wanted = {"with_distortion": config.loss.distortion > 0, "with_depth": with_depth}
-    beside = at_once if branch is None else branch.beside
+    beside = at_once if branch is None or extra else branch.beside
     shade = None
     if state.parts is None:
         seen = composite_samples(state.field, sampler, samples, **wanted, beside=beside)
@@ -151,8 +152,6 @@ def forward(
     with beside(alpha, seen.opacity, geometry.depth, batch.pixels, batch.rays.origins, batch.rays.directions):
         found = losses.of_geometry(config.loss, geometry)
     rendering = shaded_pixels(state.field, batch.rays, seen, background, shade)
-    if branch is not None and extra:
-        branch.wait()
     rgb = rendering.rgb
     if state.vignetting is not None:
         rgb = state.vignetting(rgb, alpha, batch.pixels)

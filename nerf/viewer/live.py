@@ -124,7 +124,7 @@ class LiveScene(Callback):
             return
         now = time.perf_counter()
         if self._trained_until is not None:
-            self._allowance.earn(now - self._trained_until, any(not job.resting for job in self._jobs))
+            self._allowance.earn(now - self._trained_until, self._moving())
         if self._allowance.seconds > 0 or self.paused:
             with state.paused():
                 self._work_off()
@@ -151,8 +151,8 @@ class LiveScene(Callback):
         with self._changed:
             self._scene, self._settled, self.paused = self._current_scene(), True, False
         with self._turns.take(patient=False):
-            while self._jobs:
-                self._do(self._jobs.popleft())
+            while (job := self._next()) is not None:
+                self._do(job)
         self.version += 1
 
     def _current_scene(self) -> Scene:
@@ -162,9 +162,7 @@ class LiveScene(Callback):
 
     def _work_off(self) -> None:
         """Renders what waits, moving cameras first, while the allowance lasts."""
-        while self._jobs and self._allowance.seconds > 0:
-            job = next((job for job in self._jobs if not job.resting), self._jobs[0])
-            self._jobs.remove(job)
+        while self._allowance.seconds > 0 and (job := self._next()) is not None:
             began = time.perf_counter()
             self._do(job)
             self._allowance.spend(time.perf_counter() - began)
@@ -174,8 +172,21 @@ class LiveScene(Callback):
             with self._changed:
                 if not self._jobs:
                     self._changed.wait(PATIENCE)
-            while self._jobs and self.paused:
-                self._do(self._jobs.popleft())
+            while self.paused and (job := self._next()) is not None:
+                self._do(job)
+
+    def _moving(self) -> bool:
+        """Whether a picture of a moving camera waits."""
+        with self._changed:
+            return any(not job.resting for job in self._jobs)
+
+    def _next(self) -> Job | None:
+        """Takes what is to be rendered next, moving cameras first; None if nothing waits."""
+        with self._changed:
+            job = next((job for job in self._jobs if not job.resting), self._jobs[0] if self._jobs else None)
+            if job is not None:
+                self._jobs.remove(job)
+            return job
 
     def _do(self, job: Job) -> None:
         try:

@@ -13,7 +13,7 @@ FREE = (
     ".clock._elapsed",  # readings of this process's clock
     ".clock._started",
     ".clock._reading",
-    ".clock._seconds_per_step",
+    ".clock.seconds_per_step",
     ".clock._steps_since_reading",
     ".batches._feed",  # gathers batches ahead, from where the generator stands; they are the same batches
     ".batches._prefetches",

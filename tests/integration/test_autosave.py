@@ -19,7 +19,8 @@ from nerf.ops.backend import select
 from nerf.runs import autosave, checkpoint
 from nerf.runs.autosave import AutoSave
 from nerf.runs.run_folder import RunLock
-from nerf.training.loop import train
+from nerf.training import loop
+from nerf.training.loop import Callback, train
 from nerf.training.state import TrainState
 
 
@@ -104,6 +105,31 @@ def test_steps_between_saves_may_be_given_instead(
     run = Trained(tmp_path / "run", monkeypatch, save_every=15, save_seconds=1.0)
     run.train()
     assert run.steps == [15, 30]
+
+
+def test_a_save_that_falls_due_at_a_log_of_others_is_made_at_the_next_step(
+    time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On several ranks the parts are brought together only where the save had been asked for."""
+    run = Trained(tmp_path / "run", monkeypatch, save_seconds=11.5)
+    finite = loop.parameters_finite
+
+    def takes_a_second(*arguments: object) -> bool:
+        time.wait(1)
+        return finite(*arguments)
+
+    monkeypatch.setattr(loop, "parameters_finite", takes_a_second)  # between the question and the log
+    run.train()
+    assert run.steps[0] == 11  # due 11.5 s after the start: while step 10 was logged, as step 1 had been
+
+    class Asks(Callback):
+        def wants_log(self, state: TrainState) -> bool:
+            return state.clock.step == 15
+
+    other = Trained(tmp_path / "other", monkeypatch, save_every=15)
+    for _ in train(other.config, other.state, [Asks(), other.saver]):
+        pass
+    assert other.steps == [15, 30]
 
 
 def test_no_saves_by_time_if_none_are_wanted(time: FakeTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,9 @@ def test_median_depth_error_refuses_other_shapes():
 
 def test_summarize():
     assert summarize([20.0, 30.0, 31.0]) == {"mean": 27.0, "per_view": [20.0, 30.0, 31.0]}
+    some = summarize([20.0, math.nan, 31.0])  # a view whose mask leaves nothing
+    assert some["mean"] == 25.5 and math.isnan(some["per_view"][1])
+    assert math.isnan(summarize([math.nan])["mean"])
     with pytest.raises(ValueError, match="values: found none"):
         summarize([])
 

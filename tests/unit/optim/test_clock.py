@@ -27,6 +27,21 @@ def test_a_run_of_steps_advances_by_steps(fake_time: FakeTime) -> None:
     assert seen == [0, 0.25, 0.5, 0.75] and clock.progress == 1 and clock.total_steps == 4
 
 
+def test_a_resumed_clock_goes_on_between_two_readings(fake_time: FakeTime) -> None:
+    """On a GPU it is read at a log: until the first one it knows by what it was saved with how long a step takes."""
+    clock, again = RunClock(steps=None, max_seconds=20.0), RunClock(steps=None, max_seconds=20.0)
+    clock.start()
+    for _ in range(4):
+        fake_time.now += 2
+        clock.tick()
+    clock.read()
+    again.load_state_dict(clock.state_dict())
+    assert again.progress == 0.4
+    for _ in range(6):
+        again.tick()
+    assert again.finished and again.total_steps == 10
+
+
 @pytest.mark.parametrize(("seconds_per_step", "last_step"), [(1, 8), (5, 4)])
 def test_a_run_of_both_ends_with_the_first_that_is_reached(
     fake_time: FakeTime, seconds_per_step: float, last_step: int

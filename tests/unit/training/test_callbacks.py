@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
+from fake_time import FakeTime
 from state_facts import differing, facts
 from tiny_runs import PRUNE_STEPS, STEPS, UPSAMPLE_STEPS, run_to, tiny_config, tiny_images, tiny_state
 
@@ -52,6 +53,26 @@ def test_a_run_that_is_watched_at_every_step_is_the_same_to_the_last_bit(field: 
     assert viewer.calls == {"step": STEPS, "log": len(logs), "grid": changes}
     shown = tiny_images().image_over(0, state.background.eval(state.device).cpu())
     assert (viewer.picture - shown).square().mean() < 0.03
+
+
+def test_an_error_of_a_hook_stops_the_clock_and_training_goes_on_where_it_was(fake_time: FakeTime) -> None:
+    fake_time.every_step_takes(1.0)
+
+    class Fails(Callback):
+        def on_step(self, state: TrainState) -> None:
+            if state.clock.step == 7:
+                raise RuntimeError("a hook's own")
+
+    config, state = tiny_state(tiny_config())
+    with pytest.raises(RuntimeError, match="a hook's own"):
+        list(train(config, state, [Fails()]))
+    assert not state.clock.running and state.clock.elapsed == 7
+    fake_time.now += 1000  # nobody trains
+    run_to(config, state, STEPS)
+    assert state.clock.elapsed == STEPS
+    config, plain = tiny_state(tiny_config())
+    run_to(config, plain, STEPS)
+    assert differing(facts(plain), facts(state)) == []
 
 
 def test_a_recorded_step_stays_valid_while_a_viewer_looks(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:

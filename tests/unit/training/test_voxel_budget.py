@@ -108,14 +108,24 @@ def test_the_plan_counts_a_larger_lattice_and_what_fits_is_taken() -> None:
     assert most_that_fits(config, finest, images, 0, 2**40) == 0
 
 
-def test_occupancy_is_carried_as_by_the_nearest_cell() -> None:
-    """As interpolation of numbers does it, which takes eight times the memory."""
+def overlaps(before: int, cells: int) -> torch.Tensor:
+    """Which of so many cells before each of the cells after overlaps, [cells, before] bool."""
+    ends = torch.arange(max(before, cells) + 1, dtype=torch.float64)
+    old, new = ends[: before + 1] / before, ends[: cells + 1] / cells
+    shared = torch.minimum(new[1:, None], old[1:]) - torch.maximum(new[:-1, None], old[:-1])
+    return shared > 1e-9
+
+
+def test_occupancy_is_carried_to_all_cells_that_overlap_and_by_the_nearest_cell() -> None:
+    """The second as interpolation of numbers does it, which takes eight times the memory."""
     occupied = torch.rand(9, 20, 33, generator=torch.Generator().manual_seed(0)) < 0.05
     for finer in ((12, 26, 42), (10, 21, 34), (31, 70, 100)):
-        grid = OccupancyGrid(occupied)
+        grid, cells = OccupancyGrid(occupied), [n - 1 for n in finer]
         grid.resample(finer)
-        near, cells = with_neighbors(occupied).float()[None, None], [n - 1 for n in finer]
-        assert torch.equal(grid.occupied, functional.interpolate(near, size=cells, mode="nearest")[0, 0] > 0)
+        near = functional.interpolate(with_neighbors(occupied).float()[None, None], size=cells, mode="nearest")[0, 0]
+        axes = [overlaps(before, after).double() for before, after in zip(occupied.shape, cells, strict=True)]
+        overlapping = torch.einsum("xyz,ax,by,cz->abc", occupied.double(), *axes)
+        assert torch.equal(grid.occupied, (near > 0) | (overlapping > 0))
 
 
 @pytest.fixture
