@@ -3,8 +3,10 @@
 The tests run on Linux, and try the other ways with stand-ins.
 """
 
+import importlib.metadata
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from typing import IO
@@ -23,6 +25,14 @@ MEMORY = Path("/proc/meminfo")
 KERNEL = Path("/proc/sys/kernel/osrelease")  # its name; under Windows it ends in "microsoft-standard-WSL2"
 JETSON = Path("/etc/nv_tegra_release")
 LOCKED_BYTE = 1 << 30  # Windows keeps others from reading what is locked: a byte behind all that a file of ours holds
+
+
+def version() -> str:
+    """The version of this package: that of its checkout, or of what is installed."""
+    project = Path(__file__).resolve().parents[1] / "pyproject.toml"
+    if project.is_file():
+        return re.search(r'^version = "(.+)"$', project.read_text(encoding="utf-8"), re.MULTILINE)[1]
+    return importlib.metadata.version("nerf-voxel")
 
 
 def lock_file(file: IO | int, wait: bool = True) -> None:

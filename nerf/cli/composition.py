@@ -3,8 +3,11 @@
 import dataclasses
 import difflib
 import itertools
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -18,7 +21,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 
 from nerf.cli.help_text import GROUPS, leaves, setting_names
-from nerf.cli.job import build
+from nerf.cli.job import FOUND, build
 from nerf.cli.overrides import listed_values, lists_values
 from nerf.config import renamed
 from nerf.config import schema as settings
@@ -68,6 +71,8 @@ def run_job(task: Callable[[Any], None], settings: Composed, folder: str | None)
     with read_write(own), open_dict(own):
         own.mode = RunMode.RUN
         own.run.dir = folder or own.run.dir
+    if Path(own.run.dir).is_dir():
+        FOUND.add(Path(own.run.dir).absolute())
     with open_dict(config):
         config["hydra"] = own
     context = HydraContext(settings.loader, Callbacks(config))
@@ -94,6 +99,7 @@ def check_overrides(cls: type, overrides: list[str], sweep: bool = False) -> Non
     groups = {g for g in GROUPS if any(f.name == g for f in dataclasses.fields(cls))} | {"experiment"}
     chosen = dict(o.split("=", 1) for o in overrides if "=" in o)
     fields = listed_values(f"field={chosen['field']}") if chosen.get("field") else [""]
+    types = {name: str(leaf.type) for field in fields for name, leaf in leaves(cls, field)}
     known = [*(name for field in fields for name in setting_names(cls, field)), *sorted(groups)]
     for override in overrides:
         name, equals, value = override.partition("=")
@@ -118,6 +124,41 @@ def check_overrides(cls: type, overrides: list[str], sweep: bool = False) -> Non
             if owners:
                 raise UserError(f"{name} is a setting of {owners}; give {owners} too.")
             raise UserError(unknown_setting(name, [*known, *itertools.chain(*of_fields.values())]))
+        elif not sweep and name in types:
+            expected = what_is_expected(value, types[name])
+            if expected is not None:
+                raise UserError(f"{override}: expected {expected}.")
+
+
+def what_is_expected(value: str, kind: str) -> str | None:
+    """What a value on the command line should be for a setting of a type, in words; None where it may be that.
+
+    kind: as it is annotated, such as int | None. What is quoted or interpolated is left to Hydra.
+    """
+    names = set(kind.removeprefix("<class '").removesuffix("'>").replace("|", " ").split())
+    if value.lower() in ("", "null", "none") or any(sign in value for sign in "$'\""):
+        return None
+    if "list" in kind:
+        return None if value.startswith("[") else f"a list, such as [{value}]"
+    if "bool" in names:
+        known = ("true", "false", "yes", "no", "on", "off", "y", "n", "1", "0")
+        return None if value.lower() in known else "true or false"
+    power = re.fullmatch(r"(\d{1,6})(?:\^|\*\*)(\d)", value)
+    number = float(power[1]) ** int(power[2]) if power else _number(value)
+    if "int" in names and "float" not in names:
+        is_whole = re.fullmatch(r"[+-]?\d+(_\d+)*", value)
+        example = f", such as {number:.0f}" if number is not None and math.isfinite(number) else ""
+        return None if is_whole else f"a whole number{example}"
+    if "float" in names and (power or number is None):
+        return f"a number, such as {number:.0f}" if power else "a number"
+    return None
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
 
 
 def _open_to_old_names(node: DictConfig) -> DictConfig:

@@ -98,14 +98,14 @@ def _cameras(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     cameras, files = _stored(opened)
     root = found_again(opened.config.dataset).root if files else None
     write_transforms(path, cameras, _named(files, len(cameras), root and Path(root)))
-    return f"{len(cameras)} cameras of {cameras.described_size}, for the scene's own folder"
+    return f"{len(cameras)} cameras, {cameras.described_size}, for the scene's own folder"
 
 
 def _colmap(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     cameras, files = _stored(opened)
     folder = Path(os.path.commonpath([file.absolute().parent for file in files])) if files else None
     write_colmap(path, cameras, _named(files, len(cameras), folder))
-    return f"{len(cameras)} cameras of {cameras.described_size}, whose photos are in {folder or 'no folder'}"
+    return f"{len(cameras)} cameras, {cameras.described_size}, whose photos are in {folder or 'no folder'}"
 
 
 def _stored(opened: LoadedRun) -> tuple[Cameras, Sequence[Path]]:

@@ -34,6 +34,7 @@ LOG = "log.txt"
 SIGNAL_SECONDS = 1.0  # a signal that was sent to a run that is beginning has arrived by then
 Main = Callable[[Any, Path, list[str]], None]
 
+FOUND: set[Path] = set()  # folders of runs that were there before a command
 _stopped: list[int] = []  # the signal that stopped a run in this process: no other begins after it
 
 
@@ -69,8 +70,9 @@ def problem_of(cls: type, run: Callable[[Path], None], sweep: bool) -> object | 
         message = error if isinstance(error, UserError) else explain(error, folder, setting_names(cls, ""))
         if message is None:
             raise
-        with contextlib.suppress(OSError):  # goes only if it is empty
-            folder.rmdir()
+        if folder not in FOUND:
+            with contextlib.suppress(OSError):  # goes only if it is empty
+                folder.rmdir()
         return message
     return None
 

@@ -43,7 +43,10 @@ def _main(arguments: list[str]) -> int:
         print("nerf COMMAND, or python -m nerf COMMAND\n")
         for name, meaning in COMMANDS.items():
             print(f"  {name:<10} {meaning}")
-        print("\nA command's own settings: nerf COMMAND --help")
+        print("\nA command's own settings: nerf COMMAND --help. The version: nerf --version")
+        return 0
+    if arguments[0] in ("--version", "-V"):
+        print(importlib.import_module("nerf.system").version())
         return 0
     name = arguments[0]
     if name not in COMMANDS:

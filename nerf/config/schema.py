@@ -42,7 +42,9 @@ class DatasetConfig:
     )
     skip_missing: bool = setting(False, "go on without the images of a capture that are missing")
     test_every: int = setting(
-        8, "every k-th image is a test view where the format has no split; 0 = no test views", low=0
+        8,
+        "every k-th image is a test view where the format has no split; 0 = none, scored on evaluation.split=train",
+        low=0,
     )
     downscale: int = setting(1, "integer factor by which images are downscaled (area average)", low=1)
     kind: str = setting(

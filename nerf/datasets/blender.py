@@ -98,7 +98,10 @@ def load_blender(folder: Path, split: str, downscale: int = 1, test_every: int =
         chosen = [(index % test_every == 0) == (split == "test") for index in range(len(transforms.frames))]
         kept = [frame for frame, its in zip(transforms.frames, chosen) if its]
         if not kept:
-            raise UserError(f"{transforms.path}: dataset.test_every={test_every} leaves no {split} view; raise it.")
+            raise UserError(
+                f"{transforms.path}: of its {len(transforms.frames)} images dataset.test_every={test_every} leaves no "
+                f"{split} view; train on all with dataset.test_every=0 evaluation.split=train, or add images."
+            )
         notes = (
             f"There is {transforms.path.name} alone: one image in {test_every} is a test view (dataset.test_every).",
         )

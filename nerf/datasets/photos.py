@@ -129,14 +129,19 @@ def split_frames(capture: Capture, split: str, test_every: int = 8) -> list[Fram
         counts = Counter(frame.split or "train" for frame in there)
         found = f"its own split has {', '.join(f'{counts[name]} {name}' for name in sorted(counts))} views"
         other = "val" if split == "test" and counts["val"] else "train"
-        remedy = f"{found}; take these (evaluation.split={other}), or name files for {split}"
+        named = f"name files for {split} that are there"
+        remedy = (
+            f"{found}; {named}" if split == "train" else f"{found}; take these (evaluation.split={other}), or {named}"
+        )
     else:
         frames = sorted(there, key=lambda frame: str(frame.image))
         splits = ["test" if test_every and index % test_every == 0 else "train" for index in range(len(frames))]
         chosen = [frame for frame, held in zip(frames, splits) if held == split]
         counts = {name: splits.count(name) for name in ("train", "test")}
         found = f"dataset.test_every={test_every} makes {counts['train']} train and {counts['test']} test views"
-        remedy = f"{found}; score another split (evaluation.split=train), or set dataset.test_every=8"
+        remedy = f"{found}; score the training views (evaluation.split=train), or set dataset.test_every=8"
+        if split == "train":
+            remedy = f"{found}; train on all photos with dataset.test_every=0 evaluation.split=train, or add photos"
     if not chosen:
         raise UserError(f"{capture.root}: there is no {split} view among {len(there)} photos; {remedy}.")
     return chosen

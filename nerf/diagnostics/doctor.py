@@ -15,7 +15,7 @@ import torch
 
 from nerf.diagnostics import self_check
 from nerf.ops import backend, library
-from nerf.system import host_memory, is_installed
+from nerf.system import host_memory, is_installed, version
 
 NEEDED = {
     "numpy": "arrays: pip install numpy",
@@ -68,6 +68,7 @@ def main() -> int:
 
 def examine() -> Iterator[Finding]:
     """The findings in the order of the report."""
+    yield Finding("nerf-voxel", version())
     yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
     yield Finding("torch", f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}")
     yield from _gpus()

@@ -24,6 +24,7 @@ from nerf.training.prefetch import PrefetchedBatch, Prefetcher
 
 # Rays that are marched to find the valid pixels: of an image; of all images, fewer where the scene has no end, since
 # nearly every ray meets it; and at a time, because before the first pruning such a ray has hundreds of samples.
+RAYS_THAT_MEET = 4096  # of meet_scene
 MAX_PROBED_RAYS = 1 << 20
 PROBED_AT_A_TIME = {"cuda": 1 << 17, "cpu": 1 << 15}
 MAX_PROBED_RAYS_OF_ALL = {"cuda": 1 << 26, "cpu": 1 << 22}
@@ -141,6 +142,13 @@ class RayBatches:
                 hits &= self._unmasked.mask(first, first + len(hits)).to(hits.device)
             found.append(PixelRuns.of_mask(hits, first))
         self.valid_pixels = PixelRuns.join(found)
+
+    @torch.no_grad()
+    def meet_scene(self, sampler: RaySampler) -> bool:
+        """Whether any of some rays through valid pixels, evenly spread, has a sample. Reads from the device."""
+        count = min(RAYS_THAT_MEET, len(self.valid_pixels))
+        pixels = self.valid_pixels.draw(torch.full((count,), 0.5, device=self.images.device)).to(self.backend.device)
+        return bool(sampler.sample(self.ray_source.rays_through(pixels, 1, self.backend.ops)).ray_offsets[-1] > 0)
 
     def _meet_scene(self, cameras: Cameras, image: int, sampler: RaySampler) -> Tensor:
         """Which pixels of an image have a ray with a sample, [H,W] bool.

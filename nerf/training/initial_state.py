@@ -65,10 +65,7 @@ def init_state(
         batches.valid_pixels = visual_hull.pixels_of_hull(silhouettes, box, first)
     else:
         batches.find_valid_pixels(make_sampler(config, state))
-    if len(batches.valid_pixels) == 0:
-        raise UserError(
-            f"no training ray hits the scene box {box.aabb.tolist()}; set dataset.aabb to a box that the cameras see."
-        )
+    _check_rays(config, state)
     plan_capacity(config, state)
     spent = state.read_clock()
     clock.stop()
@@ -78,6 +75,23 @@ def init_state(
             f"occupancy took {spent:.1f} s; give train.max_seconds={math.ceil(5 * spent)} or more."
         )
     return state
+
+
+def _check_rays(config: Config, state: TrainState) -> None:
+    """Raises UserError if no training ray has a sample."""
+    batches, box, near, far = state.batches, state.field.box, config.sampler.near, config.sampler.far
+    found = len(batches.valid_pixels) > 0
+    if (near > 0 or far is not None) and not (found and batches.meet_scene(make_sampler(config, state))):
+        away = (batches.cameras.c2w[:, :, 3] - box.center).norm(dim=-1).mean()
+        end = "none" if far is None else f"{far:g}"
+        raise UserError(
+            f"no training ray meets the scene between sampler.near={near:g} and sampler.far={end}: its middle is "
+            f"{away:.3g} from a camera on average. Leave them out; dry_run=true shows what would fit."
+        )
+    if not found:
+        raise UserError(
+            f"no training ray hits the scene box {box.aabb.tolist()}; set dataset.aabb to a box that the cameras see."
+        )
 
 
 def find_silhouettes(config: Config, images: PosedImages, pixels: Tensor, backend: Backend) -> Silhouettes | None:

@@ -243,6 +243,33 @@ def test_a_first_grid_of_fixed_poses_is_refused_where_poses_are_learned(answer: 
     assert "field.initial_num_voxels=900 has no effect where poses are learned; leave it out, or give poses." in message
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("train.steps=1e3", "expected a whole number, such as 1000."),
+        ("field.num_voxels=64^3", "expected a whole number, such as 262144."),
+        ("train.steps=many", "expected a whole number."),
+        ("train.lr_decay=little", "expected a number."),
+        ("field.upsample_at=0.5", "expected a list, such as [0.5]."),
+        ("viewer=maybe", "expected true or false."),
+    ],
+)
+def test_a_value_of_another_type(given: str, expected: str, answer: Callable[..., str]) -> None:
+    assert answer("train", *TINY, given) == f"error: {given}: {expected}\n"
+
+
+@pytest.mark.parametrize("given", ["sampler.near=100", "sampler.far=0.01"])
+def test_ends_that_no_ray_meets_the_scene_between(given: str, answer: Callable[..., str]) -> None:
+    message = answer("train", *TINY, "device=cpu", given)
+    assert "no training ray meets the scene between sampler.near=" in message and given in message
+
+
+def test_a_folder_that_was_there_before_stays(answer: Callable[..., str]) -> None:
+    Path("run").mkdir()
+    answer("train", *TINY, "dataset.root=nowhere")
+    assert Path("run").is_dir()
+
+
 def test_an_error_of_the_program_keeps_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

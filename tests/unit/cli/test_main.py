@@ -47,6 +47,15 @@ def test_pip_makes_a_script_of_the_entry_point() -> None:
     assert '[project.scripts]\nnerf = "nerf.cli.main:main"\n' in PYPROJECT
 
 
+def test_the_version_is_that_of_the_project(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("--version", "-V"):
+        monkeypatch.setattr(sys, "argv", ["nerf", name])
+        assert commands.main() == 0
+        assert f'version = "{capsys.readouterr().out.strip()}"\n' in PYPROJECT
+
+
 def test_every_door_leads_to_a_command() -> None:
     doors = {path.stem for path in (ROOT / "scripts").glob("*.py")}
     assert doors and doors <= COMMANDS.keys()

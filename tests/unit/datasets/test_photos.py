@@ -297,7 +297,10 @@ def test_no_view_held_out(tmp_path: Path) -> None:
     message = complaint(named(tmp_path, "a", "b", splits={"a": "val"}), "test")
     assert "no test view among 2 photos; its own split has 1 train, 1 val views; take these" in message
     assert "evaluation.split=val" in message
-    assert "no train view among 1 photos" in complaint(named(tmp_path, "a"))
+    message = complaint(named(tmp_path, "a"))
+    assert "no train view among 1 photos" in message and "dataset.test_every=0 evaluation.split=train" in message
+    message = complaint(named(tmp_path, "a", "b", splits={"a": "test", "b": "test"}))
+    assert message.endswith("its own split has 2 test views; name files for train that are there.")
 
 
 # Bad input
