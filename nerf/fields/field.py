@@ -60,6 +60,17 @@ class Field(nn.Module, ABC):
         self.set_resolution(resolution)
         self.background: nn.Parameter | None = None  # [3] before the sigmoid
 
+    def set_progress(self, progress: float) -> None:
+        """Told before each step how much of the run is done, in [0,1], outside of a CUDA graph."""
+
+    @property
+    def annealed(self) -> float:
+        """How much has come in of what a run brings in bit by bit, in [0,1]; a saved model keeps it."""
+        return 1.0
+
+    def anneal(self, fraction: float) -> None:
+        """Sets `annealed`, as it was where a run was saved."""
+
     # To be defined by every field.
 
     @abstractmethod

@@ -13,6 +13,18 @@ def encoding_width(num_frequencies: int) -> int:
     return 3 + 6 * num_frequencies
 
 
+def annealed_weights(num_frequencies: int, fraction: float, width: int) -> Tensor:
+    """What the columns of encode_view weigh when a fraction of the frequencies has come in, [width] in [0,1].
+
+    The direction itself weighs 1, frequency k weighs F fraction - k, between 0 and 1: from low frequencies to high ones
+    (Lin et al. 2021, section 3.3; Yang et al. 2023, "FreeNeRF", section 3.2; there for positions).
+    """
+    open_ones = (num_frequencies * fraction - torch.arange(num_frequencies)).clamp(0, 1).repeat_interleave(3)
+    weights = torch.ones(width)
+    weights[3 : encoding_width(num_frequencies)] = open_ones.repeat(2)
+    return weights
+
+
 def encode_view(directions: Tensor, num_frequencies: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
     """Unit directions [N,3] encoded with F frequencies, [N,width]: 3 + 6 F numbers, then zeros as padding.
 

@@ -136,6 +136,7 @@ def _common(config: Config, state: TrainState, cameras: Cameras) -> dict[str, An
         "given_cameras": packed_cameras(cameras),
         "vignetting": None if state.vignetting is None else state.vignetting.coefficients(),
         "view_weight": None if state.field.view_weight is None else state.field.view_weight.clone(),
+        "annealed": state.field.annealed,
         "step": state.clock.step,
         "elapsed": state.clock.elapsed,
     }
@@ -280,8 +281,9 @@ def restore_config(content: dict[str, Any]) -> Config:
     field = {"initial_num_voxels": 0, **saved["field"]}  # which older runs had not, nor sines, nor Muon
     if field.get("name") in ("voxel_deferred", "voxel_mlp") and field.get("lr_muon") is None:
         field["lr_muon"] = 0.0
-    if field.get("name") == "voxel_deferred" and field.get("feature_sines") is None:
-        field["feature_sines"] = False
+    if field.get("name") == "voxel_deferred":
+        for name, value in (("feature_sines", False), ("view_annealing", 0.0)):
+            field[name] = value if field.get(name) is None else field[name]
     saved = {**saved, "field": field}
     return configuration.build(Config, saved)
 
@@ -301,6 +303,7 @@ def restore_field(
     field = restored_field(config.field, *lattice, backend, content["field"], vertices, sparse, in_host)
     if content.get("view_weight") is not None:
         field.view_weight = content["view_weight"].to(backend.device)
+    field.anneal(content.get("annealed", 1.0))
     return field, occupancy
 
 

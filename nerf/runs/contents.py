@@ -79,6 +79,7 @@ COMMON: dict[str, Entry] = {
     "cameras": CAMERAS,
     "given_cameras": Older(CAMERAS),
     "view_weight": Maybe(Array(F32, "1", 0, 1)),
+    "annealed": Older(Number(0, 1)),
     "vignetting": Maybe(Array(F32, "I 3")),
     "step": COUNT,
     "elapsed": SECONDS,

@@ -126,6 +126,11 @@ def start(
             f"field.initial_num_voxels={config.field.initial_num_voxels} has no effect where poses are learned; leave "
             "it out, or give poses.initial_num_voxels."
         )
+    if config.poses.mode != "fixed" and getattr(config.field, "view_annealing", None):
+        raise UserError(
+            f"field.view_annealing={config.field.view_annealing:g} is for given poses; where they are learned, set "
+            "poses.view_dependence_start."
+        )
     read = images is None
     if read:
         images = load(config.dataset, "train")

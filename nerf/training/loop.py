@@ -129,6 +129,7 @@ def _train(
             for callback in callbacks:
                 callback.on_grid_change(state)
         state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
+        state.field.set_progress(clock.progress)
         for module in state.auxiliary_modules().values():
             module.set_progress(clock)
         step.advance()
