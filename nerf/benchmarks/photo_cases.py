@@ -7,6 +7,7 @@ from torch.nn import functional
 from nerf.benchmarks.problems import FLOAT, LONG, Problem, Roofline, Size, random_numbers
 from nerf.training.multi_view import stride_of
 
+SMALLEST_SIDE = 24  # pixels, of photos in which patches lie, and so do those beside
 ABOVE, APART = 3.0, 0.4  # world units: cameras above a plane of waves, and from one to the next
 
 
@@ -32,10 +33,14 @@ def compare_beside(size: Size, device: torch.device) -> Problem:
 
     Of a patch each pixel counts once here, and those there that lie around it: 4x4.
     """
-    images, height, width = size.images
+    images, height, width = size.images[0], *(max(side, SMALLEST_SIDE) for side in size.images[1:])
     generator = torch.Generator(device).manual_seed(0)
-    count = images * height * width
-    pixels = torch.randint(count, (size.pixels,), device=device, generator=generator).sort()[0]
+    step = stride_of(width, height)
+    chosen = [
+        torch.randint(first, end, (size.pixels,), device=device, generator=generator)
+        for first, end in ((0, images), (step, height - step), (step, width - step))  # where a patch lies in its photo
+    ]
+    pixels = ((chosen[0] * height + chosen[1]) * width + chosen[2]).sort()[0]
     sizes = torch.tensor([width, height], device=device).repeat(images, 1)
     number = torch.arange(images, device=device)
     c2w = torch.eye(4, device=device)[:3].repeat(images, 1, 1)
@@ -44,7 +49,6 @@ def compare_beside(size: Size, device: torch.device) -> Problem:
     slopes = _slopes(pixels, height, width)
     directions = torch.cat([slopes, -torch.ones_like(slopes[:, :1])], dim=1)
     opacity = random_numbers(device, size.pixels, low=0.6)
-    step = stride_of(width, height)
     off = min(0.3, step / 2 / (APART / ABOVE * width))  # of the distance between a point's places in two photos
     distance = random_numbers(device, size.pixels, low=1 - off, high=1 + off) * ABOVE * directions.norm(dim=-1)
     arguments = {
