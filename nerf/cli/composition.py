@@ -71,7 +71,7 @@ def run_job(task: Callable[[Any], None], settings: Composed, folder: str | None)
     with read_write(own), open_dict(own):
         own.mode = RunMode.RUN
         own.run.dir = folder or own.run.dir
-    if Path(own.run.dir).is_dir():
+    if folder is None and Path(own.run.dir).is_dir():
         FOUND.add(Path(own.run.dir).absolute())
     with open_dict(config):
         config["hydra"] = own

@@ -34,7 +34,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
     """`nerf doctor | head`: the pipe is closed after the first lines."""
     command = [sys.executable, "-m", "nerf", "doctor"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as doctor:
-        assert doctor.stdout.readline().startswith("Python")
+        assert doctor.stdout.readline().startswith("nerf-voxel")
         doctor.stdout.close()
         assert doctor.stderr.read() == ""
         assert doctor.wait(TIMEOUT) == 128 + 13  # as if SIGPIPE had ended it
