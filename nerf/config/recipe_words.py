@@ -22,8 +22,12 @@ from nerf.config.recipes import (
 from nerf.config.schema import Config, DatasetConfig, PosesConfig, TrainConfig
 
 DEVICES = {"GPU": "cuda", "CPU": "cpu"}
-# Poses that are learned change what a bounded scene needs, and those of another run do once more.
-POSES = {"poses=fixed": {}, "poses=refine": {"mode": "refine"}, "poses.from_run": {"mode": "refine", "from_run": "RUN"}}
+# Poses that are learned change what a bounded scene needs, and those that an experiment makes wrong do once more.
+POSES = {
+    "poses=fixed": {},
+    "poses=refine": {"mode": "refine"},
+    "poses.perturb_degrees": {"mode": "refine", "perturb_degrees": 2.0},
+}
 # What follows from other settings (recipes.resolve_config).
 DERIVED = {
     "field.upsample_at": f"{', '.join(f'{x:g}' for x in UPSAMPLE_AT)}; from an initial_num_voxels on, at even times up "

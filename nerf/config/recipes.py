@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from nerf.config.fields import Recipe, known_fields, settings_of
-from nerf.config.schema import Config
+from nerf.config.schema import Config, PosesConfig
 from nerf.errors import UserError
 
 DEFAULT_STEPS_CUDA = 30_000
@@ -40,8 +40,8 @@ _FORWARD_FACING = {
     "field.feature_channels": 4,
     "field.view_frequencies": 1,
 }
-# Poses from structure from motion or from another run are nearly correct. Optimized before the scene has formed, they
-# drift with it.
+# Poses from structure from motion or from another run are nearly correct, as are all that no experiment has perturbed.
+# Optimized before the scene has formed, they drift with it.
 _NEARLY_CORRECT = {
     "poses.lr": 3e-4,
     "poses.start": 0.3,
@@ -193,6 +193,11 @@ def choose(device: str, field: str, seconds: float | None) -> Recipe:
     return next((recipe for recipe in rows if (seconds or SECONDS_OF_STEPS) <= recipe.up_to), rows[-1])
 
 
+def is_perturbed(poses: PosesConfig) -> bool:
+    """Whether an experiment makes the poses wrong, so that more has to be learned of them than is lacking otherwise."""
+    return any((poses.perturb_degrees, poses.perturb_translation, poses.perturb_sigma))
+
+
 def layers(
     config: Config, recipe: Recipe, device: str, kind: str, many_passes: bool = False
 ) -> list[tuple[str, Mapping[str, int | float | str]]]:
@@ -210,8 +215,8 @@ def layers(
     if kind == "bounded" and config.poses.mode == "refine":
         own = recipe.settings.get("field.num_voxels", MOST_VOXELS_WITH_POSES)
         found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))
-        if config.poses.from_run is not None:
-            found.append(("poses of another run", NEARLY_CORRECT_POSES[device]))
+        if not is_perturbed(config.poses):
+            found.append(("poses that are nearly correct", NEARLY_CORRECT_POSES[device]))
     if config.train.features == "host":
         found.append(("features in host memory", FEATURES_IN_HOST_MEMORY))
     if config.train.images == "host":

@@ -6,10 +6,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from tiny_runs import run_to, supersampled, tiny_config, tiny_images
+from tiny_runs import FAR_OFF, run_to, supersampled, tiny_config, tiny_images
 
 from nerf.config.recipes import resolve_config
-from nerf.config.schema import Config, DatasetConfig, ExposureConfig, PosesConfig
+from nerf.config.schema import Config, DatasetConfig, ExposureConfig
 from nerf.datasets.posed_images import PosedImages
 from nerf.distributed.world import World
 from nerf.fields import voxel_field
@@ -30,7 +30,7 @@ def config_of(kind: str) -> Config:
     if "beside" in kind:
         config = replace(config, loss=replace(config.loss, multi_view=0.1))
     if "poses" in kind:
-        config = replace(config, poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True, vignetting=True))
+        config = replace(config, poses=FAR_OFF, exposure=ExposureConfig(learn=True, vignetting=True))
     if "global" in kind:
         config = replace(config, loss=replace(config.loss, tv_until=0.3, tv_global=1e-3))
     if "sparse" in kind:

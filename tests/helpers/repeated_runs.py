@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 from resumed_runs import MIDDLE
-from tiny_runs import run_to, supersampled, tiny_config, tiny_images, tiny_state
+from tiny_runs import FAR_OFF, run_to, supersampled, tiny_config, tiny_images, tiny_state
 from torch import Tensor
 
-from nerf.config.schema import FIELDS, Config, DatasetConfig, ExposureConfig, PosesConfig, TrainConfig
+from nerf.config.schema import FIELDS, Config, DatasetConfig, ExposureConfig, TrainConfig
 from nerf.distributed.world import World
 from nerf.ops.backend import select
 from nerf.rendering.render import render_image
@@ -32,9 +32,7 @@ def variants() -> dict[str, Config]:
     """The kinds of runs, and of scenes, whose backward passes differ."""
     steps = tiny_config(steps=40, rays_per_step=512)
     plain = {name: replace(tiny_config(name, steps=40, rays_per_step=512), deterministic=True) for name in FIELDS}
-    learned = replace(
-        plain["voxel_mlp"], poses=PosesConfig(mode="refine"), exposure=ExposureConfig(learn=True, vignetting=True)
-    )
+    learned = replace(plain["voxel_mlp"], poses=FAR_OFF, exposure=ExposureConfig(learn=True, vignetting=True))
     unbounded = DatasetConfig(scene="sphere", background="learned", kind="unbounded")
     return plain | {
         "learned cameras": learned,

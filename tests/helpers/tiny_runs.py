@@ -50,6 +50,17 @@ def tiny_images(split: str = "train") -> PosedImages:
         return load_blender(Path(folder), split)
 
 
+# Of poses that are found from far off, which begin at once and on a coarse grid.
+FAR_OFF = PosesConfig(
+    mode="refine",
+    lr=3e-3,
+    start=0.0,
+    initial_num_voxels=1000,
+    coarse_to_fine_end=0.25,
+    view_dependence_start=0.25,
+)
+
+
 def tiny_config(field: str = "voxel_sh", **train_settings: object) -> Config:
     """A run of STEPS steps: two doublings, several prunings, total variation, random backgrounds."""
     shares = [step / STEPS for step in UPSAMPLE_STEPS]

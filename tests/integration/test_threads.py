@@ -18,7 +18,7 @@ SHORT = "field.min_level_steps=2 occupancy.min_steps=4 occupancy.update_interval
 RUNS = {
     "voxel_sh": f"train.steps=5 field=voxel_sh loss.distortion=0.01 {LARGE} {SHORT}",
     "voxel_mlp": f"train.steps=5 field=voxel_mlp field.hidden_width=64 poses=refine {LARGE} {SHORT}"
-    " train.rays_per_step=3000",
+    " poses.initial_num_voxels=1000 train.rays_per_step=3000",
     "voxel_deferred": f"train.steps=6 field=voxel_deferred exposure.learn=true {SHORT} train.rays_per_step=11000",
     "unbounded": "train.steps=6 field=voxel_sh dataset.kind=unbounded poses=refine"
     f" {LARGE} {SHORT} train.rays_per_step=1000",

@@ -272,11 +272,16 @@ def test_photos_all_around_show_something_on_every_ray_and_some_of_it_few_times(
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_poses_of_another_run_are_nearly_right_too(device: str) -> None:
-    config = Config(poses=PosesConfig(mode="refine", from_run="outputs/RUN"))
-    begun, photos = (resolve_config(config, device, kind).poses for kind in ("bounded", "unbounded"))
-    assert begun == photos
-    assert begun != resolve_config(replace(config, poses=PosesConfig(mode="refine")), device, "bounded").poses
+def test_poses_are_nearly_right_unless_an_experiment_makes_them_wrong(device: str) -> None:
+    def poses(kind: str, **settings: object) -> PosesConfig:
+        return resolve_config(Config(poses=PosesConfig(mode="refine", **settings)), device, kind).poses
+
+    given = poses("bounded")
+    assert given == poses("unbounded") and given.start == 0.3
+    assert replace(poses("bounded", from_run="outputs/RUN"), from_run=None) == given
+    for name in ("perturb_degrees", "perturb_translation", "perturb_sigma"):
+        wrong = poses("bounded", **{name: 0.02})
+        assert wrong.start == 0.0 and wrong.lr > given.lr and wrong.initial_num_voxels < given.initial_num_voxels
 
 
 def test_learned_poses_keep_the_rates_up_that_find_them() -> None:

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
+from tiny_runs import FAR_OFF, STEPS, run_to, tiny_config, tiny_images, tiny_state
 from torch import Tensor
 
-from nerf.config.schema import PosesConfig
 from nerf.fields.voxel_sh import VoxelSh, VoxelShConfig
 from nerf.ops.backend import Backend, select
 from nerf.rendering.sampler import RaySampler
@@ -195,7 +194,7 @@ def test_visiting_the_vertices_near_samples_is_visiting_all(monkeypatch: pytest.
 def test_valid_pixels_are_looked_for_at_doublings_once_poses_move(
     start: float, searches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, state = tiny_state(replace(tiny_config(), poses=PosesConfig(mode="refine", start=start)))
+    config, state = tiny_state(replace(tiny_config(), poses=replace(FAR_OFF, start=start)))
     found = RayBatches.find_valid_pixels
     asked: list[int] = []
 
