@@ -96,6 +96,19 @@ def test_held_out_photos_are_compared_with_darkened_renderings() -> None:
     assert not torch.equal(*moved)  # poses are refined against what the photo shows
 
 
+def test_held_out_poses_are_refined_as_those_of_a_run_that_was_loaded() -> None:
+    """Gradients are scaled near cameras in training alone, and a field that has just been trained still has it."""
+    config, state = tiny_state(tiny_config("voxel_sh"))
+    run_to(config, state, 40)
+    config.evaluation.pose_steps = 3
+    moved = []
+    for distance in (0.0, 6.0):
+        state.field.full_gradient_from = distance
+        moved.append(refine(state.field, make_sampler(config, state), config, tiny_images("test")).c2w)
+        assert state.field.full_gradient_from == distance
+    assert torch.equal(*moved)
+
+
 @pytest.mark.slow
 def test_a_known_vignetting_of_bricks_comes_back() -> None:
     """Narrow views that look past the middle, as photos do: else the scene can be darker at its edges instead."""
