@@ -171,7 +171,7 @@ def perturbed(cameras: Cameras, config: PosesConfig, seed: int) -> Cameras:
     standard deviation of the six numbers of an SE(3) increment, radians and world units, applied before world-to-camera
     (Lin et al. 2021, section 4.2).
     """
-    if not (config.perturb_degrees or config.perturb_translation or config.perturb_sigma):
+    if not config.perturbed:
         return cameras
     generator = torch.Generator().manual_seed(seed)
     axes, steps, noise = (torch.randn(len(cameras), n, dtype=torch.float64, generator=generator) for n in (3, 3, 6))

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from nerf.config.fields import Recipe, known_fields, settings_of
-from nerf.config.schema import Config, PosesConfig
+from nerf.config.schema import Config
 from nerf.errors import UserError
 
 DEFAULT_STEPS_CUDA = 30_000
@@ -193,11 +193,6 @@ def choose(device: str, field: str, seconds: float | None) -> Recipe:
     return next((recipe for recipe in rows if (seconds or SECONDS_OF_STEPS) <= recipe.up_to), rows[-1])
 
 
-def is_perturbed(poses: PosesConfig) -> bool:
-    """Whether an experiment makes the poses wrong, so that more has to be learned of them than is lacking otherwise."""
-    return any((poses.perturb_degrees, poses.perturb_translation, poses.perturb_sigma))
-
-
 def layers(
     config: Config, recipe: Recipe, device: str, kind: str, many_passes: bool = False
 ) -> list[tuple[str, Mapping[str, int | float | str]]]:
@@ -215,7 +210,7 @@ def layers(
     if kind == "bounded" and config.poses.mode == "refine":
         own = recipe.settings.get("field.num_voxels", MOST_VOXELS_WITH_POSES)
         found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))
-        if not is_perturbed(config.poses):
+        if not config.poses.perturbed:
             found.append(("poses that are nearly correct", NEARLY_CORRECT_POSES[device]))
     if config.train.features == "host":
         found.append(("features in host memory", FEATURES_IN_HOST_MEMORY))

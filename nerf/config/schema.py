@@ -265,6 +265,11 @@ class PosesConfig:
         0.0, "experiments: add SE(3) noise of this standard deviation, as BARF does (Lin et al. 2021: 0.15)", low=0
     )
 
+    @property
+    def perturbed(self) -> bool:
+        """Whether an experiment makes the poses wrong: more has to be learned of them than of given ones."""
+        return any((self.perturb_degrees, self.perturb_translation, self.perturb_sigma))
+
 
 @dataclass
 class ExposureConfig:

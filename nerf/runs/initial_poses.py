@@ -20,7 +20,7 @@ def cameras_to_begin_with(config: PosesConfig, given: Cameras) -> Cameras | None
     """
     if config.from_run is None:
         return None
-    if config.perturb_degrees or config.perturb_translation or config.perturb_sigma:
+    if config.perturbed:
         raise UserError("poses.from_run and poses.perturb_* both set the initial poses; drop one of the two.")
     folder = Path(config.from_run)
     content = checkpoint.load(folder)

@@ -206,6 +206,13 @@ def test_colors_turn_less_fast_with_the_direction_where_a_run_has_time_to_learn_
     assert resolve_config(learned, device, "bounded").field.view_frequencies == 4
 
 
+def test_frequencies_of_the_direction_come_in_bit_by_bit_for_photos_all_around_on_a_cpu() -> None:
+    for device, poses, kind in itertools.product(("cuda", "cpu"), ("fixed", "refine"), KINDS):
+        config = Config(field=FIELDS["voxel_deferred"](), poses=PosesConfig(mode=poses))
+        expected = 0.5 if (device, poses, kind) == ("cpu", "fixed", "unbounded") else 0.0
+        assert resolve_config(config, device, kind).field.view_annealing == expected
+
+
 @pytest.mark.parametrize(
     ("device", "seconds", "rates", "of_learned"),
     [
