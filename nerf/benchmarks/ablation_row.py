@@ -106,7 +106,7 @@ class Row:
         finest_voxel = float(start.field["finest_voxel"])
         self.state = assemble(start.config, field, occupancy, start.source, start.clock, finest_voxel, sparse=False)
         self.objective = Objective(start.config.loss, self.device)
-        self.state.optimizer.decay.fill_(start.config.train.lr_decay)  # the start is at the end of a schedule
+        self.state.optimizer.decay.fill_(start.config.train.rate_factor(1.0))  # the start is at the end of a schedule
         self.capacities = (0, 0)
         if self.device.type == "cuda":
             self.capacities = start.marched_capacity, start.visible_capacity

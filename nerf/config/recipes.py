@@ -92,6 +92,8 @@ DEFAULTS = {
     "occupancy.rays_per_surface_cell": 8,
     "occupancy.update_interval": 0.06,
     "train.lr_decay": 0.1,
+    "train.average_from": 1.0,
+    "train.average_lr": 0.5,
     "train.moments": "float32",
     "sampler.rays_per_pixel": 1,
     "poses.lr": 3e-3,
@@ -149,8 +151,12 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
 LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0, "sampler.rays_per_pixel": 1}
 MOST_VOXELS_WITH_POSES = 256**3
 
-# Features in host memory: rows of sparse grids, and no smoothing that visits all of them.
-FEATURES_IN_HOST_MEMORY: Mapping[str, float] = {"field.sparse": True, "loss.tv_until": 1.0}
+# Features in host memory: rows of sparse grids, and neither smoothing nor averages that visit all of them.
+FEATURES_IN_HOST_MEMORY: Mapping[str, float] = {
+    "field.sparse": True,
+    "loss.tv_until": 1.0,
+    "train.average_from": 1.0,
+}
 
 # Which are looked up on the device.
 PHOTOS_IN_HOST_MEMORY: Mapping[str, float] = {"loss.multi_view": 0.0}

@@ -166,6 +166,15 @@ class TrainConfig:
     lr_decay: float | None = setting(
         None, "factor by which all learning rates fall over the run, exponentially", low=1e-6, high=1
     )
+    average_from: float | None = setting(
+        None,
+        "fraction of the run from which on parameters are averaged; at the end their means replace them; 1 = off",
+        low=0,
+        high=1,
+    )
+    average_lr: float | None = setting(
+        None, "where parameters are averaged, learning rates fall to this fraction and no lower", low=1e-6, high=1
+    )
     beta1: float = setting(0.9, "Adam's decay rate of the mean gradient", low=0, high=0.9999)
     beta2: float = setting(0.99, "Adam's decay rate of the mean squared gradient", low=0, high=0.99999)
     log_every: int = setting(100, "steps between logged losses; only these wait for the GPU", low=1)
@@ -195,6 +204,11 @@ class TrainConfig:
         choices=("float32", "bfloat16"),
     )
     cuda_graph: bool = setting(True, "replay each step as one CUDA graph (native backend on a GPU)")
+
+    def rate_factor(self, progress: float) -> float:
+        """What the learning rates have fallen to, as a fraction of the initial ones, of resolved settings."""
+        falling = self.lr_decay**progress
+        return max(falling, self.average_lr) if self.average_from < 1 else falling
 
 
 @renamed.with_old_names("poses")

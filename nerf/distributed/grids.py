@@ -25,6 +25,7 @@ from nerf.distributed.world import World
 from nerf.fields.field import Field
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim.adam import MaskedAdam
+from nerf.optim.averages import packed
 from nerf.rendering.render import Composited, Shade
 from nerf.rendering.sampler import RaySampler
 from nerf.scene.occupancy import OccupancyGrid, cells_to_vertices, with_neighbors
@@ -252,7 +253,11 @@ class Parts:
                 if group.on_vertices:
                     moment = self._brought(self.division.rows, moment, wanted, "moments")
                 state[f"{group.name}.{kind}"] = moment
-        self.whole_optimizer = state
+        means = dict(optimizer.averages.values)
+        for group in optimizer.groups:
+            if group.on_vertices and group.name in means:
+                means[group.name] = self._brought(self.division.rows, means[group.name], wanted, "averages")
+        self.whole_optimizer = state | packed(means, optimizer.averages.count)
 
     def _brought(self, had: Callable[[int], Tensor], own: Tensor, wanted: Tensor, purpose: str) -> Tensor:
         """The rows of wanted vertices [L], zero where no rank has any.

@@ -5,6 +5,7 @@ Step number and learning rates are tensors, so that a replayed CUDA graph uses t
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from nerf.ops.backend import Backend
 from nerf.ops.branches import Beside, at_once
 from nerf.ops.vertex_rows import VertexRows
 from nerf.optim import host_rows
+from nerf.optim.averages import Averages
 from nerf.optim.host_rows import HostRows, copy_rows
 from nerf.optim.muon import muon_step
 
@@ -75,6 +77,7 @@ class MaskedAdam:
         self.active_vertices, self.active_rows = active_vertices, self._rows_of(active_vertices)
         self.in_host: dict[str, Tensor] = {}  # both moments of a group together, [2,A,C]
         self.moments = {group.name: self._no_moments(group) for group in self.groups}
+        self.averages = Averages()
         self._clear_gradients()
         self.decay = torch.ones(1, device=backend.device)
         self.step_number = torch.zeros(1, device=backend.device)
@@ -125,7 +128,21 @@ class MaskedAdam:
                     found = moved(moments[i]) if moved is not None else _moved(moments[i], *places, targets[i])
                     moments[i] = found.view(shape)
                 self.moments[group.name] = moments[0], moments[1]
+                kept = moved if moved is not None else (lambda mean, places=places: _moved(mean, *places, None))
+                self.averages.move(group.name, lambda mean, kept=kept, shape=shape: kept(mean).view(shape))
         self._clear_gradients()
+
+    def average(self) -> None:
+        """Adds the parameters as they are to their means (nerf/optim/averages.py)."""
+        self.averages.add(self.groups, self.active_rows)
+
+    def take_averages(self) -> None:
+        """Replaces the parameters by their means, if there are any."""
+        self.averages.put_in_place(self.groups, self.active_rows)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The parameters are their means meanwhile, if there are any."""
+        return self.averages.in_place(self.groups, self.active_rows)
 
     def widen_moments(self) -> None:
         """Moments that bfloat16 holds on the device become float32. Grids must be so by then; gradients are cleared."""
@@ -225,16 +242,17 @@ class MaskedAdam:
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Step number and moments. Those in host memory or of 16 bits are copied, as float32 and for the CPU."""
+        """Step number, moments and averages. Moments that are in host memory or of 16 bits are copied, as float32."""
         moments = {f"{n}.{i}": m for n, pair in self.moments.items() for i, m in zip(("exp_avg", "exp_avg_sq"), pair)}
         away = [f"{name}.{kind}" for name in self.in_host for kind in ("exp_avg", "exp_avg_sq")]
         for name, moment in moments.items():
             if name in away or moment.dtype == torch.bfloat16:
                 moments[name] = copy_rows(moment, torch.empty(moment.shape))
-        return {"step_number": self.step_number, **moments}
+        return {"step_number": self.step_number, **moments, **self.averages.state_dict()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self.step_number.copy_(state["step_number"])
+        self.averages.load_state_dict(state, list(self.moments), self.backend.device)
         for name, pair in self.moments.items():
             for kind, moment in zip(("exp_avg", "exp_avg_sq"), pair, strict=True):
                 if name in self.in_host:

@@ -1,8 +1,8 @@
 """The two files of a run: model.pt for rendering and resume.pt for continuing. Each is complete on its own.
 
 The model is small: it stores only the vertices of occupied cells, in half precision (packed_grids.py). Its images
-differ from those of the run by less than one 8-bit level. The resume state holds everything, including the optimizer's
-moments.
+differ from those of the run by less than one 8-bit level; while parameters are averaged it has their means. The resume
+state holds everything, including the optimizer's moments.
 
 Both files hold only tensors and plain containers, and reading them executes no code. A file is written under a
 temporary name, flushed to disk and renamed. So a run that is killed leaves the last complete file; if it is killed
@@ -106,12 +106,13 @@ def _widened(values: Tensor) -> Tensor:
 
 def save_model(folder: Path, config: Config, state: TrainState, cameras: Cameras) -> Path:
     """Writes the model file only, and returns its path. Raises NotSaved like save."""
-    packed = pack(state.field, state.occupancy)
-    parameters = state.field.named_parameters()
-    networks = {name: value.detach() for name, value in parameters if name not in packed.values}
-    grids = {name: deflated(values) for name, values in packed.values.items()}
-    model = {"occupied_bits": packed.occupied, "grids": grids, "networks": networks}
-    _write(folder / MODEL_FILE, _common(config, state, cameras) | model)
+    with state.averaged():
+        packed = pack(state.field, state.occupancy)
+        parameters = state.field.named_parameters()
+        networks = {name: value.detach() for name, value in parameters if name not in packed.values}
+        grids = {name: deflated(values) for name, values in packed.values.items()}
+        model = {"occupied_bits": packed.occupied, "grids": grids, "networks": networks}
+        _write(folder / MODEL_FILE, _common(config, state, cameras) | model)
     _forget_scores_of_others(folder, state.clock.step)
     return folder / MODEL_FILE
 
@@ -276,6 +277,8 @@ def restore_config(content: dict[str, Any]) -> Config:
         saved = {**saved, "dataset": {**saved["dataset"], "masks": "leave_out"}}
     if "moments" not in saved["train"]:  # older runs
         saved = {**saved, "train": {**saved["train"], "moments": "float32"}}
+    if saved["train"].get("average_from") is None:  # older runs
+        saved = {**saved, "train": {**saved["train"], "average_from": 1.0, "average_lr": 0.5}}
     if saved["loss"].get("multi_view") is None:  # older runs
         saved = {**saved, "loss": {**saved["loss"], "multi_view": 0.0}}
     field = {"initial_num_voxels": 0, **saved["field"]}  # which older runs had not, nor sines, nor Muon
@@ -341,4 +344,6 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
             )
     # Older files have no "clock", only step and seconds.
     state.load_state_dict({"clock": {name: content[name] for name in ("step", "elapsed")}} | content)
+    for optimizer in state.optimizers() if config.train.average_from == 1 else ():
+        optimizer.averages.clear()  # of a run that goes on with features in host memory
     return state

@@ -9,6 +9,7 @@ Sizes: I images, X Y Z grid vertices, CX CY CZ cells, B bytes of a bit for each 
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from nerf.fields.field import Field
 from nerf.fields.registry import build_field
 from nerf.ops import reference
 from nerf.ops.backend import Backend
+from nerf.optim.averages import COUNT as AVERAGED
+from nerf.optim.averages import MEAN
 from nerf.runs.entries import Array, Entry, Exactly, Listed, Maybe, Number, Older, Plain, Record, Sizes
 from nerf.runs.packed_cameras import restore_cameras
 from nerf.runs.packed_grids import occupied_cells
@@ -152,6 +155,9 @@ def check_resume(content: dict[str, Any], config: Config) -> None:
     Record(COMMON | RESUME | own).check(content, sizes, "it")
     _check_cameras(content)
     _check_vignetting(content)
+    _check_averages(content["optimizer"], moments)
+    for learner in content.get("learners", {}).values():
+        _check_averages(learner["optimizer"], learner["values"])
     _check_progress(content, config)
 
 
@@ -200,7 +206,9 @@ def _optimizer(shapes: dict[str, str]) -> Record:
     moments = {
         f"{name}.{kind}": Array(F32, shape) for name, shape in shapes.items() for kind in ("exp_avg", "exp_avg_sq")
     }
-    return Record({"step_number": Array(F32, "1", 0, 1e30), **moments})
+    means = {f"{name}.{MEAN}": Older(Array(F32, shape)) for name, shape in shapes.items()}
+    counts = {"step_number": Array(F32, "1", 0, 1e30), AVERAGED: Older(Array(I64, "1", 1, 1 << 40))}
+    return Record(counts | moments | means)
 
 
 def _learners(config: Config) -> dict[str, Entry]:
@@ -242,6 +250,13 @@ def _check_vignetting(content: dict[str, Any]) -> None:
     expected = int(shared_cameras(restore_cameras(content, "start_cameras")).max()) + 1
     if found != expected:
         raise ValueError(f"vignetting is of {found} cameras, expected {expected}")
+
+
+def _check_averages(saved: dict[str, Any], names: Iterable[str]) -> None:
+    """Where some parameters have means, all have."""
+    there = [f"{name}.{MEAN}" in saved for name in names]
+    if any(there) != (AVERAGED in saved) or any(there) != all(there):
+        raise ValueError(f"its averages are of {sum(there)} parameters, expected {len(there)} or none")
 
 
 def _check_progress(content: dict[str, Any], config: Config) -> None:

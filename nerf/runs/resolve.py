@@ -88,6 +88,11 @@ def check_features(config: Config) -> None:
             f"{config.loss.tv_until:g} of the run it visits an eighth of all vertices in each step, and would bring "
             "them from host memory; set loss.tv_until=1, loss.tv_global=0 or train.features=device."
         )
+    if config.train.average_from < 1:
+        raise UserError(
+            f"train.average_from={config.train.average_from:g} with train.features=host: means of all vertices would "
+            "be read and written in host memory; set train.average_from=1, or train.features=device."
+        )
 
 
 def check_repeatable(max_seconds: float | None) -> None:

@@ -176,7 +176,8 @@ def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun
 def _may_be_in_host(config: Config) -> bool:
     """Whether features may be in host memory without a setting that was given becoming another. config: as given."""
     smoothed = config.loss.tv_until not in (None, 1.0) and config.loss.tv_global != 0
-    return config.train.features == "auto" and config.field.sparse is not False and not smoothed
+    visits_all = smoothed or config.train.average_from not in (None, 1.0)
+    return config.train.features == "auto" and config.field.sparse is not False and not visits_all
 
 
 def resume(
@@ -203,8 +204,12 @@ def resume(
         config = replace(config, dataset=located(found_again(config.dataset)))
         images = load(config.dataset, "train")
     backend = select(config.backend, config.device, config.deterministic)
+    notes = ()
+    if config.train.features == "host" and config.train.average_from < 1:  # they were elsewhere before
+        config = replace(config, train=replace(config.train, average_from=1.0))
+        notes = ("features in host memory are not averaged: train.average_from=1",)
     config = resolve_for_run(config, images, backend)
-    run = TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend))
+    run = TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend), notes=notes)
     budget = (config.train.steps, config.train.max_seconds)
     asked = (steps, max_seconds)
     if all(new in (None, old) for new, old in zip(asked, budget, strict=True)):
@@ -231,11 +236,11 @@ def _extended(run: TrainingRun, steps: int | None, max_seconds: float | None) ->
         if value <= done[name]:
             raise UserError(f"{name}={value:g} is used up: this run has done {done[name]:.6g}; give more than that.")
     clock.extend(steps, max_seconds)
-    # The count must match the new progress, or updates would be missed.
-    state.num_occupancy_updates = occupancy_updates(config, clock.progress)
+    # The counts must match the new progress, or updates would be missed.
+    state.num_occupancy_updates, state.num_averages = occupancy_updates(config, clock.progress), 0
     config = replace(config, train=replace(config.train, steps=steps, max_seconds=max_seconds))
     note = (
         f"the run was finished; it continues from step {clock.step} to {given} with the second half of a new schedule: "
-        f"learning rates restart at {config.train.lr_decay**clock.progress:.2g} times their initial value"
+        f"learning rates restart at {config.train.rate_factor(clock.progress):.2g} times their initial value"
     )
-    return replace(run, config=config, notes=(note,))
+    return replace(run, config=config, notes=(*run.notes, note))

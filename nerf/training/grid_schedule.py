@@ -8,6 +8,7 @@ from torch import Tensor
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped
 from nerf.scene.box import Resolution
+from nerf.training.averaging import is_averaging
 from nerf.training.capacity import plan_capacity
 from nerf.training.cuda_graph import StepRunner
 from nerf.training.initial_state import level_voxels
@@ -100,6 +101,8 @@ def _prune_if_due(config: Config, state: TrainState, doubled: bool) -> tuple[boo
     started = progress >= occupancy.start and step >= occupancy.min_steps
     updates = occupancy_updates(config, progress) if started else 0
     if updates <= state.num_occupancy_updates and not (doubled and updates):
+        return False, False
+    if is_averaging(config, state) and not doubled:
         return False, False
     state.num_occupancy_updates = updates
     if state.field.rows is not None:  # sparse, to take little memory: pruning finds no room between what is left

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nerf.config.schema import Config
 from nerf.errors import TrainingStopped
+from nerf.training.averaging import average_if_due, finish
 from nerf.training.capacity import plan_capacity, raise_capacity
 from nerf.training.cuda_graph import StepRunner
 from nerf.training.grid_schedule import advance_schedule
@@ -128,13 +129,14 @@ def _train(
         if advance_schedule(config, state, runner):
             for callback in callbacks:
                 callback.on_grid_change(state)
-        state.optimizer.decay.fill_(config.train.lr_decay**clock.progress)
+        state.optimizer.decay.fill_(config.train.rate_factor(clock.progress))
         state.field.set_progress(clock.progress)
         for module in state.auxiliary_modules().values():
             module.set_progress(clock)
         step.advance()
         runner.step()
         clock.tick()
+        average_if_due(config, state)
         rays += config.train.rays_per_step * state.rays_per_pixel
         if whole:
             state.collect(with_moments=False)
@@ -145,6 +147,8 @@ def _train(
         logging = asked or due
         if logging or clock.finished or on_cpu:
             seconds = state.read_clock()
+        if clock.finished:
+            finish(state)
         if logging or clock.finished:
             count, sums = clock.step - last_step, step.read()
             skips.add(sums.skipped, count)

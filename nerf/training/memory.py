@@ -1,9 +1,9 @@
 """Estimates a run's GPU memory before training, and proposes settings that fit if it is too much.
 
-The peak is at the finest grids: their values, Adam's two moments and gradients, the images, and the samples of a step
-and of an occupancy update. With train.features=host most of the first three is in host memory, and what a step reads of
-it is on the GPU. Which part of the grids the scene fills, and the number of samples per ray, are estimates from other
-runs.
+The peak is at the finest grids: their values, Adam's two moments, gradients and averages, the images, and the samples
+of a step and of an occupancy update. With train.features=host most of the first three is in host memory, and what a
+step reads of it is on the GPU. Which part of the grids the scene fills, and the number of samples per ray, are
+estimates from other runs.
 
 Legend: V grid vertices, C channels, R rays, S samples per ray.
 """
@@ -69,6 +69,7 @@ class MemoryPlan:
     samples: int
     libraries: int = LIBRARY_BYTES
     window: int = 0  # of features that are in host memory
+    averages: int = 0
     in_host: int = 0  # of features and their moments, not on the device
 
     @property
@@ -76,7 +77,8 @@ class MemoryPlan:
         return sum(asdict(self).values()) - self.in_host
 
     def __str__(self) -> str:
-        sizes = {name: size for name, size in asdict(self).items() if name not in ("window", "in_host") or size}
+        optional = ("window", "averages", "in_host")
+        sizes = {name: size for name, size in asdict(self).items() if name not in optional or size}
         away = sizes.pop("in_host", 0)
         parts = " + ".join(f"{name} {size / GIB:.2f}" for name, size in sizes.items())
         return f"{parts} = {self.total / GIB:.2f} GiB" + (f", and {away / GIB:.2f} in host memory" if away else "")
@@ -119,6 +121,8 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         windows = 2 if ahead else 1  # this step's, with a gradient, and the next one's
         row_bytes = (windows + 1) * feature_bytes + windows * WINDOW_LISTS
         window = int(WINDOW_ROOM * rows * row_bytes + (windows + 1) * vertices * BYTES_PER_VERTEX)
+    has_averages = config.train.average_from < 1 and config.train.features != "host"
+    averages = int(ACTIVE_FRACTION * vertices) * per_vertex + network_bytes if has_averages else 0
     return MemoryPlan(
         values=values + index_bytes + larger_lattice_bytes,
         moments=2 * (int(ACTIVE_FRACTION * vertices) * moment_bytes + network_bytes),
@@ -126,6 +130,7 @@ def plan_memory(config: Config, finest: Resolution, images: PosedImages, most_vo
         images=pixels + depths,
         samples=_samples(config, per_vertex, finest, field.deferred_grid is not None, value_bytes < device_bytes),
         window=window,
+        averages=averages,
         in_host=int((stored + 2 * ACTIVE_FRACTION) * vertices) * feature_bytes // FLOAT * IN_HOST,
     )
 

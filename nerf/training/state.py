@@ -37,6 +37,7 @@ COUNTERS = {
     "capacity": "capacity",
     "rays_per_pixel": "rays_per_pixel",
     "most_voxels": "most_voxels",
+    "num_averages": "num_averages",
 }
 
 
@@ -53,6 +54,7 @@ class TrainState:
     finest_voxel: float  # world units
     num_upsamplings: int = 0
     num_occupancy_updates: int = 0
+    num_averages: int = 0  # times at which parameters were to be averaged
     capacity: int = 0  # maximum number of visible samples of a step on a GPU; 0: no maximum, sized in every step
     rays_per_pixel: int = 1  # of a training batch
     most_voxels: int = 0  # of the finest grid, if the scene fills little of its box; 0: as finest_voxel says
@@ -81,6 +83,10 @@ class TrainState:
         modules = {"poses": self.poses, "exposure": self.exposure, "vignetting": self.vignetting}
         return {name: module for name, module in modules.items() if module is not None}
 
+    def optimizers(self) -> list[MaskedAdam]:
+        """That of the field, and those of the auxiliary modules."""
+        return [self.optimizer, *(module.optimizer for module in self.auxiliary_modules().values())]
+
     def read_clock(self) -> float:
         """Training seconds so far. Waits until the device has finished all queued steps."""
         synchronize(self.device)
@@ -101,6 +107,17 @@ class TrainState:
             finally:
                 self.clock.start()
         else:
+            yield
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Parameters that are being averaged are their means meanwhile, as a model of an unfinished run has them.
+
+        Within paused(). On several ranks, each of which has its own means alone, they stay as they are.
+        """
+        with contextlib.ExitStack() as stack:
+            for optimizer in self.optimizers() if self.parts is None else ():
+                stack.enter_context(optimizer.averaged())
             yield
 
     def state_dict(self) -> dict[str, Any]:

@@ -38,6 +38,8 @@ def config_of(kind: str) -> Config:
         field = replace(config.field, sparse=True, **gain)
         occupancy = replace(config.occupancy, alpha_threshold=0.02)
         config = replace(config, field=field, occupancy=occupancy)
+    if "averaged" in kind:
+        config = replace(config, train=replace(config.train, steps=14, average_from=0.7))
     if "rays" in kind:
         config = supersampled(config, 0.5)
     if "unbounded" in kind:

@@ -64,6 +64,8 @@ SWITCHED_ON: dict[str, dict[str, object]] = {
     "occupancy.rays_per_surface_cell": {"occupancy.rays_per_surface_cell": 24},
     "occupancy.update_interval": {"occupancy.update_interval": 0.2},
     "train.lr_decay": {"train.lr_decay": 0.01},
+    "train.average_from": {"train.average_from": 0.25},
+    "train.average_lr": {"train.average_from": 0.25, "train.average_lr": 0.7},
     "train.rays_per_step": {"train.rays_per_step": 64},
     "train.steps": {},  # every tiny run has its number of steps
     "poses.lr": {**POSES, "poses.lr": 1e-3},
@@ -79,6 +81,7 @@ TOGETHER = (
     ("field.initial_num_voxels", "field.upsample_at", "field.view_annealing", "occupancy.update_interval"),
     ("poses.perturb_degrees", "poses.perturb_translation", "loss.multi_view"),
     ("poses.perturb_sigma", "poses.lr", "poses.intrinsics"),
+    ("train.average_from", "train.average_lr"),
     ("poses.start", "poses.initial_num_voxels", "poses.coarse_to_fine_end"),
 )
 GROUPS = (*TOGETHER, *((name,) for name in SWITCHED_ON if SWITCHED_ON[name] and name not in chain(*TOGETHER)))

@@ -21,9 +21,20 @@ from nerf.runs.run import TrainingRun
 from nerf.training.state import make_sampler
 
 # Doublings after steps 8 and 24, prunings from step 10 on, several rays of a pixel from step 20 on.
-ON_TWO = {"native deferred global rays poses": 26, "native unbounded beside": 12, "mlp": 3, "native sh sparse gain": 11}
+ON_TWO = {
+    "native deferred global rays poses": 26,
+    "native unbounded beside": 12,
+    "mlp": 3,
+    "native sh sparse gain": 11,
+    "native deferred averaged": 14,  # to the end
+}
 # One process has dense grids up to the second doubling of the second one; ranks have sparse ones all the time.
-ON_THREE = {"native sh": 11, "native sh global sparse": 26, "native deferred poses sparse": 26}
+ON_THREE = {
+    "native sh": 11,
+    "native sh global sparse": 26,
+    "native deferred poses sparse": 26,
+    "native sh averaged": 14,
+}
 
 
 @pytest.fixture(autouse=True)

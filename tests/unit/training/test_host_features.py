@@ -48,7 +48,7 @@ def with_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config_of(field: str, features: str) -> Config:
-    config = tiny_config(field, features=features)
+    config = tiny_config(field, features=features, average_from=1.0)
     return replace(
         config, field=replace(config.field, sparse=True), loss=replace(config.loss, tv_color=1e-4, tv_until=1.0)
     )

@@ -49,7 +49,9 @@ def test_the_plan_counts_what_is_there() -> None:
     where = 0.25 + 8 * (stored + 2 * ACTIVE_FRACTION)
     assert plan.values == pytest.approx(vertices * (stored * (4 + 16 * 2) + where), rel=6e-3)
     assert plan.images == tiny_images().pixels.numel() + len(tiny_images().pixels)
-    assert plan.total == plan.values + plan.gradients + plan.moments + plan.images + plan.samples + plan.libraries
+    assert plan.averages == pytest.approx(ACTIVE_FRACTION * vertices * 4 * (1 + 16), rel=6e-3)
+    parts = plan.values, plan.gradients, plan.moments, plan.averages, plan.images, plan.samples, plan.libraries
+    assert plan.total == sum(parts) and plan_memory(*on_a_gpu("voxel_deferred", average_from=1.0)).averages == 0
     assert str(plan).endswith(f"= {plan.total / GIB:.2f} GiB") and f"moments {plan.moments / GIB:.2f}" in str(plan)
 
 
