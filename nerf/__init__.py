@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "nerf.runs.run": ("TrainingRun", "resume", "start"),
-        "nerf.runs.open_run": ("LoadedRun", "OpenRun", "load", "newest_run"),
+        "nerf.runs.open_run": ("LoadedRun", "load", "newest_run"),
         "nerf.config.overrides": ("settings",),
         "nerf.cameras.paths": ("orbit", "turn"),
         "nerf.cameras.poses": ("look_at",),

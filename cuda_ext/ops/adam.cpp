@@ -53,7 +53,8 @@ void adam_step(const Tensor& param, const Tensor& exp_avg, const Tensor& exp_avg
   if (rows) check_indices("rows", visited, all_rows);
   if (adds && vertices)
     check_indices("vertices", listed, product("param", {grid.vertices[0], grid.vertices[1], grid.vertices[2]}));
-  if (num_rows == 0) return;  // an empty list has no address, by which kernels tell that there is one
+  // An empty list has no address, by which kernels tell that there is one; of no rows, none is there.
+  if (num_rows == 0 || all_rows == 0) return;
   const auto step_on = [&](auto scalar) {
     using S = decltype(scalar);
     using T = Wide<S>;

@@ -331,7 +331,8 @@ def subpixels(per_pixel: int, device: torch.device, dtype: torch.dtype) -> Tenso
     """
     if per_pixel not in SUBPIXELS:
         raise ValueError(f"per_pixel: found {per_pixel}, expected one of {', '.join(map(str, SUBPIXELS))}")
-    return torch.tensor(SUBPIXELS[per_pixel], device=device, dtype=dtype)
+    with torch.inference_mode(False):  # training may come after a picture
+        return torch.tensor(SUBPIXELS[per_pixel], device=device, dtype=dtype)
 
 
 def posed_rays(in_camera: Tensor, c2w: Tensor, per_pixel: int = 1) -> Rays:

@@ -36,7 +36,7 @@ class Rays:
         """The mean over each pixel's rays of values [R] or [R,C]: [P] or [P,C]."""
         if self.per_pixel == 1:
             return values
-        if values.is_cuda and values.dim() == 1 and not values.requires_grad:  # four times as fast
+        if values.is_cuda and values.dim() == 1 and len(values) and not values.requires_grad:  # four times as fast
             return torch.nn.functional.avg_pool1d(values[None, None], self.per_pixel, self.per_pixel)[0, 0]
         return values.unflatten(0, (len(values) // self.per_pixel, self.per_pixel)).mean(1)
 

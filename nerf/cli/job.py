@@ -40,10 +40,9 @@ _stopped: list[int] = []  # the signal that stopped a run in this process: no ot
 
 def build(cls: type, composed: Any, overrides: list[str]) -> Any:
     """The composed settings as a checked instance of cls. Raises UserError."""
-    if "dataset" in composed and OmegaConf.is_missing(composed.dataset, "scene"):
-        rooted = not OmegaConf.is_missing(composed.dataset, "root") and composed.dataset.root
-        if rooted:
-            composed.dataset.scene = Path(composed.dataset.root).resolve().name
+    typed = {override.lstrip("+").partition("=")[0] for override in overrides}
+    if "dataset" in composed:
+        _name_scene(composed.dataset, typed)
     try:
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
@@ -52,8 +51,20 @@ def build(cls: type, composed: Any, overrides: list[str]) -> Any:
             "dataset.root=FOLDER."
         ) from error
     values.pop("experiment", None)
-    typed = {override.lstrip("+").partition("=")[0] for override in overrides}
     return settings.build(cls, renamed.composed(values, cls(), typed, renamed.tell))
+
+
+def _name_scene(dataset: Any, typed: set[str]) -> None:
+    """Where a folder is given and no scene, the scene is called like the folder, in whatever format it is."""
+    if OmegaConf.is_missing(dataset, "root") or not dataset.root:
+        return
+    root = Path(str(dataset.root)).expanduser().resolve()
+    if OmegaConf.is_missing(dataset, "scene"):
+        dataset.scene = root.name
+    elif "dataset.root" in typed and not typed & {"dataset", "dataset.scene"} and not (root / dataset.scene).is_dir():
+        dataset.scene = root.name
+        if "dataset.format" not in typed:
+            dataset.format = "auto"
 
 
 def problem_of(cls: type, run: Callable[[Path], None], sweep: bool) -> object | None:

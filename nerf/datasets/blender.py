@@ -239,6 +239,11 @@ def _read_transforms(folder: Path, split: str) -> _Transforms:
     return _Transforms(path, header, frames_of(header, path))
 
 
+def training_poses(folder: Path) -> np.ndarray:
+    """Camera-to-world matrices [I,4,4] float64 of transforms_train.json. No image is read."""
+    return _read_transforms(folder, "train").poses()
+
+
 def _smallest_divisors(number: int) -> str:
     """For error messages: the first divisors are the ones that a user may want."""
     divisors = [str(divisor) for divisor in range(1, number + 1) if number % divisor == 0]

@@ -31,6 +31,7 @@ GRAY_16_BIT = ("I;16", "I")  # Pillow's modes for it; older releases used the se
 MAX_THREADS = 8  # of 12 megapixels each takes some 150 MB while it is decoded
 BAND_ROWS = 64  # rows of the result that are averaged at a time
 TURNING = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
+FLIPPING = (2, 3, 4)  # and those that keep them: mirrored, upside down
 
 # What Pillow raises for damaged files; most of it is from EXIF and other data beside the pixels.
 UNREADABLE = (
@@ -49,14 +50,15 @@ class ImageInfo:
     height: int
     has_alpha: bool
     turns: bool  # its EXIF orientation exchanges width and height when it is shown
+    flips: bool = False  # it keeps them, but not the picture
 
 
 def image_info(path: Path) -> ImageInfo:
     """Raises UserError, naming the file, where it is no image."""
     with _answering(path), opened(path) as file, Image.open(file, formats=FORMATS) as image:
         # PNG's own getexif() decodes all pixels, in case there is some behind them.
-        turns = Image.Image.getexif(image).get(ExifTags.Base.Orientation) in TURNING
-        return ImageInfo(*image.size, image.has_transparency_data, turns)
+        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
+        return ImageInfo(*image.size, image.has_transparency_data, orientation in TURNING, orientation in FLIPPING)
 
 
 def read_pixels(
@@ -112,6 +114,8 @@ def read_whiteness(path: Path, size: tuple[int, int], inverted: bool = False) ->
                 "other proportions; make it again for this image, or go on without masks: dataset.masks=none."
             )
         image = image.resize(size, Image.Resampling.NEAREST)
+    if image.mode in GRAY_16_BIT and np.asarray(image).max() < 256:  # 8 bits in 16
+        image = image.convert("L")
     image = in_eight_bits(image)
     if image.mode in ("1", "L") and not image.has_transparency_data:
         white = np.asarray(image.convert("L"))

@@ -4,11 +4,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nerf.config.schema import DatasetConfig
-from nerf.datasets.blender import check_blender_split, find_scene, load_blender
+from nerf.datasets.blender import check_blender_split, find_scene, load_blender, training_poses
 from nerf.datasets.capture import Capture
 from nerf.datasets.photos import load_photos, split_frames
 from nerf.datasets.posed_images import PosedImages
@@ -51,6 +52,19 @@ def sparse_points(dataset: DatasetConfig) -> Tensor | None:
     """World points [P,3] float32 that the poses came with, None where the format has none."""
     points = None if _is_blender(dataset) else _capture(dataset).points
     return None if points is None else torch.from_numpy(points).float()
+
+
+def scene_poses(dataset: DatasetConfig) -> Tensor:
+    """Camera-to-world matrices [N,3,4] float32, the training views' among them. No image is read.
+
+    Raises UserError where there is no such scene.
+    """
+    if _is_blender(dataset):
+        folder = find_scene(dataset.root, dataset.scene, DATA)
+        if not _is_capture(dataset, folder):
+            return torch.from_numpy(training_poses(folder)[:, :3]).float()
+        dataset = replace(dataset, root=str(folder), format="blender")
+    return torch.from_numpy(np.stack([frame.c2w for frame in _capture(dataset).frames])).float()
 
 
 def located(dataset: DatasetConfig) -> DatasetConfig:
@@ -99,7 +113,11 @@ def _is_capture(dataset: DatasetConfig, folder: Path) -> bool:
     masked = dataset.mask_folder is not None or any((folder / name).is_dir() for name in FOLDERS)
     if dataset.skip_missing or (masked and dataset.masks != "none"):
         return True
-    path = folder / "transforms_train.json"
+    return any(_has_more_keys(dataset, path) for path in sorted(folder.glob("transforms_*.json")))
+
+
+def _has_more_keys(dataset: DatasetConfig, path: Path) -> bool:
+    """Whether a file of one split has keys that load_blender does not read."""
     try:
         header = read_json(path)
         frames = frames_of(header, path)

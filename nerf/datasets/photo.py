@@ -1,7 +1,7 @@
 """A photo of a capture: its file beside what its frame says, and the cameras of several."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from nerf.cameras.cameras import Cameras, corner_radii
 from nerf.cameras.distortion import Lenses
 from nerf.datasets.capture import Frame
-from nerf.datasets.decoding import ImageInfo
+from nerf.datasets.decoding import ImageInfo, image_info
 from nerf.errors import UserError
 
 SIZE_TOLERANCE = 1.0  # pixels by which rounding may change the proportions of a scaled copy
@@ -45,6 +45,18 @@ def checked_photo(frame: Frame, info: ImageInfo) -> Photo:
         f"{frame.width}x{frame.height}, which has other proportions: it was cropped or turned, or belongs to another "
         "camera. Bring back the original."
     )
+
+
+def turned_alike(photos: Sequence[Photo], others: Iterable[Frame]) -> list[Photo]:
+    """The photos, turned as EXIF says where that keeps width and height too, if others show that poses are for that.
+
+    others: all frames of the capture that are there.
+    """
+    if not any(photo.info.flips for photo in photos):
+        return list(photos)
+    if not any(checked_photo(frame, image_info(frame.image)).upright for frame in others):
+        return list(photos)
+    return [replace(photo, upright=True) if photo.info.flips else photo for photo in photos]
 
 
 def _is_scaled(size: tuple[int, int], original: tuple[int, int]) -> bool:

@@ -26,7 +26,7 @@ from nerf.datasets.decoding import (
     read_z,
 )
 from nerf.datasets.mask_use import MaskUse
-from nerf.datasets.photo import Photo, cameras_of, checked_photo, some_of
+from nerf.datasets.photo import Photo, cameras_of, checked_photo, some_of, turned_alike
 from nerf.datasets.photo_masks import frames_there, outline, use_of_alpha, use_of_masks, valid_pixels, without_alpha
 from nerf.datasets.posed_images import PosedImages, names_of
 from nerf.datasets.readers import missing_images
@@ -66,6 +66,7 @@ def load_photos(
     _check_frames(frames, str(capture.root))
     infos = read_all(lambda index: image_info(frames[index].image), len(frames), "photos found")
     photos = [checked_photo(frame, info) for frame, info in zip(frames, infos)]
+    photos = turned_alike(photos, frames_there(capture))
     cameras = cameras_of(photos, downscale)
     of_alpha = use_of_alpha(capture, masks)
     use = use_of_masks(capture, masks, of_alpha)
@@ -163,7 +164,7 @@ def _check_frames(frames: Sequence[Frame], where: str) -> None:
 def _missing(capture: Capture, skip: bool) -> set[Path]:
     """Photos that are not there. Raises UserError where there are any, unless they are to be skipped."""
     missing, named = set(missing_images(capture)), {frame.image for frame in capture.frames}
-    if missing and not skip:
+    if missing and not skip and len(missing) < len(named):  # of all, split_frames says more
         raise UserError(
             f"{len(missing)} of the {len(named)} photos of {capture.root} are missing: {some_of(missing)}. Restore "
             "them, or go on without them: dataset.skip_missing=true."
@@ -221,7 +222,10 @@ def _notes(
     turned = sum(photo.upright for photo in photos)
     if turned:
         notes.append(f"{turned} photos are turned as their EXIF orientation says: their intrinsics are for that.")
-    unturned = sum(photo.info.turns and not photo.upright for photo in photos)
+    unturned = sum((photo.info.turns or photo.info.flips) and not photo.upright for photo in photos)
     if unturned:
-        notes.append(f"{unturned} photos are read as stored, though EXIF turns them: their intrinsics are for that.")
+        why = "their intrinsics are for that"
+        if any(photo.info.flips for photo in photos):
+            why = "nothing shows whether their poses are for the turned picture"
+        notes.append(f"{unturned} photos are read as stored, though EXIF turns them: {why}.")
     return tuple(notes)

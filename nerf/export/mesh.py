@@ -76,6 +76,11 @@ def extract_mesh(
     if crop is not None and len(faces) > 0 and len(kept) == 0:
         raise nothing_inside(_to_world(field, coords), crop)
     coords, faces = _compact(coords, large_parts(kept, len(coords), smallest))
+    if len(faces) == 0 and len(kept) > 0:
+        raise UserError(
+            f"smallest={smallest:g} leaves no part of the {len(kept)} triangles: it is the least share of the largest "
+            "part's triangles that a part needs to be kept; give less."
+        )
     if len(faces) == 0:
         raise UserError(
             "the scene has no surface: no training camera sees anything that is half opaque; train longer, or check "

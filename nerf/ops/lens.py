@@ -34,7 +34,8 @@ def distort(
 
 def _perspective_points(points: Tensor, k: tuple[Tensor, ...], reach: Tensor) -> Tensor:
     x, y, z = points.unbind(-1)
-    ahead = torch.where(z > 0, torch.maximum(z, LEAST_AHEAD * in_pieces(torch.hypot, x, y)), torch.ones_like(z))
+    aside = (x * x + y * y).clamp(min=SMALLEST**2).sqrt()  # of hypot the derivative on the axis is NaN
+    ahead = torch.where(z > 0, torch.maximum(z, LEAST_AHEAD * aside), torch.ones_like(z))
     x, y = x / ahead, y / ahead
     inside = (reach * reach / (x * x + y * y).clamp(min=SMALLEST)).clamp(max=1).sqrt()
     return torch.stack(perspective(k, inside * x, inside * y)[:2], dim=-1) / inside[:, None]

@@ -20,6 +20,8 @@ from nerf.optim.averages import Averages
 from nerf.optim.host_rows import HostRows, copy_rows
 from nerf.optim.muon import muon_step
 
+# Steps are counted in float32, which stays at 2^24: from three quarters of that on, a quarter is counted again.
+MOST_STEPS, AGAIN = 3 << 22, 1 << 22
 EPSILON = 1e-10  # below the gradients of rarely hit voxels; a larger one would shrink their steps
 
 
@@ -78,7 +80,7 @@ class MaskedAdam:
         self.in_host: dict[str, Tensor] = {}  # both moments of a group together, [2,A,C]
         self.moments = {group.name: self._no_moments(group) for group in self.groups}
         self.averages = Averages()
-        self._clear_gradients()
+        self.clear_gradients()
         self.decay = torch.ones(1, device=backend.device)
         self.step_number = torch.zeros(1, device=backend.device)
 
@@ -130,7 +132,7 @@ class MaskedAdam:
                 self.moments[group.name] = moments[0], moments[1]
                 kept = moved if moved is not None else (lambda mean, places=places: _moved(mean, *places, None))
                 self.averages.move(group.name, lambda mean, kept=kept, shape=shape: kept(mean).view(shape))
-        self._clear_gradients()
+        self.clear_gradients()
 
     def average(self) -> None:
         """Adds the parameters as they are to their means (nerf/optim/averages.py)."""
@@ -150,9 +152,10 @@ class MaskedAdam:
             if name not in self.in_host:
                 self.moments[name] = tuple(x.float() if x.dtype == torch.bfloat16 else x for x in pair)
         self.moment_dtype = torch.float32
-        self._clear_gradients()
+        self.clear_gradients()
 
-    def _clear_gradients(self) -> None:
+    def clear_gradients(self) -> None:
+        """Zeroes the gradients in place where steps add to them, else drops them."""
         for group in self.groups:
             parameter, grad = group.parameter, group.parameter.grad
             if group.host is not None or not (group.on_vertices and self.backend.adds_to_gradients):
@@ -165,6 +168,13 @@ class MaskedAdam:
             if grad is not None or getattr(parameter, "grad_dtype", dtype) != dtype:
                 parameter.grad, parameter.grad_dtype = None, dtype
             parameter.grad = torch.zeros_like(parameter, dtype=dtype)
+
+    def count_on(self) -> None:
+        """Keeps the step number where float32 counts. To be called every million steps or more often.
+
+        Biases are corrected and warm-ups over long before; what goes by it in turns goes by powers of two.
+        """
+        self.step_number.sub_(AGAIN * (self.step_number >= MOST_STEPS))
 
     @torch.no_grad()
     def step(

@@ -84,7 +84,8 @@ class RaySampler:
 @functools.cache
 def _ends(near: float, far: float, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """near and far [1] of all rays, cached per device, because to fill them takes a step two kernels."""
-    return tuple(torch.tensor([end], device=device, dtype=dtype) for end in (near, far))
+    with torch.inference_mode(False):  # training may come after a picture
+        return tuple(torch.tensor([end], device=device, dtype=dtype) for end in (near, far))
 
 
 def depth_range(sampler: RaySampler, cameras: Cameras) -> tuple[float, float]:

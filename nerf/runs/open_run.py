@@ -4,12 +4,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
 from nerf.config.commands import program
-from nerf.config.schema import Config, build
-from nerf.datasets.load import found_again, load_split
+from nerf.config.schema import Config, DatasetConfig, build
+from nerf.datasets.load import found_again, load_split, scene_poses
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
 from nerf.evaluation import held_out_poses as held_out
@@ -24,6 +25,7 @@ from nerf.runs import checkpoint
 from nerf.training.state import TrainState, make_sampler
 
 OUTPUTS = Path("outputs")
+SAME_POSE = 1e-3  # entries of two matrices of one pose differ by less, in units of the farthest camera's coordinates
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,21 @@ class LoadedRun:
         return self.align_views(self.given_views(split), split, every)
 
     def given_views(self, split: str) -> PosedImages:
-        """The views of a split as in the dataset. Raises UserError if the dataset is not found."""
-        return load_split(found_again(self.config.dataset), split)
+        """The views of a split as in the dataset. Raises UserError if that is not found, or is another scene's."""
+        dataset = found_again(self.config.dataset)
+        self._check_scene(dataset)
+        return load_split(dataset, split)
+
+    def _check_scene(self, dataset: DatasetConfig) -> None:
+        """Raises UserError where training cameras of the run are none of the scene's."""
+        given, there = self.given_cameras.c2w, scene_poses(dataset)
+        apart = torch.cdist(given.flatten(1), there.flatten(1)).amin(1)
+        lost = int((apart > SAME_POSE * max(1.0, float(given[:, :, 3].abs().max()))).sum())
+        if lost:
+            raise UserError(
+                f"the scene in {dataset.root} is not the one that the run was trained on: it lacks the poses of {lost} "
+                f"of {len(given)} training views. Give root=FOLDER, the folder of the run's own scene."
+            )
 
     def align_views(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
         """Views in memory with cameras aligned to the learned scene, and with the vignetting of the training cameras.
@@ -80,9 +95,6 @@ class LoadedRun:
         views = held_out.with_vignetting(views, self.given_cameras, self.vignetting)
         cameras = (self.cameras, self.given_cameras)
         return held_out.align_eval_poses(self.field, self.sampler, self.config, views, split, *cameras, every)
-
-
-OpenRun = LoadedRun  # former name, kept for programs that import it
 
 
 def in_words(config: Config, field: Field) -> str:

@@ -20,7 +20,7 @@ from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.interrupts import StopOnInterrupt
 from nerf.runs.open_run import LoadedRun, in_words, of_state
 from nerf.runs.resolve import check_repeatable, makes_many_passes, resolve_for_run, why_background
-from nerf.runs.run_folder import RunLock
+from nerf.runs.run_folder import RunLock, forget_run, holds_run
 from nerf.scene.bounds import describe, why_turned
 from nerf.training.grid_schedule import occupancy_updates
 from nerf.training.initial_state import init_state
@@ -42,6 +42,7 @@ class TrainingRun:
     reasons: tuple[str, ...] = ("as in the resumed run",)  # for the kind of scene
     notes: tuple[str, ...] = ()  # messages for the user
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of each setting; empty for a resumed run
+    own: set[Path] = dataclasses.field(default_factory=set, repr=False, compare=False)  # folders that it may write over
 
     def __repr__(self) -> str:
         """One line."""
@@ -86,18 +87,27 @@ class TrainingRun:
         finest = box.resolution(box.num_voxels(self.state.finest_voxel))
         return plan_memory(self.config, finest, self.images, self.state.most_voxels)
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, overwrite: bool = False) -> Path:
         """Saves the run for load() and resume(); returns the folder.
 
-        Raises UserError if the folder cannot be written or another process trains a run in it.
+        overwrite: also over another run, whose files are lost. Raises UserError if the folder contains another run, if
+        it cannot be written, or if another process trains a run in it.
         """
         folder = Path(folder)
+        if holds_run(folder) and folder.resolve() not in self.own:
+            if not overwrite:
+                raise UserError(
+                    f"{folder} contains another run, which would be overwritten; save into another folder, or give "
+                    "overwrite=True to lose it."
+                )
+            forget_run(folder, lose_it=True)
         try:
             make_folder(folder)
         except OSError as error:
             raise UserError(f"{folder} cannot be created: {error.strerror}; save into another folder.") from error
         with RunLock(folder):
             checkpoint.save(folder, self.config, self.state, self.images.cameras)
+        self.own.add(folder.resolve())
         return folder
 
     def open(self) -> LoadedRun:
@@ -209,7 +219,8 @@ def resume(
         config = replace(config, train=replace(config.train, average_from=1.0))
         notes = ("features in host memory are not averaged: train.average_from=1",)
     config = resolve_for_run(config, images, backend)
-    run = TrainingRun(config, images, checkpoint.restore_run(content, config, images, backend), notes=notes)
+    state = checkpoint.restore_run(content, config, images, backend)
+    run = TrainingRun(config, images, state, notes=notes, own={Path(folder).resolve()})
     budget = (config.train.steps, config.train.max_seconds)
     asked = (steps, max_seconds)
     if all(new in (None, old) for new, old in zip(asked, budget, strict=True)):

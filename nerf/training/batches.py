@@ -311,9 +311,10 @@ class RayBatches:
         return number if self._unmasked is None else zlib.crc32(self._unmasked.bounds.cpu().numpy(), number)
 
     def drop_images(self) -> None:
-        """Frees the images' memory. No batch can be drawn afterwards."""
+        """Frees the memory of images and depth maps. No batch can be drawn afterwards."""
         self.stop_prefetch()
         self._feed, self.images, self.beside = None, self.images.new_empty(0, self.images.shape[1]), None
+        self.depths = None
 
     def stop_prefetch(self) -> None:
         """Takes back what was drawn or gathered ahead, until the next step, which draws the same batches again."""

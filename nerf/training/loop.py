@@ -122,6 +122,8 @@ def _train(
         plan_capacity(config, state)
     step = TrainStep(config, state, losses)
     runner = step_runner(config, state, step)
+    for optimizer in state.optimizers():
+        optimizer.clear_gradients()  # of a step that an error ended
     last_step, last_seconds, rays, dropped, skips = clock.step, clock.elapsed, 0, 0, SkippedSteps()
     clock.start()
     stopping, _, whole = _wishes(callbacks, state)
@@ -181,6 +183,7 @@ def _train(
                 losses=means,
             )
             clock.stop()
+            state.optimizer.count_on()
             if stopping or asked or clock.finished:
                 state.collect()
             for callback in callbacks:

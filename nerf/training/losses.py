@@ -70,7 +70,7 @@ class Objective:
 
     def terms(self, found: Mapping[str, Tensor]) -> Tensor:
         """The losses of a batch with their weights, [n] in the order of names. Without a gradient."""
-        return torch.stack([found[name].detach() for name in self.names]) * self._weights
+        return torch.stack([found[name].detach().to(self._weights.dtype) for name in self.names]) * self._weights
 
     def backward(self, found: Mapping[str, Tensor], ranks: int = 1) -> None:
         """Adds the gradients of the sum, of which each of several ranks takes its share.

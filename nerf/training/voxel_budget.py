@@ -5,6 +5,8 @@ occupies as much of its box as usual. At each doubling a thinner one has so many
 as the budget allows, down to the size of a pixel.
 """
 
+import torch
+
 from nerf.cameras.cameras import Cameras
 from nerf.config.schema import Config
 from nerf.scene.box import SceneBox
@@ -21,7 +23,10 @@ MOST_VERTICES = 2**31 - 1  # of a lattice: PyTorch lists the vertices of no larg
 def pixel_size(cameras: Cameras, box: SceneBox) -> float:
     """The median size of a pixel in scene space, as the cameras see the middle of the box."""
     center = box.center.to(cameras.centers)
-    return box.space.pixel_sizes((cameras.centers - center).norm(dim=-1), cameras.intrinsics[:, 0]).median().item()
+    distances = (cameras.centers - center).norm(dim=-1)
+    # Cameras in the middle itself see what is around them.
+    distances = torch.where(distances > 0, distances, 0.5 * float(box.size.max()))
+    return box.space.pixel_sizes(distances, cameras.intrinsics[:, 0]).median().item()
 
 
 def most_voxels(config: Config, cameras: Cameras, box: SceneBox, finest: float) -> int:

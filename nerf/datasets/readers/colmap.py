@@ -61,11 +61,11 @@ def read(root: Path, images: str | None = None) -> Capture:
     if not names:
         raise UserError(f"{_file(folder, 'images')}: no registered images, expected at least one; reconstruct again.")
     photos, said = choose_folder(root, images)
-    paths = match_photos(photos, names, root / "images")
+    paths, how = match_photos(photos, names, root / "images")
     order = sorted(range(len(names)), key=names.__getitem__)  # COLMAP's own order is that of registration
     frames = [_frame(model, index, paths[index]) for index in order]
     points = None if model.points is None else np.array(list(model.points.values()), np.float64).reshape(-1, 3)
-    notes = [said]
+    notes = [said] if not how else [said, how]
     if len(models) > 1:
         others = ", ".join(f"{other.name} has {size}" for other, size in sizes.items() if other != folder)
         notes.insert(0, f"model {folder.name} with {len(frames)} images is the largest ({others})")

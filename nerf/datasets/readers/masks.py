@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nerf.datasets.capture import Capture, Frame
-from nerf.datasets.readers.photos import PHOTO_SUFFIXES, list_photos
+from nerf.datasets.readers.photos import PHOTO_SUFFIXES, by_number, list_photos
 from nerf.errors import UserError
 from nerf.reading import is_file
 
@@ -110,11 +110,11 @@ def _matched(frames: Sequence[Frame], folder: Path, root: Path) -> tuple[list[Pa
             by_name.setdefault(key, mask)
     found = [next((by_name[key] for key in _keys(frame, root) if key in by_name), None) for frame in frames]
     if any(found):
+        _check_one_photo_each(found, photos, folder)
         return found, ""
-    numbers, theirs = [_number(photo) for photo in photos], [_number(mask) for mask in masks]
-    if None not in numbers and len(set(numbers)) == len(numbers) and sorted(set(theirs) - {None}) == sorted(numbers):
-        by_number = dict(zip(theirs, masks))
-        return [by_number[number] for number in numbers], ", matched by their numbers"
+    numbered = by_number(photos, masks)
+    if numbered is not None:
+        return numbered, ", matched by their numbers"
     everyone = list_photos(photos[0].parent)
     if len(masks) == len(everyone) and set(photos) <= set(everyone):
         in_order = dict(zip(everyone, masks))
@@ -127,6 +127,17 @@ def _matched(frames: Sequence[Frame], folder: Path, root: Path) -> tuple[list[Pa
         f"photo {photos[0].name}), and they are not as many as the {len(photos)} photos, so they cannot be matched in "
         f"sorted order. Name each mask as its photo, {photos[0].stem}.png or {photos[0].name}.png. {REMEDY}."
     )
+
+
+def _check_one_photo_each(masks: Sequence[Path | None], photos: Sequence[Path], folder: Path) -> None:
+    """Raises UserError where one mask is found for several photos, as in folders that use the same names."""
+    owner: dict[Path, Path] = {}
+    for mask, photo in zip(masks, photos):
+        if mask is not None and owner.setdefault(mask, photo) != photo:
+            raise UserError(
+                f"{mask} would be the mask of {owner[mask]} and of {photo}, which have one name in two folders; put "
+                f"masks into folders as the photos are: {folder / photo.parent.name / mask.name}. {REMEDY}."
+            )
 
 
 def _keys(frame: Frame, root: Path) -> list[str]:
@@ -148,12 +159,6 @@ def _keys_of_mask(mask: Path) -> list[str]:
 def _normal(key: str) -> str:
     """Letters with accents are one code point or two, and file systems do not keep the choice."""
     return unicodedata.normalize("NFC", key)
-
-
-def _number(path: Path) -> int | None:
-    """The last number in a file's name."""
-    digits = re.findall(r"\d+", path.stem)
-    return int(digits[-1]) if digits else None
 
 
 def _relative(path: Path, root: Path) -> str:

@@ -125,26 +125,46 @@ def choose_folder(root: Path, wanted: str | None) -> tuple[Path, str]:
     return folder, f"photos in {folder.name} ({_by(sizes[folder])}{choice})"
 
 
-def match_photos(folder: Path, names: Sequence[str], originals: Path) -> list[Path]:
-    """The photo in folder for each of the names that a reconstruction gave the photos in originals.
+def match_photos(folder: Path, names: Sequence[str], originals: Path) -> tuple[list[Path], str]:
+    """The photo in folder for each of the names that a reconstruction gave the photos in originals, and how.
 
-    Copies at another size often have other names; then equal numbers of files are matched in sorted order, as LLFF
-    does. Raises UserError where neither works.
+    Copies at another size often have other names. Then those with the same numbers belong together (0002.jpg is
+    2.jpg); where these differ, equal numbers of files are matched in sorted order, as LLFF does. How: words for the
+    user, empty where names are the same. Raises UserError where nothing works.
     """
     paths = [find_photo(folder, name) for name in names]
     if any(is_file(path) for path in paths):
-        return paths
+        return paths, ""
     photos = list_photos(folder)
+    numbered = by_number(list(map(Path, names)), photos)
+    if numbered is not None:
+        return numbered, "none is named as in the reconstruction, so they are matched by their numbers"
     sources = [str(path.relative_to(originals)) for path in list_photos(originals)]
     if not set(names) <= set(sources):  # the originals are not here: the reconstruction may have used them all
         sources = sorted(names)
     if len(sources) == len(photos):
         by_name = dict(zip(sources, photos))
-        return [by_name[name] for name in names]
+        how = f"none is named as in the reconstruction, so they are matched in sorted order ({sources[0]} is "
+        return [by_name[name] for name in names], f"{how}{photos[0].name})"
     raise UserError(
         f"{folder}: none of the {len(names)} images of the reconstruction is there (the first is {names[0]}), and its "
         f"{len(photos)} photos are not as many. Restore the photos that were reconstructed, under their names."
     )
+
+
+def by_number(names: Sequence[Path], files: Sequence[Path]) -> list[Path] | None:
+    """The file with the same last number as each of the names; None unless all have one, each its own."""
+    numbers, theirs = [last_number(name) for name in names], [last_number(file) for file in files]
+    if None in numbers or len(set(numbers)) < len(numbers) or sorted(set(theirs) - {None}) != sorted(numbers):
+        return None
+    found = dict(zip(theirs, files))
+    return [found[number] for number in numbers]
+
+
+def last_number(path: Path) -> int | None:
+    """The last number in a file's name."""
+    digits = re.findall(r"\d+", path.stem)
+    return int(digits[-1]) if digits else None
 
 
 def _image_folders(root: Path) -> list[Path]:

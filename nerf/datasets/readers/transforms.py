@@ -5,6 +5,7 @@ docs.nerf.studio, "Data conventions"; instant-ngp, scripts/colmap2nerf.py and sr
 """
 
 import math
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,16 +49,14 @@ def read(root: Path, images: str | None = None) -> Capture:
     header = read_json(path)
     frames = read_frames(path, header, images)
     notes = [f"{len(frames)} frames"]
-    split_of = _split_lists(path, header)
-    if split_of:
-        named = [split_of.get(_key(frame["file_path"])) for frame in header["frames"]]
-        frames = [replace(frame, split=split) for frame, split in zip(frames, named) if split]
-        counts = [f"{named.count(split)} {split}" for split in SPLITS if split in named]
-        left = f", {named.count(None)} in none and left out" if None in named else ""
-        notes.append(f"splits by its lists of file names: {', '.join(counts)}{left}")
+    lists = _split_lists(path, header)
+    if lists:
+        keys = [_key(frame["file_path"], root) for frame in header["frames"]]
+        frames, said = _in_lists(path, frames, keys, lists)
+        notes.append(said)
     points = None
     if header.get("ply_file_path") is not None:
-        ply = root / named_file(header["ply_file_path"], f"{path}: ply_file_path")
+        ply = root / _with_slashes(named_file(header["ply_file_path"], f"{path}: ply_file_path"))
         points = read_points(ply) if is_file(ply) else None
         notes.append(f"{len(points)} points of {ply.name}" if points is not None else f"{ply} is missing, so no points")
     if "aabb_scale" in header:
@@ -86,7 +85,7 @@ def read_frames(path: Path, header: Any, images: str | None = None, split: str |
         where = f"{camera.where}: transform_matrix"
         frame = make_frame(photo, entry.get("transform_matrix"), camera.lens(*size), where, mask, split)
         if entry.get("depth_file_path") is not None:
-            depth = path.parent / camera.text("depth_file_path").replace("\\", "/")
+            depth = path.parent / camera.text("depth_file_path")
             frame = replace(frame, depth=depth, depth_unit=camera.depth_unit())
         frames.append(frame)
     return frames
@@ -107,7 +106,8 @@ class _CameraKeys:
         return value
 
     def text(self, key: str) -> str:
-        return named_file(self.frame.get(key), f"{self.where}: {key}")
+        """The path of a file."""
+        return _with_slashes(named_file(self.frame.get(key), f"{self.where}: {key}"))
 
     def depth_unit(self) -> float:
         unit = self.number(DEPTH_UNIT, MILLIMETER)
@@ -214,21 +214,52 @@ class _CameraKeys:
 
 
 def _photo(root: Path, camera: _CameraKeys, images: str | None) -> Path:
-    name = camera.text("file_path").replace("\\", "/")  # as Windows writes it
+    name = camera.text("file_path")
     return find_photo(root, name) if images is None else find_photo(root / images, Path(name).name)
 
 
-def _split_lists(path: Path, header: dict[str, Any]) -> dict[str, str]:
-    """The split of each file name that train_filenames, val_filenames or test_filenames list."""
-    split_of: dict[str, str] = {}
+def _split_lists(path: Path, header: dict[str, Any]) -> dict[str, list[str]]:
+    """By split, the file names that train_filenames, val_filenames or test_filenames list."""
+    lists: dict[str, list[str]] = {}
     for split in SPLITS:
         names = header.get(f"{split}_filenames")
         names = [] if names is None else names  # null: as absent
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{path}: {split}_filenames is {shown(names)}, expected a list of file_path; correct it.")
-        split_of.update({_key(name): split for name in names})
-    return split_of
+        if names:
+            lists[split] = names
+    return lists
 
 
-def _key(name: str) -> str:
-    return Path(name.replace("\\", "/")).as_posix()
+def _in_lists(path: Path, frames: list[Frame], keys: list[str], lists: dict[str, list[str]]) -> tuple[list[Frame], str]:
+    """The frames that are in a list, once for each split that they are in, and how many these are, in words.
+
+    keys: of each frame's file_path. Raises UserError where a list names none of the frames.
+    """
+    found, counts, listed = [], [], set()
+    without_suffix = {str(Path(key).with_suffix("")): key for key in keys}
+    for split, names in lists.items():
+        wanted = {_key(name, path.parent) for name in names}
+        wanted |= {without_suffix[name] for name in wanted if name in without_suffix}
+        chosen = [index for index, key in enumerate(keys) if key in wanted]
+        if not chosen:
+            raise UserError(
+                f"{path}: none of the {len(names)} names in {split}_filenames is the file_path of a frame (the first "
+                f"is {names[0]}, that of the first frame {keys[0]}); correct the list, or remove it."
+            )
+        found += [replace(frames[index], split=split) for index in chosen]
+        counts.append(f"{len(chosen)} {split}")
+        listed |= set(chosen)
+    left = f", {len(frames) - len(listed)} in none and left out" if len(listed) < len(frames) else ""
+    return found, f"splits by its lists of file names: {', '.join(counts)}{left}"
+
+
+def _key(name: str, root: Path) -> str:
+    """A file's path below the scene's folder, in one form."""
+    absolute = os.path.normpath(root.absolute() / _with_slashes(name))
+    return Path(os.path.relpath(absolute, root.absolute())).as_posix()
+
+
+def _with_slashes(name: str) -> str:
+    """A path that Windows may have written."""
+    return name.replace("\\", "/")

@@ -107,15 +107,24 @@ def _header(
     }
 
 
+def _target(c2w: Tensor) -> Tensor | None:
+    """What the cameras look at, [3]; None where they look at nothing in common."""
+    try:
+        return estimate_target(c2w)
+    except ValueError:
+        return None
+
+
 def _start(cameras: Cameras) -> dict[str, object]:
     """Where the page begins: at the first training camera, around what all of them look at."""
     c2w = cameras.c2w.double().cpu()
     center, up = c2w[0, :, 3], estimate_up(c2w)
-    if cameras.has_panoramas:  # as far ahead as they stand apart
+    target = None if cameras.has_panoramas else _target(c2w)
+    if target is None:  # as far ahead as they stand apart
         reach = (c2w[:, :, 3] - center).norm(dim=-1).max().clamp(min=1e-6)
-        target, cameras = center - reach * c2w[0, :, 2], views_ahead(cameras[:1])
-    else:
-        target = estimate_target(c2w)
+        target = center - reach * c2w[0, :, 2]
+    if cameras.has_panoramas:
+        cameras = views_ahead(cameras[:1])
     width, height = cameras.size(0)
     # In front of the camera, where it looks: the picture begins as that camera's.
     distance = ((target - center) @ -c2w[0, :, 2]).item()

@@ -112,7 +112,7 @@ def test_no_frames(tmp_path: Path, frames: object) -> None:
         ),
         (dict(k1=float("nan")), "k1 is NaN, expected a finite number"),
         (dict(train_filenames="a"), 'train_filenames is "a", expected a list'),
-        (dict(train_filenames=["a"]), "no frames in it"),
+        (dict(train_filenames=["a"]), "none of the 1 names in train_filenames is the file_path of a frame"),
         (dict(w=16, h=24), "view 0.png is 24x16 but its camera is for 16x24"),
     ],
 )

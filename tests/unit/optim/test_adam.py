@@ -213,3 +213,17 @@ def test_gradients_of_features_are_bfloat16_until_moments_are_widened() -> None:
     field.interpolate(field.feature_grid, points).sum().backward()
     _step_without_network(field, optimizer)
     assert {m.dtype for pair in optimizer.moments.values() for m in pair} == {torch.float32}
+
+
+def test_steps_are_counted_beyond_what_float32_can(backend: Backend) -> None:
+    """A run of hours. At 2^24 adding one would change nothing, and rounding and turns would repeat."""
+    optimizer = MaskedAdam(make_field(backend), *BETAS, backend)
+    for begin in (5.0, float(2**23), float(3 * 2**22 - 1)):
+        optimizer.step_number.fill_(begin)
+        optimizer.count_on()
+        assert optimizer.step_number.item() == begin
+    optimizer.step_number.fill_(3 * 2**22 + 21)
+    optimizer.count_on()
+    assert optimizer.step_number.item() == 2**23 + 21
+    optimizer.step_number += 1
+    assert optimizer.step_number.item() == 2**23 + 22

@@ -1,0 +1,157 @@
+"""Captures as people bring them: renamed photos, phones held upside down, lists and masks that say two things."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from capture_files import ring, write_colmap, write_photos, write_transforms
+from fixtures import write_sphere_scene
+from PIL import ExifTags, Image
+
+from nerf.config.schema import DatasetConfig
+from nerf.datasets.decoding import read_mask
+from nerf.datasets.load import load_split
+from nerf.datasets.photos import load_photos
+from nerf.datasets.readers import read_capture
+from nerf.errors import UserError
+
+ORIENTATION = ExifTags.Base.Orientation
+
+
+def renamed_photos(root: Path, names: list[str]) -> dict[str, str]:
+    """A model of 0.jpg to 11.jpg beside photos that are called otherwise: by the model's name, the photo taken."""
+    write_colmap(root, ring(12, name="{}.jpg"))
+    write_photos(root / "images", names)
+    capture = read_capture(root)
+    assert "none is named as in the reconstruction" in capture.format
+    return {frame.name: frame.image.name for frame in capture.frames}
+
+
+def test_renamed_photos_belong_to_the_poses_of_their_numbers(tmp_path: Path) -> None:
+    found = renamed_photos(tmp_path, [f"{number:04d}.jpg" for number in range(12)])
+    assert found == {f"{number}.jpg": f"{number:04d}.jpg" for number in range(12)}
+    assert "matched by their numbers" in read_capture(tmp_path).format
+
+
+def test_photos_with_other_numbers_are_matched_in_order_and_that_is_said(tmp_path: Path) -> None:
+    found = renamed_photos(tmp_path, [f"image{number:03d}.png" for number in range(100, 112)])
+    order = sorted(found)  # 0.jpg, 1.jpg, 10.jpg, ...
+    assert [found[name] for name in order] == [f"image{number:03d}.png" for number in range(100, 112)]
+    said = read_capture(tmp_path).format
+    assert "matched in sorted order (0.jpg is image100.png)" in said
+
+
+def test_a_phone_held_upside_down_is_turned_where_others_show_that_poses_are_for_turned_photos(tmp_path: Path) -> None:
+    views = ring(4)
+    write_transforms(tmp_path, views)
+    header = json.loads((tmp_path / "transforms.json").read_text())
+    height, width = 40, 24  # shown upright
+    header |= {"w": width, "h": height, "cx": width / 2, "cy": height / 2}
+    (tmp_path / "transforms.json").write_text(json.dumps(header))
+    shown = (np.arange(height * width * 3) % 251).reshape(height, width, 3).astype(np.uint8)
+    tags = {6: Image.Transpose.ROTATE_90, 3: Image.Transpose.ROTATE_180}
+
+    def store(tag: int, name: str) -> None:
+        exif = Image.Exif()
+        exif[ORIENTATION] = tag
+        Image.fromarray(shown).transpose(tags[tag]).save(tmp_path / "images" / name, exif=exif)
+
+    names = [frame["file_path"].rpartition("/")[2] for frame in header["frames"]]
+    for index, name in enumerate(sorted(names)):
+        store(6 if index % 2 else 3, name)
+    for split in ("train", "test"):  # the test view is the first: it alone shows nothing
+        views_of_split = load_photos(read_capture(tmp_path), split, test_every=4)
+        pictures = views_of_split.pixels.view(len(views_of_split), height, width, -1)[..., :3]
+        assert all(torch.equal(picture, torch.from_numpy(shown)) for picture in pictures), split
+    for name in names:
+        store(3, name)
+        header |= {"w": width, "h": height}
+    stored = load_photos(read_capture(tmp_path), "train", test_every=4)
+    assert any("read as stored" in note and "nothing shows" in note for note in stored.notes)
+
+
+def lists_of(root: Path, **lists: list[str]) -> list[tuple[str, str]]:
+    """Name and split of the frames of a capture with these lists."""
+    write_transforms(root, ring(4, name="{}.png"), **{f"{split}_filenames": names for split, names in lists.items()})
+    return sorted((frame.split, frame.image.name) for frame in read_capture(root).frames)
+
+
+def test_one_photo_may_be_in_val_and_test_and_in_no_other_two_lists(tmp_path: Path) -> None:
+    both = ["images/2.png"]
+    found = lists_of(tmp_path / "equal", train=["images/0.png", "images/1.png"], val=both, test=both)
+    assert found == [("test", "2.png"), ("train", "0.png"), ("train", "1.png"), ("val", "2.png")]
+    with pytest.raises(UserError, match="is in train and in test, so its score would be that of a training view"):
+        lists_of(tmp_path / "overlap", train=["images/0.png", "images/2.png"], test=both)
+
+
+@pytest.mark.parametrize("form", ["{}", "./{}", "ROOT/{}", "images\\\\{}", "suffix"])
+def test_lists_may_name_files_in_any_form(tmp_path: Path, form: str) -> None:
+    names = {
+        "{}": "images/0.png",
+        "./{}": "./images/0.png",
+        "ROOT/{}": f"{tmp_path}/images/0.png",
+        "images\\\\{}": "images\\0.png",
+        "suffix": "images/0",
+    }
+    assert lists_of(tmp_path, train=[names[form]], test=["images/3.png"]) == [("test", "3.png"), ("train", "0.png")]
+
+
+def test_a_list_that_names_no_frame_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none of the 1 names in test_filenames .*the first is 9.png"):
+        lists_of(tmp_path, train=["images/0.png"], test=["9.png"])
+
+
+def test_one_mask_is_not_that_of_two_photos(tmp_path: Path) -> None:
+    write_sphere_scene(tmp_path, views=2, size=12)
+    (tmp_path / "masks").mkdir()
+    first = json.loads((tmp_path / "transforms_train.json").read_text())["frames"][0]["file_path"]
+    Image.new("L", (12, 12), 255).save(tmp_path / "masks" / f"{Path(first).name}.png")
+    with pytest.raises(UserError, match=r"would be the mask of .*put masks into folders as the photos are"):
+        load_split(DatasetConfig(root=str(tmp_path), scene="sphere"), "train")
+
+
+def test_cameras_of_test_frames_alone_are_read(tmp_path: Path) -> None:
+    write_sphere_scene(tmp_path, views=2, size=12)
+    path = tmp_path / "transforms_test.json"
+    header = json.loads(path.read_text())
+    for frame in header["frames"]:
+        frame["fl_x"] = frame["fl_y"] = 77.0
+    path.write_text(json.dumps(header))
+    dataset = DatasetConfig(root=str(tmp_path), scene="sphere")
+    assert load_split(dataset, "test").cameras.intrinsics[:, 0].tolist() == [77.0] * len(header["frames"])
+    assert (load_split(dataset, "train").cameras.intrinsics[:, 0] != 77.0).all()
+
+
+@pytest.mark.parametrize("white", [1, 255, 65535])
+def test_masks_of_16_bits_are_black_and_white_in_any_scale(tmp_path: Path, white: int) -> None:
+    values = np.zeros((6, 8), np.uint16)
+    values[:, 4:] = white
+    Image.fromarray(values).save(tmp_path / "mask.png")
+    assert read_mask(tmp_path / "mask.png", (8, 6)).tolist() == [[False] * 4 + [True] * 4] * 6
+
+
+def test_paths_of_masks_and_points_may_be_those_of_windows(tmp_path: Path) -> None:
+    write_transforms(tmp_path, ring(2, name="{}.png"), ply_file_path="points\\sparse.ply")
+    (tmp_path / "mm").mkdir()
+    header = json.loads((tmp_path / "transforms.json").read_text())
+    size = Image.open(tmp_path / header["frames"][0]["file_path"]).size
+    for index, frame in enumerate(header["frames"]):
+        Image.new("L", size, 255).save(tmp_path / "mm" / f"{index}.png")
+        frame["mask_path"] = f"mm\\{index}.png"
+    (tmp_path / "transforms.json").write_text(json.dumps(header))
+    capture = read_capture(tmp_path)
+    assert [frame.mask.name for frame in capture.frames] == ["0.png", "1.png"]
+    assert f"{tmp_path / 'points' / 'sparse.ply'} is missing" in capture.format
+
+
+def test_all_photos_missing_is_not_answered_with_going_on_without_them(tmp_path: Path) -> None:
+    write_transforms(tmp_path, ring(3))
+    for path in (tmp_path / "images").iterdir():
+        path.unlink()
+    header = json.loads((tmp_path / "transforms.json").read_text()) | {"w": 32, "h": 24}
+    (tmp_path / "transforms.json").write_text(json.dumps(header))
+    with pytest.raises(UserError, match="all 3 photos are missing.*correct their names") as caught:
+        load_photos(read_capture(tmp_path), "train")
+    assert "skip_missing" not in str(caught.value)
