@@ -29,7 +29,7 @@ class Photo:
     def size(self) -> tuple[int, int]:
         """Width and height of the picture before any downscaling."""
         stored = self.info.width, self.info.height
-        return stored[::-1] if self.upright else stored
+        return stored[::-1] if self.upright and self.info.turns else stored
 
 
 def checked_photo(frame: Frame, info: ImageInfo) -> Photo:

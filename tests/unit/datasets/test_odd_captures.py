@@ -63,6 +63,7 @@ def test_a_phone_held_upside_down_is_turned_where_others_show_that_poses_are_for
         store(6 if index % 2 else 3, name)
     for split in ("train", "test"):  # the test view is the first: it alone shows nothing
         views_of_split = load_photos(read_capture(tmp_path), split, test_every=4)
+        assert views_of_split.cameras.image_sizes.tolist() == [[width, height]] * len(views_of_split)
         pictures = views_of_split.pixels.view(len(views_of_split), height, width, -1)[..., :3]
         assert all(torch.equal(picture, torch.from_numpy(shown)) for picture in pictures), split
     for name in names:

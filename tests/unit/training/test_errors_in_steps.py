@@ -9,11 +9,10 @@ from nerf.cameras import cameras
 from nerf.cameras.distortion import Lenses
 from nerf.ops.backend import select
 from nerf.rendering import sampler
-from nerf.rendering.render import render_image
 from nerf.training import step as steps
 from nerf.training.loop import train
 from nerf.training.losses import LossInputs
-from nerf.training.state import TrainState, make_sampler
+from nerf.training.state import TrainState
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +70,14 @@ def test_a_lens_has_a_derivative_on_its_axis() -> None:
         assert points.grad[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_training_may_follow_a_picture_made_in_inference_mode() -> None:
-    sampler._ends.cache_clear()
-    cameras.subpixels.cache_clear()
-    config, state = tiny_state(tiny_config())
-    with torch.inference_mode():
-        render_image(state.field, make_sampler(config, state), state.cameras, 0, torch.ones(3))
-    assert not any(end.is_inference() for end in sampler._ends(0.0, 1.0, torch.device("cpu"), torch.float32))
-    assert not cameras.subpixels(4, torch.device("cpu"), torch.float32).is_inference()
+def test_what_a_process_keeps_of_a_picture_made_in_inference_mode_can_be_trained_with() -> None:
+    kept = (sampler._ends, (0.0, 1.0)), (cameras.subpixels, (4,))
+    for make, arguments in kept:
+        make.cache_clear()
+        with torch.inference_mode():
+            make(*arguments, torch.device("cpu"), torch.float32)
+        found = make(*arguments, torch.device("cpu"), torch.float32)
+        assert not any(tensor.is_inference() for tensor in found)
 
 
 def test_depth_maps_go_with_the_images() -> None:
