@@ -39,6 +39,12 @@ TINY = SIZES["tiny"]
 CEILINGS = Ceilings(summary([0.001]), summary([0.004]), summary([1e9]), None, None, None, None)
 
 
+@pytest.fixture
+def little_to_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To write hundreds of MiB before each call takes most of a test that does not ask how long calls take."""
+    monkeypatch.setattr(benchmark_timing, "flush_bytes", lambda device: 4096)
+
+
 def problems(op: str, size: Size = TINY) -> dict[str, Problem]:
     return {case.name: case.make(CPU) for case in all_cases(size) if case.op == op}
 
@@ -237,6 +243,7 @@ def measured(op: str, rows: list[Row], deadline: float = float("inf")) -> dict:
     return measure_case(case_of(op), rows, Stopwatch(CPU, 2, 0.1), CEILINGS, deadline)
 
 
+@pytest.mark.usefixtures("little_to_flush")
 @pytest.mark.parametrize("op", [op for op in OPS if hasattr(torch.ops.nerf, op)])
 def test_every_case_and_row_is_right(op, device):
     place = torch.device(device)
