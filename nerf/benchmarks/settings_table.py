@@ -21,7 +21,7 @@ from nerf.config.recipes import (
     flat,
     resolve_config,
 )
-from nerf.config.schema import Config, DatasetConfig, TrainConfig
+from nerf.config.schema import Config, DatasetConfig, PosesConfig, TrainConfig
 from nerf.runs.resolve import MANY_PASSES, MANY_PIXELS, MOST_THREADS, PIXELS_PER_SECOND
 
 OPEN = "*by recipe*"
@@ -98,6 +98,7 @@ def _recipes(recipes: dict[tuple[str, str], dict[str, Values]]) -> list[str]:
         names = sorted({name for values in merged.values() for name, value in values.items() if value})
         lines = [[f"`{n}`", *(shown(n, v[n]) if n in v else "-" for v in merged.values())] for n in names]
         parts += [f"### {DEVICES[device]}, {kind}", markdown_table(["setting", *merged], lines)]
+        parts += [said for said in [_with_poses(device, kind, columns)] if said]
     return parts
 
 
@@ -147,10 +148,31 @@ def _merged(columns: dict[str, Values]) -> dict[str, Values]:
     return {labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}": values for labels, values in found}
 
 
-def _chosen(device: str, kind: str, field: str, seconds: float | None) -> Values:
-    """What a config that gives nothing else becomes, of the settings that it leaves open."""
+def _with_poses(device: str, kind: str, columns: dict[str, Values]) -> str:
+    """Which settings learned poses change, in any of the columns, beside those of poses."""
+    default = choose(device, "auto", None).field
+    learned = {f"{seconds:g} s": _chosen(device, kind, default, seconds, "refine") for seconds in BUDGETS}
+    names = sorted({n for label, values in learned.items() for n in values if values[n] != columns[label].get(n)})
+    named = ", ".join(f"`{name}`" for name in names if not name.startswith("poses."))
+    said = f"With `poses=refine` the default field has other values of {named}; `dry_run=true` shows them."
+    return said if named else ""
+
+
+def _chosen(device: str, kind: str, field: str, seconds: float | None, poses: str = "fixed") -> Values:
+    """What a config that gives nothing else becomes, of the settings that it leaves open.
+
+    Settings of poses are those of a run that learns them: none other reads them.
+    """
+    if poses == "fixed":
+        own = {n: v for n, v in _chosen(device, kind, field, seconds, "refine").items() if n.startswith("poses.")}
+        return _of_config(device, kind, field, seconds, poses) | own
+    return _of_config(device, kind, field, seconds, poses)
+
+
+def _of_config(device: str, kind: str, field: str, seconds: float | None, poses: str) -> Values:
     train = TrainConfig(max_seconds=seconds)
-    given = Config(dataset=DatasetConfig(kind=kind), field=settings_of(field)(), train=train)
+    learned = PosesConfig(mode=poses)
+    given = Config(dataset=DatasetConfig(kind=kind), field=settings_of(field)(), train=train, poses=learned)
     before, after = (flat(dataclasses.asdict(config)) for config in (given, resolve_config(given, device, kind)))
     left_open = {name: value for name, value in after.items() if before.get(name) is None and name not in BUDGET}
     return {name: value for name, value in left_open.items() if value is not None}

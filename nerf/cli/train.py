@@ -53,7 +53,7 @@ from nerf.training.loop import train
 @dataclass
 class TrainScriptConfig(Config):
     resume: str | None = setting(None, "folder of a stopped run to go on with", path=True)
-    dry_run: bool = setting(False, "write dry_run.html, which looks at the scene and the plan, and train nothing")
+    dry_run: bool = setting(False, "write dry_run.html, a report on data, cameras, memory and time, and train nothing")
     overwrite: bool = setting(False, "write over the run in the folder that hydra.run.dir names")
     log: str = setting(
         "auto", "where curves and pictures go; auto = tensorboard if it is installed", choices=TRACKER_CHOICES

@@ -34,7 +34,7 @@ class FieldConfig:
     )
     sparse_gain: float = setting(
         1.0,  # 8 brings chair 0.16 dB in a minute on a GPU, lego nothing, for a quarter more memory or more
-        "sparse grids have up to so many times num_voxels where the scene fills little of its box; 1 = never more",
+        "largest factor by which sparse grids exceed num_voxels where the scene fills little of its box; 1 = never",
         low=1,
         high=1000,
     )

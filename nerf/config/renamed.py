@@ -110,7 +110,7 @@ def _argument(argument: str, say: Callable[[str], None]) -> str:
     old = written.lstrip("+~")
     name = name_of(old, say)
     if name in VALUES:
-        value = re.sub(r"\w+", lambda word: value_of(name, word[0], say), value)
+        value = re.sub(r"[\w-]+", lambda word: value_of(name, word[0], say), value)
     return written.removesuffix(old) + name + equals + value
 
 

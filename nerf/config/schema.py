@@ -56,7 +56,7 @@ class DatasetConfig:
     background: str = setting(
         "auto",
         "color behind the scene; random = a new one for each training ray, learned = one color, optimized "
-        "with the scene. In a box an even color along the edges of opaque images goes before the recipe's",
+        "with the scene. In bounded scenes a uniform color along the edges of opaque images takes precedence",
         choices=("auto", "white", "black", "random", "learned"),
     )
     aabb: list[float] | None = setting(
@@ -94,14 +94,13 @@ class OccupancyConfig:
     alpha_threshold: float = setting(0.02, "cells whose voxels' alpha is below this are pruned", low=0, high=1)
     min_weight: float | None = setting(
         None,
-        "cells where no sample of a training ray has this weight are pruned; in smoke less is enough",
+        "cells where no sample of a training ray has this weight are pruned; semi-transparent volumes need less",
         low=0,
         high=1,
     )
     rays_per_surface_cell: int | None = setting(
         None,
-        "how many training rays an update draws to find these weights, for each of the N^(2/3) cells of a surface in a "
-        "grid of N cells",
+        "training rays that an update draws to find these weights, as a multiple of N^(2/3) in a grid of N cells",
         low=1,
     )
     start: float = setting(0.03, "fraction of the run before the first pruning", low=0, high=1)
@@ -139,7 +138,7 @@ class LossConfig:
     )
     multi_view: float | None = setting(
         None,
-        "weight of multi-view consistency: how little photos beside each other correlate at the rendered depth",
+        "weight of multi-view consistency: 1 - the correlation of neighboring photos at the rendered depth",
         low=0,
     )
 
@@ -153,8 +152,8 @@ class TrainConfig:
     )
     recipe: str = setting(
         "auto",
-        "whose settings a run takes that are not given: auto = this device's and budget's; cuda_15 = those of a GPU "
-        "in 15 seconds, cpu_60 those of a CPU in 60, on any device",
+        "recipe that fills in settings that are not given: auto = this device's and budget's; cuda_15 = that of a GPU "
+        "in 15 seconds, cpu_60 that of a CPU in 60, on any device",
     )
     rays_per_step: int | None = setting(None, "rays per batch", low=1, high=2**28)
     antialias_start: float = setting(
@@ -198,9 +197,9 @@ class TrainConfig:
     )
     moments: str | None = setting(
         None,
-        "how Adam's moments of features or colors are stored on the device; bfloat16 = in half the memory, rounded at "
-        "random, and on GPUs from Hopper on, but for runs that repeat, their gradients too and values as float16; in "
-        "host memory moments always are",
+        "how Adam's moments of features or colors are stored; bfloat16 = half the memory, rounded stochastically; on "
+        "Hopper and newer GPUs, unless deterministic, gradients are then bfloat16 and values float16 too; in host "
+        "memory moments are always bfloat16",
         choices=("float32", "bfloat16"),
     )
     cuda_graph: bool = setting(True, "replay each step as one CUDA graph (native backend on a GPU)")
@@ -231,7 +230,7 @@ class PosesConfig:
     warmup: float = setting(
         0.02, "warm-up of the poses' learning rates, as a fraction of the run after poses.start", low=0, high=1
     )
-    warmup_steps: int = setting(200, "the same in steps of the run; the shorter warm-up counts", low=0)
+    warmup_steps: int = setting(200, "upper limit of poses.warmup, in steps", low=0)
     max_rotation: float = setting(60.0, "largest rotation of a pose, in degrees", low=1e-3, high=180)
     max_translation: float = setting(
         0.5, "largest translation of a pose, as a fraction of its distance to the scene", low=1e-6

@@ -61,7 +61,7 @@ _CUDA = {
     "train.rays_per_step": 16384,  # rays are cheap with deferred shading
     "field.feature_channels": 16,
     "field.hidden_width": 256,
-    "field.lr_mlp": 5e-4,  # where poses are learned
+    "field.lr_mlp": 5e-4,  # where poses are learned, and in short runs of forward-facing scenes
     # A GPU makes so many steps that those of Adam learn as much, and in less time.
     "field.lr_muon": 0.0,
     "field.feature_noise": 0.1,  # against overfitting: a GPU makes many passes over the pixels

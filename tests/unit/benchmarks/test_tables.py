@@ -18,7 +18,7 @@ from nerf.cli.help_text import setting_names
 from nerf.cli.tables import command
 from nerf.config.fields import field_settings
 from nerf.config.recipes import KINDS, resolve_config
-from nerf.config.schema import Config, TrainConfig
+from nerf.config.schema import Config, PosesConfig, TrainConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "docs" / "results" / "data"
@@ -350,8 +350,13 @@ def test_settings_page_tells_every_setting_and_what_its_recipe_makes_of_it() -> 
     column = [cell.strip() for cell in lines[2].split("|")].index("15 s")
     resolved = resolve_config(Config(train=TrainConfig(max_seconds=15.0)), "cuda", kind)
     for name in ("rays_per_step", "lr_decay"):
-        (line,) = (line for line in lines if f"`train.{name}`" in line)
+        (line,) = (line for line in lines if line.startswith(f"| `train.{name}`"))
         assert float(line.split("|")[column]) == getattr(resolved.train, name)
+    learned = Config(train=TrainConfig(max_seconds=15.0), poses=PosesConfig(mode="refine"))
+    (line,) = (line for line in lines if line.startswith("| `poses.lr`"))  # no other run reads it
+    assert float(line.split("|")[column]) == resolve_config(learned, "cuda", kind).poses.lr
+    (said,) = (line for line in lines if line.startswith("With `poses=refine`"))
+    assert "`field.num_voxels`" in said and "`train.average_from`" in said and "`loss.tv_density`" not in said
 
 
 def test_several_files_are_written_and_each_one_out_of_date_is_named(tmp_path: Path, results: Path) -> None:
