@@ -5,6 +5,8 @@ finite. What files and settings say is held to them where it is read.
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 FARTHEST = 1e12  # world units: coordinates of cameras, points and boxes, depths; the volume of a box is at most 8e36
 SMALLEST_EDGE = 1e-9  # world units, of a box
 SMALLEST_SHARE = 3e-5  # of a box's coordinates that its edges must have, or float32 has too few steps in it
@@ -14,6 +16,20 @@ LARGEST_COEFFICIENT = 1e6  # of a lens; strong ones have some tens
 SMALLEST_ANGLE = 1e-9  # radians, of view
 SLOWEST, FASTEST = 1e-3, 1e3  # frames per second of a path
 LARGEST_SIDE = 1 << 20  # pixels of an image
+ROUNDED = 3e-4  # of the distance of cameras from their middle: a third of a pixel, where they see a thousand across it
+
+
+def rounded_positions(centers: np.ndarray) -> tuple[str, ...]:
+    """A sentence where float32 rounds positions of cameras [I,3] by more than ROUNDED of how far they are apart."""
+    apart = np.linalg.norm(centers - centers.mean(0), axis=1).max()
+    largest = np.abs(centers).max()
+    rounding = float(np.spacing(np.float32(largest))) if np.isfinite(largest) else 0.0
+    if rounding <= ROUNDED * apart or apart == 0:
+        return ()
+    return (
+        f"Camera positions reach {largest:.3g}, and are at most {apart:.3g} from their middle: single precision rounds "
+        f"them by {rounding:.2g}, which blurs the scene. Subtract the middle from all positions and points.",
+    )
 
 
 def unusable_intrinsics(fx: float, fy: float, cx: float, cy: float) -> str | None:

@@ -47,16 +47,17 @@ UNWRAPPED_TRIANGLES = 200_000
 
 def main(config: MeshConfig, folder: Path, overrides: list[str]) -> None:
     path = folder / config.file
-    if path.suffix not in FORMATS:
+    write = FORMATS.get(path.suffix.lower())
+    if write is None:
         raise UserError(f"file={config.file} is of no format that is known here; name one with {' or '.join(FORMATS)}.")
-    if config.texture and path.suffix == ".ply":
+    if config.texture and path.suffix.lower() == ".ply":
         raise UserError(f"file={config.file}: PLY holds no texture; give a name with .glb or .obj, or texture=false.")
     crop = config.crop_box()
     loaded = open_run(config)
     size = config.texture_size if config.texture else None
     triangles = UNWRAPPED_TRIANGLES if config.texture and config.triangles is None else config.triangles
     mesh = extract_mesh(loaded.field, loaded.sampler, loaded.cameras, config.smallest, triangles, size, crop)
-    FORMATS[path.suffix](path, mesh, estimate_up(loaded.cameras.c2w.double().cpu()))
+    write(path, mesh, estimate_up(loaded.cameras.c2w.double().cpu()))
     sheet = mesh_sheet(mesh, loaded.field, loaded.sampler, loaded.cameras, loaded.background)
     save_png(path.with_name(f"{path.stem}_sheet.png"), sheet)
     numbers = f"{len(mesh.faces)} triangles, {len(mesh.vertices)} vertices, {path.stat().st_size / 1e6:.1f} MB"

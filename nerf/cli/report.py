@@ -17,7 +17,7 @@ from tqdm import tqdm
 from nerf.cameras.cameras import Cameras
 from nerf.cli.scored_views import score_views, write_orbit
 from nerf.config import renamed
-from nerf.config.commands import as_typed
+from nerf.config.commands import as_typed, program
 from nerf.config.schema import Config
 from nerf.datasets.load import load_split
 from nerf.evaluation import held_out_poses as held_out
@@ -210,6 +210,8 @@ class RunReport:
             print(write_orbit(trained.field, trained.sampler, trained.cameras, config, self.folder / "orbit.mp4"))
         except (OSError, RuntimeError, ValueError) as error:  # the video is optional
             print(f"no orbit video: {error}", file=sys.stderr)
+        print(f"look at it: {program('scripts/view.py', f'run={self.folder}')}")
+        print(f"export it: {program('scripts/export.py', f'run={self.folder}', 'format=web')}")
         return scores, sheet
 
 

@@ -17,7 +17,13 @@ import torch
 
 from nerf.cameras.cameras import Cameras, corner_radii, focal_from_fov
 from nerf.cameras.distortion import PERSPECTIVE, Lenses
-from nerf.cameras.limits import FARTHEST, LARGEST_COEFFICIENT, SMALLEST_ANGLE, unusable_intrinsics
+from nerf.cameras.limits import (
+    FARTHEST,
+    LARGEST_COEFFICIENT,
+    SMALLEST_ANGLE,
+    rounded_positions,
+    unusable_intrinsics,
+)
 from nerf.config.commands import program
 from nerf.datasets.decoding import image_info, is_opaque, read_all, read_depth, read_images, read_pixels
 from nerf.datasets.posed_images import PosedImages, names_of
@@ -138,6 +144,8 @@ def load_blender(folder: Path, split: str, downscale: int = 1, test_every: int =
     pixels = read_images(cameras, channels, lambda i: read_pixels(paths[i], channels, downscale))
     if channels == 4 and is_opaque(pixels):
         pixels = pixels[:, :3].contiguous()
+    if split == "train":
+        notes = (*notes, *rounded_positions(poses[:, :3, 3]))
     return PosedImages(pixels, cameras, names_of(paths), depths, notes=notes, files=tuple(paths))
 
 

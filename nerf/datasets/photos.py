@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from nerf.cameras.cameras import Cameras
-from nerf.cameras.limits import unusable_intrinsics
+from nerf.cameras.limits import rounded_positions, unusable_intrinsics
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.decoding import (
     image_info,
@@ -205,6 +205,8 @@ def _notes(
             "leave_out": "what is black is neither trained on nor scored (dataset.masks=object: it is empty)",
         }
         notes.append(f"The masks are {masks.why}: {does[masks.use]}.")
+    if split == "train":
+        notes += rounded_positions(np.stack([frame.c2w[:, 3] for frame in capture.frames]))
     deep = sum(photo.frame.depth is not None for photo in photos)
     if deep and split == "train":
         notes.append(

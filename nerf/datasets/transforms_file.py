@@ -15,7 +15,7 @@ from nerf.cameras.se3 import RIGID_TOLERANCE
 from nerf.errors import UserError
 from nerf.reading import is_file, is_path, is_there, shown
 
-IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg")  # tried in turn after a file_path, then in upper case
+IMAGE_EXTENSIONS = ("", ".png", ".jpg", ".jpeg", ".webp")  # tried in turn after a file_path, then in upper case
 
 
 def frames_of(header: Any, path: Path) -> list[dict[str, Any]]:

@@ -101,7 +101,11 @@ def compare(runs: Sequence[RunResult]) -> Comparison:
         notes.append(f"not all runs scored the same views: these are the {len(views)} of {most} that all of them have")
     if len({tuple(run.metrics.get("image_size", ())) for run in scored}) > 1:
         notes.append("the runs scored images of different sizes: their scores are not of the same pictures")
-    notes += [f"{run.folder}: its model is missing" for run in scored if run.model_bytes is None]
+    notes += [
+        f"{run.folder}: its model is missing"
+        for run in scored
+        if run.model_bytes is None and "ensemble" not in run.metrics
+    ]
     return Comparison(list(runs), short_names([run.folder for run in runs]), views, notes)
 
 
@@ -131,7 +135,8 @@ def _figures(run: RunResult, views: Sequence[str]) -> tuple[str, ...]:
     if run.problem is not None:
         return ("-",) * (len(COLUMNS) - 1)
     psnr, ssim, lpips = (run.scores(name, views) for name in PER_VIEW)
-    seconds, steps = run.metrics.get("train_seconds"), run.metrics.get("steps")
+    seconds = run.metrics.get("train_seconds", run.metrics.get("ensemble_train_seconds"))
+    steps = run.metrics.get("steps")
     return (
         f"{mean_of_known(psnr):.2f}",
         f"{mean_of_known(ssim):.4f}",

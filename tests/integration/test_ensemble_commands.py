@@ -57,7 +57,9 @@ def test_the_mean_scores_more_than_its_members(call: Callable[..., int], capsys:
     assert Path("both/test/r_10.png").is_file() and Path("both/contact_sheet.png").is_file()
 
     assert call("evaluate", "runs=outputs/0,both", "hydra.run.dir=compared") == 0  # beside a run alone
-    assert "both against 0: +" in capsys.readouterr().out
+    found = capsys.readouterr().out
+    assert "both against 0: +" in found and "its model is missing" not in found
+    assert f" {both['ensemble_train_seconds']:.1f} " in found
 
     Path("stopped").mkdir()
     shutil.copy("outputs/1/model.pt", "stopped")  # a run that says nothing of its training

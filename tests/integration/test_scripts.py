@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,8 @@ def test_train_writes_what_it_promises(trained: tuple[Path, str]) -> None:
     assert {path.name for path in run.iterdir()} - files <= {p.name for p in run.glob("events.out.tfevents*")}
     for name in ("metrics.json", "contact_sheet.png", "orbit.mp4"):
         assert str(run / name) in printed
+    for script in ("view.py", "export.py"):  # what can be done with it
+        assert re.search(rf"scripts/{script} run={re.escape(str(run))}", printed)
     for row in ("PSNR", "SSIM", "depth error", "training", "memory", "rendering", "run by"):
         assert f"\n{row} " in printed
     assert sorted(path.name for path in (run / "test").iterdir()) == ["r_0.png", "r_10.png"]  # evaluation.every=10

@@ -156,3 +156,13 @@ def test_all_photos_missing_is_not_answered_with_going_on_without_them(tmp_path:
     with pytest.raises(UserError, match="all 3 photos are missing.*correct their names") as caught:
         load_photos(read_capture(tmp_path), "train")
     assert "skip_missing" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("offset", "noted"), [(0.0, False), (1e4, False), (1e5, True), (1e6, True)])
+def test_cameras_far_from_the_origin_are_told_how_they_are_rounded(tmp_path: Path, offset: float, noted: bool) -> None:
+    views = ring(4)
+    for pose in views.poses:
+        pose[0, 3] += offset
+    write_transforms(tmp_path, views)
+    notes = load_photos(read_capture(tmp_path), "train").notes
+    assert any("single precision rounds them" in note for note in notes) == noted
