@@ -124,7 +124,7 @@ def _train(
     runner = step_runner(config, state, step)
     for optimizer in state.optimizers():
         optimizer.clear_gradients()  # of a step that an error ended
-    last_step, last_seconds, rays, dropped, skips = clock.step, clock.elapsed, 0, 0, SkippedSteps()
+    last_step, last_seconds, rays, skips = clock.step, clock.elapsed, 0, SkippedSteps()
     clock.start()
     stopping, _, whole = _wishes(callbacks, state)
     while not clock.finished and not stopping:
@@ -145,8 +145,8 @@ def _train(
         for callback in callbacks:
             callback.on_step(state)
         stopping, asked, whole = _wishes(callbacks, state)
-        due = stopping or clock.step in ALWAYS_LOGGED or _is_due(config, clock.step)
-        logging = asked or due
+        due = clock.step in ALWAYS_LOGGED or _is_due(config, clock.step)
+        logging = asked or due or stopping
         if logging or clock.finished or on_cpu:
             seconds = state.read_clock()
         if clock.finished:
@@ -157,10 +157,10 @@ def _train(
             if skips.should_abort:
                 found = f"in {skips.skipped} of the {skips.steps} steps up to step {clock.step}"
                 raise NonFiniteLoss(f"loss or gradient were not finite {found}, which were skipped")
-            dropped += sums.dropped_rays
-            # A log that a clock asked for changes nothing of a run that is to be repeated.
-            if dropped and (due or not config.deterministic):
-                dropped = 0
+            state.dropped_rays += sums.dropped_rays
+            # A log that a clock or a stop asked for changes nothing of a run that is to be repeated.
+            if state.dropped_rays and (due or not config.deterministic):
+                state.dropped_rays = 0
                 raise_capacity(state)
                 runner.invalidate()
             # Samples with NaN density get no weight, so the losses do not show them.

@@ -38,6 +38,7 @@ COUNTERS = {
     "rays_per_pixel": "rays_per_pixel",
     "most_voxels": "most_voxels",
     "num_averages": "num_averages",
+    "dropped_rays": "dropped_rays",
 }
 
 
@@ -56,6 +57,7 @@ class TrainState:
     num_occupancy_updates: int = 0
     num_averages: int = 0  # times at which parameters were to be averaged
     capacity: int = 0  # maximum number of visible samples of a step on a GPU; 0: no maximum, sized in every step
+    dropped_rays: int = 0  # for which a step had no room, since that was last made larger
     rays_per_pixel: int = 1  # of a training batch
     most_voxels: int = 0  # of the finest grid, if the scene fills little of its box; 0: as finest_voxel says
     tv_active: bool = True  # progress is below loss.tv_until

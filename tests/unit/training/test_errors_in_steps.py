@@ -1,7 +1,11 @@
 """What an error in a step leaves behind, and losses of one's own in other dtypes."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
+from resumed_runs import stop_and_restore
 from tiny_runs import few_rays_to_prune, run_to, tiny_config, tiny_state
 from torch import Tensor
 
@@ -9,10 +13,12 @@ from nerf.cameras import cameras
 from nerf.cameras.distortion import Lenses
 from nerf.ops.backend import select
 from nerf.rendering import sampler
+from nerf.training import loop
 from nerf.training import step as steps
 from nerf.training.loop import train
 from nerf.training.losses import LossInputs
 from nerf.training.state import TrainState
+from nerf.training.step import StepSums, TrainStep
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +91,26 @@ def test_depth_maps_go_with_the_images() -> None:
     state.batches.depths = torch.zeros(len(state.batches.images))
     state.batches.drop_images()
     assert len(state.batches.images) == 0 and state.batches.depths is None
+
+
+@pytest.mark.parametrize("stop", [13, 20, 40])
+def test_rays_that_a_repeatable_run_has_dropped_are_answered_at_the_same_step_after_a_stop(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stop: int
+) -> None:
+    """Logs are due at steps 1, 10, 20, 30 and 40. Step 12 drops three rays, whenever that is read."""
+    raised: list[int] = []
+    monkeypatch.setattr(loop, "raise_capacity", lambda state: raised.append(state.clock.step))
+    read, begun = TrainStep.read, {}
+
+    def reads(step: TrainStep) -> StepSums:
+        before, now = begun.get("step", 0), step.state.clock.step
+        begun["step"] = now
+        return replace(read(step), dropped_rays=3 if before < 12 <= now else 0)
+
+    monkeypatch.setattr(TrainStep, "read", reads)
+    config, state = tiny_state(replace(tiny_config(), deterministic=True))
+    run_to(config, state, stop)
+    assert state.dropped_rays == (3 if stop == 13 else 0)
+    config, state = stop_and_restore(tmp_path, config, state)
+    run_to(config, state, config.train.steps)
+    assert raised == [20] and state.dropped_rays == 0
