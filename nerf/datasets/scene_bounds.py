@@ -276,7 +276,7 @@ def _near(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[flo
     if near == 0:
         raise UserError(
             f"{capture.root}: all cameras stand in one place and there are no points, so no depth follows; set "
-            "dataset.aabb, near and far, or take photos from several places."
+            "dataset.aabb, sampler.near and sampler.far, or take photos from several places."
         )
     return (
         near,
