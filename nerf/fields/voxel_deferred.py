@@ -121,8 +121,9 @@ _AVERAGED = {"train.average_from": 0.8, "train.average_lr": 0.4}
 _AVERAGED_LONGER = {"train.average_from": 0.6, "train.average_lr": 0.6}
 # Where poses are given, the MLP learns up to sixteen times as fast, after a warm-up (mlp_lr_rise): 0.9 dB more in 2
 # seconds, 0.5 in 5 and 0.1 in 60. Learned ones, far off at first, lose by it.
+_OBJECT = {**_PRUNED_BY_MORE_RAYS, **_SLOWER_IN_DIRECTION, "field.lr_mlp": 4e-3}
 _CPU_OF_KIND = {
-    "bounded": {**_PRUNED_BY_MORE_RAYS, **_SLOWER_IN_DIRECTION, **_AVERAGED, "field.lr_mlp": 4e-3},
+    "bounded": {**_OBJECT, **_AVERAGED},
     # In short runs .08 has half a decibel more than .02. Colors that first change slowly with the direction leave it to
     # depth to explain what moves between photos: .1 to .4 dB. On a GPU, with twenty times the steps, cup loses by it.
     "unbounded": {
@@ -140,12 +141,12 @@ _UP_TO_8_SECONDS_OF_KIND = {
     "forward_facing": _COARSE_FIRST,
 }
 _FROM_8_SECONDS_OF_KIND = {
-    "bounded": {**_PRUNED_BY_MORE_RAYS, **_SLOWER_IN_DIRECTION, "field.lr_mlp": 4e-3},
+    "bounded": _OBJECT,
     "unbounded": {**_COARSE_FIRST, **_REGULARIZED_LESS, **_AS_PHOTOS_BESIDE, **_AVERAGED, "field.lr_mlp": 4e-3},
     "forward_facing": {**_COARSE_FIRST, "field.lr_mlp": 4e-3},
 }
 _FROM_20_SECONDS_OF_KIND = {
-    "bounded": {**_PRUNED_BY_MORE_RAYS, **_SLOWER_IN_DIRECTION, **_AVERAGED, "field.lr_mlp": 4e-3},
+    "bounded": {**_OBJECT, **_AVERAGED},
     "unbounded": {
         **_AVERAGED_LONGER,
         **_MORE_RAYS,
