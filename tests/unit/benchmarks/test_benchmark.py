@@ -41,8 +41,7 @@ CEILINGS = Ceilings(summary([0.001]), summary([0.004]), summary([1e9]), None, No
 
 @pytest.fixture
 def little_to_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To write hundreds of MiB before each call takes most of a test that does not ask how long calls take."""
-    monkeypatch.setattr(benchmark_timing, "flush_bytes", lambda device: 4096)
+    monkeypatch.setattr(benchmark_timing, "flush_bytes", lambda device: 4096)  # hundreds of MiB take most of a test
 
 
 def problems(op: str, size: Size = TINY) -> dict[str, Problem]:
