@@ -352,8 +352,8 @@ def test_settings_page_tells_every_setting_and_what_its_recipe_makes_of_it() -> 
     for name in ("rays_per_step", "lr_decay"):
         (line,) = (line for line in lines if line.startswith(f"| `train.{name}`"))
         assert float(line.split("|")[column]) == getattr(resolved.train, name)
-    learned = resolve_config(Config(train=TrainConfig(max_seconds=15.0), poses=PosesConfig(mode="refine")), "cuda", kind)
-    assert [float(line.split("|")[column]) for line in lines if "| `poses.lr`" in line] == [learned.poses.lr]
+    other = resolve_config(Config(train=TrainConfig(max_seconds=15.0), poses=PosesConfig(mode="refine")), "cuda", kind)
+    assert [float(line.split("|")[column]) for line in lines if "| `poses.lr`" in line] == [other.poses.lr]
     (said,) = (line for line in lines if line.startswith("With `poses=refine`"))
     assert "`field.num_voxels`" in said and "`train.average_from`" in said and "`loss.tv_density`" not in said
 
