@@ -25,7 +25,8 @@ from nerf.runs import checkpoint
 from nerf.training.state import TrainState, make_sampler
 
 OUTPUTS = Path("outputs")
-SAME_POSE = 1e-3  # entries of two matrices of one pose differ by less, in units of the farthest camera's coordinates
+SAME_POSE = 1e-3  # entries of two matrices of one pose differ by less, positions in units of how far cameras are apart
+ROUNDING = 2.0**-22  # and by so much of a coordinate, which is a float32
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,11 @@ class LoadedRun:
 
     def _check_scene(self, dataset: DatasetConfig) -> None:
         """Raises UserError where training cameras of the run are none of the scene's."""
-        given, there = self.given_cameras.c2w, scene_poses(dataset)
-        apart = torch.cdist(given.flatten(1), there.flatten(1)).amin(1)
-        lost = int((apart > SAME_POSE * max(1.0, float(given[:, :, 3].abs().max()))).sum())
+        lost = lost_poses(self.given_cameras.c2w, scene_poses(dataset))
         if lost:
             raise UserError(
                 f"the scene in {dataset.root} is not the one that the run was trained on: it lacks the poses of {lost} "
-                f"of {len(given)} training views. Give root=FOLDER, the folder of the run's own scene."
+                f"of {len(self.given_cameras)} training views. Give root=FOLDER, the folder of the run's own scene."
             )
 
     def align_views(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
@@ -95,6 +94,21 @@ class LoadedRun:
         views = held_out.with_vignetting(views, self.given_cameras, self.vignetting)
         cameras = (self.cameras, self.given_cameras)
         return held_out.align_eval_poses(self.field, self.sampler, self.config, views, split, *cameras, every)
+
+
+def lost_poses(given: Tensor, there: Tensor) -> int:
+    """How many of the poses given [I,3,4] are none of those that are there [N,3,4]."""
+    given, there = given.double(), there.double()
+    middle = given[:, :, 3].mean(0)
+    apart = (given[:, :, 3] - middle).norm(dim=-1).max()
+    apart = torch.where(apart > 0, apart, 1.0)
+
+    def entries(poses: Tensor) -> Tensor:
+        return torch.cat([poses[:, :, :3].flatten(1), (poses[:, :, 3] - middle) / apart], dim=1)
+
+    # By differences: of squares of float32 too little is left of a distance this small.
+    nearest = torch.cdist(entries(given), entries(there), compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+    return int((nearest > SAME_POSE + ROUNDING * given[:, :, 3].abs().max() / apart).sum())
 
 
 def in_words(config: Config, field: Field) -> str:

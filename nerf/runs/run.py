@@ -94,18 +94,19 @@ class TrainingRun:
         it cannot be written, or if another process trains a run in it.
         """
         folder = Path(folder)
-        if holds_run(folder) and folder.resolve() not in self.own:
-            if not overwrite:
-                raise UserError(
-                    f"{folder} contains another run, which would be overwritten; save into another folder, or give "
-                    "overwrite=True to lose it."
-                )
-            forget_run(folder, lose_it=True)
+        over_another = holds_run(folder) and folder.resolve() not in self.own
+        if over_another and not overwrite:
+            raise UserError(
+                f"{folder} contains another run, which would be overwritten; save into another folder, or give "
+                "overwrite=True to lose it."
+            )
         try:
             make_folder(folder)
         except OSError as error:
             raise UserError(f"{folder} cannot be created: {error.strerror}; save into another folder.") from error
-        with RunLock(folder):
+        with RunLock(folder):  # which is refused, before anything is lost, where another process trains
+            if over_another:
+                forget_run(folder, lose_it=True)
             checkpoint.save(folder, self.config, self.state, self.images.cameras)
         self.own.add(folder.resolve())
         return folder

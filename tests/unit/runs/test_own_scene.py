@@ -17,6 +17,7 @@ from nerf.cli.train import TrainScriptConfig
 from nerf.errors import UserError
 from nerf.export.mesh import extract_mesh
 from nerf.export.web.export import _start
+from nerf.runs.open_run import lost_poses
 from nerf.runs.run import TrainingRun
 from nerf.scene.box import SceneBox
 from nerf.training.voxel_budget import pixel_size
@@ -47,6 +48,23 @@ def test_views_of_another_scene_are_not_taken_for_the_runs(tmp_path: Path) -> No
     shutil.copytree(tmp_path / "scene", tmp_path / "copy")  # it has moved
     opened.config.dataset.root = str(tmp_path / "copy")
     assert len(opened.given_views("test")) == 8
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("middle", [0.0, 1e6])
+def test_poses_are_told_apart_in_a_world_of_any_size(size: float, middle: float) -> None:
+    if middle / size > 1e7:
+        pytest.skip("float32 has one position for all cameras")
+    rotations = torch.linalg.qr(torch.randn(60, 3, 3, generator=torch.Generator().manual_seed(0)))[0]
+    centers = size * torch.randn(60, 3, 1, generator=torch.Generator().manual_seed(1)) + middle
+    poses = torch.cat([rotations, centers], dim=2)
+    order = torch.arange(59, -1, -1)
+    assert lost_poses(poses, poses[order]) == 0
+    assert lost_poses(poses, poses[:50]) == 10
+    elsewhere, turned = poses.clone(), poses.clone()
+    elsewhere[:7, 0, 3] += 0.05 * size + 2e-6 * middle
+    turned[:9, :, :3] = turned[:9, :, [1, 2, 0]]
+    assert lost_poses(poses, elsewhere) == 7 and lost_poses(poses, turned) == 9
 
 
 @pytest.mark.usefixtures("run")
