@@ -115,7 +115,7 @@ def read_whiteness(path: Path, size: tuple[int, int], inverted: bool = False) ->
             )
         image = image.resize(size, Image.Resampling.NEAREST)
     if image.mode in GRAY_16_BIT and np.asarray(image).max() < 256:  # 8 bits in 16
-        image = image.convert("L")
+        image = Image.fromarray(np.asarray(image).astype(np.uint8))
     image = in_eight_bits(image)
     if image.mode in ("1", "L") and not image.has_transparency_data:
         white = np.asarray(image.convert("L"))

@@ -159,6 +159,8 @@ def _train(
                 raise NonFiniteLoss(f"loss or gradient were not finite {found}, which were skipped")
             state.dropped_rays += sums.dropped_rays
             # A log that a clock or a stop asked for changes nothing of a run that is to be repeated.
+            if due or not config.deterministic:
+                state.optimizer.count_on()
             if state.dropped_rays and (due or not config.deterministic):
                 state.dropped_rays = 0
                 raise_capacity(state)
@@ -183,7 +185,6 @@ def _train(
                 losses=means,
             )
             clock.stop()
-            state.optimizer.count_on()
             if stopping or asked or clock.finished:
                 state.collect()
             for callback in callbacks:
