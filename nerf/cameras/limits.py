@@ -5,7 +5,8 @@ finite. What files and settings say is held to them where it is read.
 import math
 from collections.abc import Sequence
 
-import numpy as np
+import torch
+from torch import Tensor
 
 FARTHEST = 1e12  # world units: coordinates of cameras, points and boxes, depths; the volume of a box is at most 8e36
 SMALLEST_EDGE = 1e-9  # world units, of a box
@@ -19,12 +20,15 @@ LARGEST_SIDE = 1 << 20  # pixels of an image
 ROUNDED = 3e-4  # of the distance of cameras from their middle: a third of a pixel, where they see a thousand across it
 
 
-def rounded_positions(centers: np.ndarray) -> tuple[str, ...]:
+def rounded_positions(centers: Tensor) -> tuple[str, ...]:
     """A sentence where float32 rounds positions of cameras [I,3] by more than ROUNDED of how far they are apart."""
-    apart = np.linalg.norm(centers - centers.mean(0), axis=1).max()
-    largest = np.abs(centers).max()
-    rounding = float(np.spacing(np.float32(largest))) if np.isfinite(largest) else 0.0
-    if rounding <= ROUNDED * apart or apart == 0:
+    if len(centers) == 0:
+        return ()
+    centers = centers.double()
+    apart = float((centers - centers.mean(0)).norm(dim=-1).max())
+    largest = float(centers.abs().max())
+    rounding = largest * torch.finfo(torch.float32).eps
+    if not (math.isfinite(largest) and rounding > ROUNDED * apart > 0):
         return ()
     return (
         f"Camera positions reach {largest:.3g}, and are at most {apart:.3g} from their middle: single precision rounds "

@@ -145,7 +145,7 @@ def load_blender(folder: Path, split: str, downscale: int = 1, test_every: int =
     if channels == 4 and is_opaque(pixels):
         pixels = pixels[:, :3].contiguous()
     if split == "train":
-        notes = (*notes, *rounded_positions(poses[:, :3, 3]))
+        notes = (*notes, *rounded_positions(torch.from_numpy(poses[:, :3, 3])))
     return PosedImages(pixels, cameras, names_of(paths), depths, notes=notes, files=tuple(paths))
 
 

@@ -206,7 +206,7 @@ def _notes(
         }
         notes.append(f"The masks are {masks.why}: {does[masks.use]}.")
     if split == "train":
-        notes += rounded_positions(np.stack([frame.c2w[:, 3] for frame in capture.frames]))
+        notes += rounded_positions(torch.from_numpy(np.stack([frame.c2w[:, 3] for frame in capture.frames])))
     deep = sum(photo.frame.depth is not None for photo in photos)
     if deep and split == "train":
         notes.append(
