@@ -18,6 +18,7 @@ from nerf.distributed.world import World
 from nerf.fields import voxel_field
 from nerf.ops import backend as backends
 from nerf.runs.run import TrainingRun
+from nerf.training import pruning
 from nerf.training.state import make_sampler
 
 # Doublings after steps 8 and 24, prunings from step 10 on, several rays of a pixel from step 20 on.
@@ -70,6 +71,26 @@ def test_two_ranks_train_as_one() -> None:
 
 def test_three_ranks_train_as_one() -> None:
     check_equal(3, ON_THREE)
+
+
+def saved_averages(world: World | None) -> dict[str, torch.Tensor]:
+    """What rank 0 saves of the means, in the middle of averaging."""
+    few_rays_to_prune = mock.patch.dict(pruning.RAYS_PER_CHUNK, cpu=1 << 11)
+    with mock.patch.object(voxel_field, "SPARSE_FROM", 0), few_rays_to_prune:
+        config, state = double_state(config_of("deferred averaged"), "native")
+        if world is not None:
+            state.divide(world)
+        run_to(config, state, 12)
+        state.collect()
+        saved = state.state_dict()["optimizer"]
+    return {name: value for name, value in saved.items() if "average" in name}
+
+
+def test_rank_0_saves_the_means_of_all_parts() -> None:
+    alone, (first, *_) = saved_averages(None), on_ranks(2, saved_averages)
+    assert alone.keys() == first.keys() and alone["averaged"] == first["averaged"] == 3
+    for name, value in alone.items():
+        torch.testing.assert_close(first[name], value, rtol=0, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def met_again(world: World) -> tuple[int, bool, bool]:
