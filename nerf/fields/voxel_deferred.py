@@ -114,9 +114,9 @@ _SLOWER_IN_DIRECTION = {"field.view_frequencies": 3}
 # Photos beside each other tell depth directly (nerf/training/multi_view.py): on a GPU cup gains .2 dB and .012 in SSIM
 # in 5 seconds, .3 and .005 in a minute; on a CPU room gains .6 dB in a minute, fox .3.
 _AS_PHOTOS_BESIDE = {"loss.multi_view": 0.01}
-# Stochastic weight averaging: rates that stay high until the end, and means of what they move about. In 15 seconds on a
-# GPU room gains .8 dB, cup .3, on a CPU fox .4; longer runs of photos gain more by more of it. Lego gains .2 dB in 60
-# seconds, and in 15 nothing.
+# Stochastic weight averaging: rates that stay high until the end, and means of what they move about. In 2 seconds on a
+# GPU room gains 1.6 dB, cup .7, lego .3, in 15 seconds .8, .2 and .2; on a CPU room .5. The shortest runs of a GPU and
+# long ones of photos gain more by more of it.
 _AVERAGED = {"train.average_from": 0.8, "train.average_lr": 0.4}
 _AVERAGED_LONGER = {"train.average_from": 0.6, "train.average_lr": 0.6}
 # Where poses are given, the MLP learns up to sixteen times as fast, after a warm-up (mlp_lr_rise): 0.9 dB more in 2
@@ -133,20 +133,20 @@ _CPU_OF_KIND = {
         "field.lr_muon": 0.08,
         "field.view_annealing": 0.5,
     },
-    "forward_facing": {**_AVERAGED, "field.lr_mlp": 4e-3},
+    "forward_facing": {"field.lr_mlp": 4e-3},
 }
 _UP_TO_8_SECONDS_OF_KIND = {
-    "bounded": {"field.lr_mlp": 8e-3},
-    "unbounded": {**_COARSE_FIRST, **_AS_PHOTOS_BESIDE, "field.lr_mlp": 4e-3},
+    "bounded": {**_AVERAGED_LONGER, "field.lr_mlp": 8e-3},
+    "unbounded": {**_COARSE_FIRST, **_AS_PHOTOS_BESIDE, **_AVERAGED_LONGER, "field.lr_mlp": 4e-3},
     "forward_facing": _COARSE_FIRST,
 }
 _FROM_8_SECONDS_OF_KIND = {
-    "bounded": _OBJECT,
+    "bounded": {**_OBJECT, **_AVERAGED},
     "unbounded": {**_COARSE_FIRST, **_REGULARIZED_LESS, **_AS_PHOTOS_BESIDE, **_AVERAGED, "field.lr_mlp": 4e-3},
     "forward_facing": {**_COARSE_FIRST, "field.lr_mlp": 4e-3},
 }
 _FROM_20_SECONDS_OF_KIND = {
-    "bounded": {**_OBJECT, **_AVERAGED},
+    "bounded": _FROM_8_SECONDS_OF_KIND["bounded"],
     "unbounded": {
         **_AVERAGED_LONGER,
         **_MORE_RAYS,
@@ -164,7 +164,7 @@ _FROM_20_SECONDS_OF_KIND = {
 _FROM_45_SECONDS_OF_KIND = {
     **_FROM_20_SECONDS_OF_KIND,
     "bounded": {
-        **_FROM_20_SECONDS_OF_KIND["bounded"],
+        **_FROM_8_SECONDS_OF_KIND["bounded"],
         "field.num_voxels": 352**3,
         "loss.tv_color": 2e-6,
         "occupancy.rays_per_surface_cell": 48,
@@ -212,6 +212,7 @@ SETTINGS = FieldSettings(
         Recipe("cuda", "voxel_deferred", math.inf, _FROM_20_SECONDS, _FROM_150_SECONDS_OF_KIND),
         Recipe("cpu", "voxel_deferred", math.inf, _CPU, _CPU_OF_KIND),
     ),
+    of_kind={"forward_facing": _AVERAGED},
     many_passes={
         "bounded": {name: _FROM_8_SECONDS[name] for name in ("sampler.rays_per_pixel", "loss.distortion")},
         # Cup gains .012 in SSIM, fox .002, both .06 dB. A run that sees each pixel less often can lose by it.

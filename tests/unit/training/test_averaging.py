@@ -146,24 +146,29 @@ def test_a_file_whose_averages_lack_one_is_damaged(tmp_path: Path) -> None:
         checkpoint.load_resume(tmp_path)
 
 
+LESS, MORE = (0.8, 0.4), (0.6, 0.6)
+
+
 @pytest.mark.parametrize(
     ("device", "seconds", "expected"),
     [
-        ("cpu", 38, {"bounded": (0.8, 0.4), "forward_facing": (0.8, 0.4), "unbounded": (0.8, 0.4)}),
-        ("cuda", 5, {"bounded": None, "forward_facing": None, "unbounded": None}),
-        ("cuda", 15, {"bounded": None, "forward_facing": None, "unbounded": (0.8, 0.4)}),
-        ("cuda", 60, {"bounded": (0.8, 0.4), "forward_facing": None, "unbounded": (0.6, 0.6)}),
-        ("cuda", 270, {"bounded": (0.8, 0.4), "forward_facing": None, "unbounded": (0.6, 0.6)}),
+        ("cpu", 38, {"bounded": LESS, "forward_facing": LESS, "unbounded": LESS}),
+        ("cuda", 2, {"bounded": MORE, "forward_facing": LESS, "unbounded": MORE}),
+        ("cuda", 5, {"bounded": MORE, "forward_facing": LESS, "unbounded": MORE}),
+        ("cuda", 15, {"bounded": LESS, "forward_facing": LESS, "unbounded": LESS}),
+        ("cuda", 60, {"bounded": LESS, "forward_facing": LESS, "unbounded": MORE}),
+        ("cuda", 270, {"bounded": LESS, "forward_facing": LESS, "unbounded": MORE}),
     ],
 )
-def test_which_recipes_average(device: str, seconds: float, expected: dict[str, tuple[float, float] | None]) -> None:
-    """Those of given poses, where it was measured to help."""
+def test_which_recipes_average(device: str, seconds: float, expected: dict[str, tuple[float, float]]) -> None:
+    """Those of given poses, and of learned ones where all cameras face one way."""
     config = Config(train=TrainConfig(max_seconds=seconds))
     for kind, values in expected.items():
         found = resolve_config(config, device, kind).train
-        assert (found.average_from, found.average_lr) == (values or (1.0, 0.5)), kind
-        for other in (replace(config, poses=PosesConfig(mode="refine")), in_host_memory(config)):
-            assert resolve_config(other, device, kind).train.average_from == 1.0
+        assert (found.average_from, found.average_lr) == values, kind
+        learned = resolve_config(replace(config, poses=PosesConfig(mode="refine")), device, kind).train
+        assert learned.average_from == (values[0] if kind == "forward_facing" else 1.0)
+        assert resolve_config(in_host_memory(config), device, kind).train.average_from == 1.0
 
 
 def in_host_memory(config: Config) -> Config:
