@@ -101,10 +101,8 @@ def test_a_killed_rank_ends_the_others_with_words(scene: str, tmp_path: Path) ->
     while not (folder / "model.pt").exists() and time.monotonic() < deadline and ranks[0].poll() is None:
         time.sleep(0.1)
     ranks[1].send_signal(signal.SIGKILL)
-    began = time.monotonic()
     (status, _, errors), _ = ended(ranks)
     assert status == 2 and "rank 1 of 2" in errors and "it was killed" in errors, errors[-3000:]
-    assert time.monotonic() - began < 60  # 30 on a machine of its own
     assert checkpoint.load_resume(folder)["step"] >= 5
 
 

@@ -93,8 +93,8 @@ def test_on_a_gpu_memory_and_random_numbers_are_as_before(cuda: str) -> None:
     assert torch.cuda.memory_allocated() <= allocated + 2**20
 
 
-def test_on_a_gpu_the_first_steps_are_as_fast_as_later_ones(cuda: str) -> None:
-    backend = select("native", cuda)
+def test_on_a_gpu_the_first_steps_are_as_fast_as_later_ones(quiet_cuda: str) -> None:
+    backend = select("native", quiet_cuda)
     config = resolve_config(tiny_config("voxel_deferred"), backend.device.type)
     warm_up.warm_up(config, backend)
     seconds = []
