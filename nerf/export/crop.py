@@ -39,5 +39,8 @@ def nothing_inside(world: Tensor, crop: Tensor) -> UserError:
 
 
 def as_setting(box: Tensor) -> str:
-    """A box [2,3] as it is typed, to four digits."""
-    return f"crop=[{','.join(f'{x:.4g}' for x in box.flatten().tolist())}]"
+    """A box [2,3] as it is typed: each number to a thousandth of the box's edge, wherever in the world it lies."""
+    edges = (box[1] - box[0]).abs().double()
+    decimals = (3 - edges.log10().floor()).clamp(0, 12).nan_to_num(6).int().tolist()
+    numbers = (f"{x:.{decimals[at % 3]}f}" for at, x in enumerate(box.flatten().tolist()))
+    return f"crop=[{','.join(x.rstrip('0').rstrip('.') if '.' in x else x for x in numbers)}]"

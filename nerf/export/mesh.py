@@ -78,8 +78,8 @@ def extract_mesh(
     coords, faces = _compact(coords, large_parts(kept, len(coords), smallest))
     if len(faces) == 0 and len(kept) > 0:
         raise UserError(
-            f"smallest={smallest:g} leaves no part of the {len(kept)} triangles: it is the least share of the largest "
-            "part's triangles that a part needs to be kept; give less."
+            f"smallest={smallest:g} leaves no part of the {len(kept)} triangles: it is the share of these that a part "
+            "needs at least to be kept; give less."
         )
     if len(faces) == 0:
         raise UserError(

@@ -105,7 +105,7 @@ class ClientRenderer:
         cameras, parts, first = camera.cameras(width, height), [], 0
         while first < width * height:
             # A picture of a moving camera is one part: half of it would be of no use.
-            end = first + self.resolution.band(per_pixel)
+            end = first + self.resolution.band(per_pixel) if resting else width * height
             part, seconds = self._source.run(
                 lambda scene, span=(first, end): timed_part(scene, look, cameras, *span, per_pixel), resting
             )

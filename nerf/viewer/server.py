@@ -102,8 +102,8 @@ class Viewer:
         begin = self.server.initial_camera
         begin.position, begin.look_at, begin.up = center.numpy(), target.numpy(), up.numpy()
         begin.fov = vertical_fov(cameras, 0)
-        begin.near = 1e-3
         reach = 2 * max(1e-6, float((c2w[:, :, 3] - target).norm(dim=-1).max()))
+        begin.near, begin.far = 1e-4 * reach, 100 * reach  # of what the browser draws: cameras and paths
         return float(f"{reach:.3g}")  # digits that fit beside a slider
 
     def _arrive(self, client: viser.ClientHandle) -> None:

@@ -76,7 +76,8 @@ def _project(gaussians: Gaussians, cameras: Cameras, index: int) -> tuple[Tensor
     to_camera = (c2w[:, :3] * c2w.new_tensor([1.0, -1.0, -1.0])).T
     with torch.no_grad():
         x, y, z = ((gaussians.means - c2w[:, 3]) @ to_camera.T).unbind(-1)
-        wide, high = 0.5 * MARGIN * width / fx, 0.5 * MARGIN * height / fy
+        # The principal point of a photo that was cropped is not in its middle.
+        wide, high = MARGIN * torch.maximum(cx, width - cx) / fx, MARGIN * torch.maximum(cy, height - cy) / fy
         size = gaussians.log_scales.exp().amax(-1)
         inside = z > NEAREST * z.abs().median()
         inside &= (x.abs() < wide * z + 4 * size) & (y.abs() < high * z + 4 * size)

@@ -286,6 +286,7 @@ def test_the_script_makes_both_kinds_of_file(call: Callable[..., int], capsys: p
         (("run=run", "file=a.ply", "texture=true"), "PLY holds no texture; give a name with .glb or .obj"),
         (("run=nowhere",), "nowhere"),
         (("run=run", "smallest=2"), "smallest"),
+        (("run=run", "smallest=1"), "it is the share of these that a part needs"),
         (("run=run", "crop=[1,2,3]"), "crop=[1.0, 2.0, 3.0] is no box, expected x0,y0,z0,x1,y1,z1"),
     ],
 )

@@ -39,10 +39,10 @@ def some_gaussians(count: int = 40, degree: int = 3) -> Gaussians:
     )
 
 
-def two_cameras() -> Cameras:
+def two_cameras(cx: float = 21.0, cy: float = 17.0) -> Cameras:
     up = torch.tensor([0.0, 0.0, 1.0])
     poses = torch.stack([look_at(torch.tensor(at), torch.zeros(3), up) for at in ([3.0, 1.0, 1.0], [-1.0, 3.0, 0.5])])
-    return Cameras(poses, torch.tensor([[60.0, 62.0, 21.0, 17.0]]).expand(2, 4), 44, 36)
+    return Cameras(poses, torch.tensor([[60.0, 62.0, cx, cy]]).expand(2, 4), 44, 36)
 
 
 def as_pinhole(cameras: Cameras, index: int) -> PinholeCamera:
@@ -106,8 +106,12 @@ def test_the_file_has_the_layout_of_3dgs(tmp_path: Path, degree: int) -> None:
     assert not found.harmonics[:, kept:].any()
 
 
-def test_an_independent_renderer_draws_what_ours_draws(tmp_path: Path, device: str) -> None:
-    given, cameras, ops = some_gaussians(), two_cameras(), select("auto", device).ops
+@pytest.mark.parametrize("principal", [(21.0, 17.0), (0.0, 36.0)], ids=["middle", "corner"])
+def test_an_independent_renderer_draws_what_ours_draws(
+    tmp_path: Path, principal: tuple[float, float], device: str
+) -> None:
+    given, cameras, ops = some_gaussians(), two_cameras(*principal), select("auto", device).ops
+    given.means *= 2  # beyond the edges
     write_ply(tmp_path / "splats.ply", given)
     splats = read_splats(tmp_path / "splats.ply")
     for index in range(2):

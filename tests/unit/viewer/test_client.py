@@ -71,6 +71,23 @@ def test_it_gets_a_coarse_picture_then_the_whole_one() -> None:
     assert small.shape[0] < full.shape[0]
 
 
+def test_a_picture_of_a_moving_camera_is_one_job() -> None:
+    class Counted(StillScene):
+        moving = 0
+
+        def run(self, work: Callable, resting: bool = False) -> object:
+            self.moving += not resting
+            return super().run(work, resting)
+
+    source, inbox = Counted(tiny_scene()), Inbox()
+    renderer = ClientRenderer(source, inbox.send, inbox.fail)
+    for pictures in (2, 4):  # the second time the speed is known, by which pictures at rest are cut into parts
+        renderer.show(camera())
+        inbox.wait_for(lambda most=pictures: len(inbox.pictures) >= most and rests(inbox))
+    renderer.close()
+    assert source.moving == sum(not resting for _, resting in inbox.pictures)
+
+
 def test_the_newest_request_overtakes_the_others() -> None:
     inbox, gate = Inbox(), Gate(tiny_scene())
     renderer = ClientRenderer(gate, inbox.send, inbox.fail)

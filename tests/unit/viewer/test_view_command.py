@@ -4,13 +4,17 @@ import errno
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from script_runs import script_caller
+from viewed import tiny_scene
 
 import nerf.viewer
+from nerf.cameras.cameras import Cameras
 from nerf.cli.view import announce, viewer_class
 from nerf.errors import UserError
 from nerf.viewer.path_folder import PathFolder
@@ -125,3 +129,18 @@ def test_a_run_whose_viewer_has_no_port_does_not_train(
         assert call("train", "viewer=true", f"port={port}", where, "hydra.run.dir=run") == 2
     assert f"port={port} of 127.0.0.1 cannot be used" in capsys.readouterr().err
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_the_browser_draws_the_cameras_of_a_scene_in_any_unit(unit: float) -> None:
+    pytest.importorskip("viser", reason="no viser: pip install viser")
+    from nerf.viewer.server import Viewer
+
+    scene = tiny_scene()
+    c2w = torch.cat([scene.cameras.c2w[:, :, :3], unit * scene.cameras.c2w[:, :, 3:]], dim=2)
+    begin = SimpleNamespace()
+    server = SimpleNamespace(initial_camera=begin, scene=SimpleNamespace(set_up_direction=lambda up: None))
+    cameras = Cameras(c2w, scene.cameras.intrinsics, scene.cameras.width, scene.cameras.height)
+    Viewer._begin_camera(SimpleNamespace(server=server), replace(scene, cameras=cameras))
+    apart = torch.cdist(c2w[:, :, 3], c2w[:, :, 3])
+    assert begin.near < 0.1 * apart[apart > 0].min() and begin.far > 10 * apart.max()
