@@ -56,14 +56,15 @@ class Averages:
     @contextlib.contextmanager
     def in_place(self, groups: Sequence[Averaged], rows: Tensor | None) -> Iterator[None]:
         """The parameters are their means meanwhile, in the same memory; as they are where there are none."""
-        kept = [group.parameter.detach().clone() for group in groups if self.count]
-        values, count = self.values, self.count
-        self.put_in_place(groups, rows)
+        values, count, kept = self.values, self.count, []
         try:
+            # In host memory: on a GPU all else may just fit.
+            kept += [group.parameter.detach().to("cpu", copy=True) for group in groups if count]
+            self.put_in_place(groups, rows)
             yield
         finally:
             self.values, self.count = values, count
-            for group, before in zip(groups, kept, strict=False):
+            for group, before in zip(groups, kept, strict=False):  # fewer where host memory ended before
                 group.parameter.detach().copy_(before)
 
     def clear(self) -> None:

@@ -23,7 +23,9 @@ def average_if_due(config: Config, state: TrainState) -> None:
 
 
 def finish(state: TrainState) -> None:
-    """At the end of a run the means take the place of the parameters."""
+    """At the end of a run the means take the place of the parameters, which several ranks no longer have whole then."""
+    if state.parts is not None:
+        state.parts.begin_step(state.field, state.optimizer)  # each has the means of its own part
     for optimizer in state.optimizers():
         optimizer.take_averages()
     if state.parts is not None:

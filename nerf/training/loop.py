@@ -127,6 +127,8 @@ def _train(
     last_step, last_seconds, rays, skips = clock.step, clock.elapsed, 0, SkippedSteps()
     clock.start()
     stopping, _, whole = _wishes(callbacks, state)
+    if clock.finished:  # of a run that was stopped as its time was up
+        finish(state)
     while not clock.finished and not stopping:
         if advance_schedule(config, state, runner):
             for callback in callbacks:

@@ -18,6 +18,7 @@ from nerf.scene import bounds
 from nerf.scene.box import SceneBox
 from nerf.training import pruning
 from nerf.training.initial_state import init_state
+from nerf.training.loop import Callback, StopWhen, train
 from nerf.training.state import TrainState
 
 EPS = 1e-7  # of Adam: far below the gradients of these runs, far above their rounding
@@ -94,6 +95,16 @@ def _doubled(thing: Any) -> dict[str, torch.Tensor]:
     return {name: x.double() for name, x in found.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
 
 
+class Looking(Callback):
+    """A page of the viewer, for which rank 0 has the whole scene after every step."""
+
+    def __init__(self, looks: bool) -> None:
+        self._looks = looks
+
+    def wants_whole(self, state: TrainState) -> bool:
+        return self._looks
+
+
 def trained(world: World | None, kind: str, step: int, backend: str = "torch") -> dict[str, torch.Tensor]:
     """All parameters after some steps, of ranks but the first those of their own vertices ("stored")."""
     few_rays_to_prune = mock.patch.dict(pruning.RAYS_PER_CHUNK, cpu=1 << 11)
@@ -102,7 +113,8 @@ def trained(world: World | None, kind: str, step: int, backend: str = "torch") -
         if world is not None:
             state.divide(world)
         run_to(config, state, step - 2)  # rank 0 has the whole scene there, and goes on with its part
-        run_to(config, state, step)
+        looking = Looking("looked at" in kind and (world is None or world.leads))
+        list(train(config, state, [StopWhen(lambda: state.clock.step >= step), looking]))
         return parameters(state)
 
 

@@ -28,6 +28,8 @@ ON_TWO = {
     "mlp": 3,
     "native sh sparse gain": 11,
     "native deferred averaged": 14,  # to the end
+    "native deferred averaged looked at": 14,
+    "native sh sparse averaged looked at": 14,
 }
 # One process has dense grids up to the second doubling of the second one; ranks have sparse ones all the time.
 ON_THREE = {

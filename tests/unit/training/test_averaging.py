@@ -1,6 +1,6 @@
 """Stochastic weight averaging in a run: when, with which learning rates, and what is saved on the way."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from tiny_runs import PRUNE_STEPS, STEPS, few_rays_to_prune, run_to, tiny_config
 from nerf.config.recipes import resolve_config
 from nerf.config.schema import Config, ExposureConfig, PosesConfig, TrainConfig
 from nerf.errors import UserError
+from nerf.optim.averages import Averages
 from nerf.runs import checkpoint
 from nerf.runs.resolve import check_features
 from nerf.runs.run import resume
@@ -124,6 +125,42 @@ def test_a_finished_run_that_goes_on_averages_anew(tmp_path: Path) -> None:
     assert "0.5 times their initial value" in again.notes[0]
     run_to(again.config, again.state, STEPS + 30)  # progress .875 of the second half of a schedule
     assert again.state.optimizer.averages.count == 30 - round((FROM - 0.5) / 0.5 * STEPS) + 1
+
+
+def test_a_run_that_was_stopped_as_its_time_was_up_has_its_means(tmp_path: Path) -> None:
+    config, state = tiny_state(averaged())
+    run_to(config, state, FIRST + 5)
+    means = {name: mean.clone() for name, mean in state.optimizer.averages.values.items()}
+    checkpoint.save(tmp_path, config, state, tiny_images().cameras)
+    state.clock.steps = state.clock.step
+    assert list(train(config, state)) == [] and state.optimizer.averages.count == 0
+    saved = checkpoint.load_resume(tmp_path)
+    config = replace(config, train=replace(config.train, steps=FIRST + 5))
+    checkpoint._write(tmp_path / checkpoint.RESUME_FILE, saved | {"config": asdict(config)})
+    extended = resume(tmp_path, steps=2 * STEPS, images=tiny_images()).state
+    assert extended.optimizer.averages.count == 0
+    for name, mean in means.items():
+        for found in (state, extended):
+            grid = dict(found.field.named_parameters())[name].detach()
+            rows = found.optimizer.active_rows if grid.dim() == 4 else None
+            grid = grid if rows is None else grid.view(-1, grid.shape[-1])[rows]
+            torch.testing.assert_close(grid, mean.view_as(grid), rtol=0, atol=0)
+
+
+def test_a_save_that_finds_no_memory_for_the_means_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, state = tiny_state(averaged())
+    run_to(config, state, FIRST + 5)
+    before, count = parameters(state), state.optimizer.averages.count
+
+    def fail(self: Averages, *arguments: object) -> None:
+        state.field.density_grid.detach().zero_()
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(Averages, "put_in_place", fail)
+    with pytest.raises(torch.OutOfMemoryError), state.averaged():
+        raise AssertionError("they are not in place")
+    assert all(torch.equal(before[name], now) for name, now in parameters(state).items())
+    assert state.optimizer.averages.count == count and state.optimizer.averages.values
 
 
 def test_features_in_host_memory_have_no_averages() -> None:
