@@ -22,7 +22,6 @@ from nerf.runs.open_run import LoadedRun, in_words, of_state
 from nerf.runs.resolve import check_repeatable, makes_many_passes, resolve_for_run, why_background
 from nerf.runs.run_folder import RunLock, forget_run, holds_run
 from nerf.scene.bounds import describe, why_turned
-from nerf.training.averaging import finish
 from nerf.training.grid_schedule import occupancy_updates
 from nerf.training.initial_state import init_state
 from nerf.training.loop import Callback, TrainMetrics, train
@@ -248,7 +247,8 @@ def _extended(run: TrainingRun, steps: int | None, max_seconds: float | None) ->
     for name, value in asked.items():
         if value <= done[name]:
             raise UserError(f"{name}={value:g} is used up: this run has done {done[name]:.6g}; give more than that.")
-    finish(state)  # where it was stopped as its time was up
+    for optimizer in state.optimizers():
+        optimizer.take_averages()  # where it was stopped as its time was up
     clock.extend(steps, max_seconds)
     # The counts must match the new progress, or updates would be missed.
     state.num_occupancy_updates, state.num_averages = occupancy_updates(config, clock.progress), 0
