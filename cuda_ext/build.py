@@ -4,7 +4,7 @@
     python cuda_ext/build.py --force     build anew, from no object files
     python cuda_ext/build.py --nvcc      only tell which nvcc would be used
 
-Used by setup.py and by nerf/ops/native.py, so there is one way to build. One ninja file calls g++ and nvcc directly:
+Used by setup.py and by nerf/ops/library.py, so there is one way to build. One ninja file calls g++ and nvcc directly:
 PyTorch's own build helpers refuse a .cu file where PyTorch came without CUDA. Other compilers: toolchain.py.
 
 NERF_CUDA=0 leaves the CUDA code out. NERF_CUDA_ARCHS lists the GPU generations, else they are those of this machine's
@@ -103,14 +103,16 @@ def generations(nvcc: Path, library: Path = LIBRARY) -> str:
     Their code takes longest to compile. Those that the library has stay: machines with other GPUs may share the folder.
     Where nvcc has no code for a GPU that is here, it is GENERATIONS too.
     """
-    given = os.environ.get("NERF_CUDA_ARCHS")
-    if given is not None:
-        return given
+    given = os.environ.get("NERF_CUDA_ARCHS", "").split()
+    if not all(number.isdecimal() for number in given):
+        raise BuildError(f"NERF_CUDA_ARCHS={' '.join(given)}, expected numbers with blanks between them, as in '90 75'")
+    if given:
+        return " ".join(given)
     here = set(_lines("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"))
     known = {name.removeprefix("sm_") for name in _lines(str(nvcc), "--list-gpu-code")}
     wanted = {capability.replace(".", "") for capability in here}
     if not wanted or not wanted <= known:
-        return GENERATIONS
+        wanted = set(GENERATIONS.split())
     stamp = read_stamp(library)
     return " ".join(sorted(wanted | (set(stamp.cuda.split()) & known if stamp else set()), key=int))
 
@@ -207,8 +209,9 @@ def portable_sources(folder: Path, suffix: str) -> list[Path]:
 
 
 def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> str:
-    tools, torch = _toolchains(), _find_torch()
-    ours, escaped = tools.toolchain(), tools.escaped
+    tools = _toolchains()
+    ours, escaped, quoted = tools.toolchain(), tools.escaped, tools.quoted
+    torch = quoted(_find_torch())
     compile_options = ours.compile.format(machine=tools.machine_options(), torch=torch)
     link = (f"$nvcc -cudart static {ours.nvcc_link}" if nvcc else ours.link).format(torch=torch)
     archs = stamp.cuda.split()
@@ -218,15 +221,15 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
     gencode += [f"-gencode arch=compute_{a},code=compute_{a}" for a in archs[-1:]]
     define = "-DNERF_WITH_CUDA" if nvcc else ""
     lines = [
-        f"cxx = {_find_compiler()}",
-        f"nvcc = {nvcc}",
+        f"cxx = {quoted(_find_compiler())}",
+        f"nvcc = {quoted(nvcc) if nvcc else ''}",
         f"cxxflags = {compile_options} "
         f"-DTORCH_TARGET_VERSION=0x020a000000000000 {define} {os.environ.get('CXXFLAGS', '')}",
         f"nvccflags = -std=c++17 -O3 --extended-lambda {ours.nvcc_host} {' '.join(gencode)}",
         # nvcc links its own runtime statically: the library must not care which CUDA PyTorch brought. In a toolkit it
         # finds the runtime by itself, in lib64; the wheel has it in lib.
         f"ldflags = {os.environ.get('LDFLAGS', '')}",
-        f"cudart = {f'-L{nvcc.parents[1]}/lib' if nvcc else ''}",
+        f"cudart = {f'-L{quoted(nvcc.parents[1])}/lib' if nvcc else ''}",
         f"rule cxx\n  command = $cxx $cxxflags $flags {ours.objects}\n  {ours.dependencies}",
         f"rule nvcc\n  command = $nvcc $nvccflags $flags {ours.nvcc_objects}\n  depfile = $out.d",
         f"rule link\n  command = {link} $ldflags",
@@ -246,8 +249,15 @@ def _ninja_file(folder: Path, output: Path, stamp: Stamp, nvcc: Path | None) -> 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
     """One builder at a time; yields the lock. The system drops it when its last holder dies, so it cannot be stale."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("w")
+    except OSError as error:
+        raise BuildError(
+            f"the native library has to be built, and {path.parent} cannot be written ({error.strerror}); let its "
+            "owner run python cuda_ext/build.py, or use a checkout of your own"
+        ) from error
+    with opened as file:
         try:
             _lock(file.fileno(), wait=False)
         except BlockingIOError:
@@ -314,6 +324,8 @@ def build(force: bool = False, announce: bool = True, folder: Path = OBJECTS, li
     Raises BuildError with the compiler's message or the missing tool and its remedy.
     """
     library = library or LIBRARY
+    if not force and not is_stale(library):  # also where nothing can be written, not even a lock
+        return library
     with _locked(folder / "lock") as lock:
         if not force and not is_stale(library):
             return library

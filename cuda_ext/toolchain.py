@@ -5,6 +5,7 @@ compilers' manuals and have not been run. The library has one name everywhere, l
 """
 
 import platform
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,6 +87,11 @@ def machine_options() -> str:
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return ""
     return "/arch:AVX2" if platform.system() == "Windows" else "-march=x86-64-v3"
+
+
+def quoted(path: Path | str) -> str:
+    """A path where ninja hands a command to the shell: a blank would end it."""
+    return (f'"{path}"' if platform.system() == "Windows" else shlex.quote(str(path))).replace("$", "$$")
 
 
 def escaped(path: Path | str) -> str:

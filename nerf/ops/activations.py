@@ -17,7 +17,7 @@ PIECE = 1 << 15  # at::internal::GRAIN_SIZE: PyTorch cuts no tensor of at most s
 
 
 def activate_density(raw_density: Tensor, shift: float, scale: float) -> Tensor:
-    """softplus(raw_density + shift) * scale, of any shape. Differentiable."""
+    """softplus(raw_density + shift) * scale, [N] like raw_density. Differentiable."""
     if raw_density.is_cuda:
         return functional.softplus(raw_density + shift) * scale
     return functional.logsigmoid(-shift - raw_density) * -scale  # softplus(x) = -logsigmoid(-x)

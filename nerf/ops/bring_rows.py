@@ -61,7 +61,7 @@ def _(grid, marks, table, size_z, capacity=0, corner_capacity=0):
     if capacity == 0:
         capacity, corner_capacity = (torch.library.get_ctx().new_dynamic_size() for _ in range(2))
     return (
-        torch.empty_like(table),
+        table.new_empty(table.shape),
         grid.new_empty(capacity, grid.shape[1], dtype=_wide(grid)),
         table.new_empty(capacity),
         table.new_empty(corner_capacity),

@@ -21,6 +21,7 @@ HIDDEN = 0.6  # 1 - NCC from which a patch is taken to be hidden in the other ph
 FLAT = 0.02  # standard deviation of brightness up to which a patch shows nothing
 PHOTO_NOISE = 0.01  # standard deviation of brightness that a photo has by itself: fainter patches say less
 LEAST_ENERGY = 1e-6  # added to the other patch's variance, by which a correlation is divided
+FARTHEST = 1e18  # distance whose square float32 still holds
 OPAQUE_BYTE = 128  # alpha from which a photo's pixel counts
 
 
@@ -65,7 +66,9 @@ def compare_beside(
     other = beside[image, pixels * SPREAD // 64 % beside.shape[1]]
     compared, shown_in = (other >= 0) & (opacity > OPAQUE), other.clamp(min=0)
     cameras = c2w, intrinsics, lens_models, lens_coefficients, lens_reach
-    distance = torch.where(compared, depth / torch.where(compared, opacity, 1.0), 1.0)
+    distance = depth.detach() / torch.where(compared, opacity.detach(), 1.0)
+    compared = compared & (distance.abs() < FARTHEST)
+    distance = torch.where(compared, depth, 1.0) / torch.where(compared, opacity, 1.0)
     # Offsets from the center of the camera that a pixel is shown in; of its own camera the ray's direction is one.
     between = origins - c2w[:, :, 3].index_select(0, shown_in)
     to_point = between + distance[:, None] * directions

@@ -40,7 +40,7 @@ def _bits(mask: Tensor, sizes: tuple[int, int, int]) -> Tensor:
 
 @fake("mark_vertices")
 def _(coords, table, size_z):
-    return torch.empty_like(table)
+    return table.new_empty(table.shape)
 
 
 @example("mark_vertices")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 BACKWARD = "_backward"
 
@@ -85,7 +86,7 @@ def native_function(name: str, reference: Callable[..., object]) -> Callable[...
     if name in CALLS:
         function = functools.update_wrapper(CALLS[name], reference)
         del function.__wrapped__  # it keeps the signature of its own
-        return function
+        return _without_tangents(name, function) if name in DERIVATIVES else function
     operation = getattr(torch.ops.nerf, name)
 
     @functools.wraps(reference)
@@ -96,7 +97,21 @@ def native_function(name: str, reference: Callable[..., object]) -> Callable[...
     def detached(*arguments, **named):
         return operation(*map(_detached, arguments), **{key: _detached(x) for key, x in named.items()})
 
-    return detached if name in DETACHED else plain
+    return detached if name in DETACHED else _without_tangents(name, plain) if name in DERIVATIVES else plain
+
+
+def _without_tangents(name: str, function: Callable[..., object]) -> Callable[..., object]:
+    """The function, which refuses forward-mode derivatives: PyTorch would take those that nobody registers for zero."""
+
+    @functools.wraps(function)
+    def checked(*arguments, **named):
+        if forward_ad._current_level >= 0:
+            for x in (*arguments, *named.values()):
+                if isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None:
+                    raise RuntimeError(f"{name} has no forward-mode derivative; use backend=torch where one is needed")
+        return function(*arguments, **named)
+
+    return checked
 
 
 def _detached(x: object) -> object:

@@ -108,9 +108,10 @@ class MaskedAdam:
     def set_active(self, active_vertices: Tensor | None, moved: Callable[[Tensor], Tensor] | None = None) -> None:
         """Sets the active vertices, takes over parameters that are new tensors, and clears the gradients.
 
-        active_vertices [L] int64: rising (OccupancyGrid.active_vertices); None: all. Vertices that were active before
-        keep their moments; the moments of the others start at zero. moved: makes the moments [L,C] of the new active
-        vertices from those [K,C] of the old ones in another way.
+        active_vertices [L] int64: rising (OccupancyGrid.active_vertices); None: all, and as before where all were
+        active already, of grids of the same size then. Vertices that were active before keep their moments; the moments
+        of the others start at zero. moved: makes the moments [L,C] of the new active vertices from those [K,C] of the
+        old ones in another way.
         """
         before, self.active_vertices = self.active_vertices, active_vertices
         self.groups = self.trained.parameter_groups()

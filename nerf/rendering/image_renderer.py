@@ -72,7 +72,8 @@ class ImageRenderer:
         occupancy = self.sampler.occupancy
         read += [occupancy.occupied, occupancy.words, occupancy.clear, *(() if grid.table is None else (grid.table,))]
         kind = None if lenses is None else (lenses.kinds, lenses.iterations)
-        return *((x.data_ptr(), x.shape) for x in read), grid.shift, grid.scale, cameras.size(index), kind
+        constants = grid.shift, grid.scale, cameras.size(index), kind, self.field.annealed < 1
+        return *((x.data_ptr(), x.shape, x.dtype) for x in read), *constants
 
 
 class _RecordedImage:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from case_tools import cotangent, each_tensor
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from nerf.ops import native, reference
 from nerf.ops.registry import DERIVATIVES
@@ -144,6 +145,16 @@ def assert_no_second_derivative(name: str, arguments: tuple) -> None:
     for gradient in gradients:
         with pytest.raises(RuntimeError, match="no second derivative"):
             torch.autograd.grad(gradient.square().sum(), list(leaves.values()), retain_graph=True)
+
+
+def assert_no_forward_mode(name: str, arguments: tuple) -> None:
+    """Asking for a directional derivative raises instead of giving zero."""
+    named = dict(zip(argument_names(name), arguments, strict=False))
+    for key in DIFFERENTIABLE[name]:
+        with forward_ad.dual_level():
+            dual = {**named, key: forward_ad.make_dual(named[key].detach(), torch.ones_like(named[key]))}
+            with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+                getattr(native, name)(**dual)
 
 
 def assert_rejected(name: str, arguments: tuple, key: str, bad: object, expected: str) -> None:

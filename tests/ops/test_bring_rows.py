@@ -3,7 +3,7 @@
 import pytest
 import torch
 from case_tools import Operation, as_case, numbers, with_gaps
-from proofs import BOTH, assert_rejected
+from proofs import BOTH, assert_opcheck, assert_rejected
 from torch import Tensor
 
 from nerf.ops import native, reference
@@ -105,6 +105,11 @@ def test_marks_without_a_row_have_no_value(device):
     for some, words in ((grid, empty), (grid, beyond), (grid[:0], table)):
         _, values, stored, *_ = native.bring_rows(some, everywhere, words, size_z)
         assert len(values) == 32 * marks.numel() and (stored == -1).all() and not values.any()
+
+
+def test_a_table_in_another_order_gives_one_in_the_usual_order():
+    grid, marks, table, *rest = as_case(_bringing, room=(2000, 1000))(torch.float32, "cpu")
+    assert_opcheck(NAME, (grid, marks, table.transpose(0, 1).contiguous().transpose(0, 1), *rest))
 
 
 def test_bad_arguments_are_named():

@@ -157,3 +157,26 @@ def test_an_installed_library_that_ends_early_is_told(builder, monkeypatch):
         whole.write_bytes(whole.read_bytes()[:size])
         with pytest.raises(library.NativeUnavailable, match=rf"has {size} bytes and ends before .*reinstall"):
             library.load_library.__wrapped__()
+
+
+def test_where_nothing_can_be_written_a_library_is_taken_as_it_is(builder: ModuleType, tmp_path: Path) -> None:
+    built = builder.build()
+    in_the_way = tmp_path / "a file"
+    in_the_way.write_text("")
+    assert builder.build(folder=in_the_way / "native") == built
+    with pytest.raises(builder.BuildError, match=r"has to be built, and .*a file/native cannot be written \(Not a dir"):
+        builder.build(folder=in_the_way / "native", force=True)
+
+
+def test_paths_may_have_blanks(builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = tmp_path / "a venv" / "$torch"
+    torch.parent.mkdir()
+    torch.symlink_to(builder._find_torch())
+    monkeypatch.setattr(builder, "_find_torch", lambda: torch)
+    compiler = tmp_path / "a venv" / "g++"
+    compiler.symlink_to(shutil.which(os.environ.get("CXX", "g++")))
+    monkeypatch.setenv("CXX", str(compiler))
+    header = "#include <torch/csrc/stable/tensor.h>\nint nothing() { return 0; }\n"
+    (tmp_path / "cuda_ext" / "ops" / "nothing.cpp").write_text(header)
+    builder.build()
+    assert_whole(builder)

@@ -34,6 +34,7 @@ def program(path: Path, prints: str, status: int = 0) -> Path:
         ("6.1\\n", 0, None, "75 80 90 120"),  # no code for this one is to be had
         ("[N/A]\\n", 0, None, "75 80 90 120"),
         ("NVIDIA-SMI has failed\\n", 9, None, "75 80 90 120"),
+        ("NVIDIA-SMI has failed\\n", 9, "70 89", "75 80 89 90 120"),  # those that the library has stay here too
     ],
 )
 def test_the_generations_of_a_machine(
@@ -57,3 +58,12 @@ def test_without_a_gpu_and_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert build.generations(nvcc, tmp_path / "no_library") == build.GENERATIONS == "75 80 90 120"
     monkeypatch.setenv("NERF_CUDA_ARCHS", "86")
     assert build.generations(nvcc, tmp_path / "no_library") == "86"
+    monkeypatch.setenv("NERF_CUDA_ARCHS", "  ")
+    assert build.generations(nvcc, tmp_path / "no_library") == build.GENERATIONS
+
+
+@pytest.mark.parametrize("given", ["90a", "9.0", "90;80", "all"])
+def test_what_is_no_generation_is_named(monkeypatch: pytest.MonkeyPatch, build: ModuleType, given: str) -> None:
+    monkeypatch.setenv("NERF_CUDA_ARCHS", given)
+    with pytest.raises(build.BuildError, match=f"NERF_CUDA_ARCHS={given}, expected numbers with blanks between"):
+        build.generations(Path("nvcc"))

@@ -203,6 +203,14 @@ def test_what_is_not_finite_says_nothing(value, changed, dtype, device):
         assert not x.any()
 
 
+@pytest.mark.parametrize("depth", [math.nan, math.inf, -math.inf, 1e20, 3e38])
+def test_the_reference_has_no_gradient_where_a_distance_is_none(depth):
+    arguments = CASES[NAME]["typical"](torch.float32, "cpu")
+    arguments[0][:3] = depth
+    for key, found in outcome(NAME, reference, arguments).items():
+        assert found.isfinite().all() and not found[:3].any(), key
+
+
 @pytest.mark.parametrize("reach", [1e-30, 1e-6, 1e6, 1e30])
 def test_extremes_stay_finite(reach, device):
     assert_finite(NAME, as_case(_scene, near=reach, far=reach)(torch.float32, device))

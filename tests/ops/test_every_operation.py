@@ -14,6 +14,7 @@ from proofs import (
     assert_checks_devices,
     assert_checks_types_and_shapes,
     assert_gradcheck,
+    assert_no_forward_mode,
     assert_no_second_derivative,
     assert_opcheck,
     assert_rejected,
@@ -157,6 +158,11 @@ def test_only_the_gradients_asked_for_are_computed(name, case, device):
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_second_derivative_raises(name, device):
     assert_no_second_derivative(name, CASES[name]["typical"](torch.float32, device))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_forward_mode_raises(name, device):
+    assert_no_forward_mode(name, CASES[name]["typical"](torch.float32, device))
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "index_add"])  # takes any shape and two dtypes

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 from case_tools import Operation, as_case, numbers, with_gaps
-from proofs import BOTH, assert_rejected
+from proofs import BOTH, assert_opcheck, assert_rejected
 from torch import Tensor
 
 from nerf.ops import native, reference
@@ -61,6 +61,11 @@ def test_marked_are_the_corners_and_their_neighbors_that_have_a_row(ops, size, d
         read = {tuple(c + d for c, d in zip(corner, step, strict=True)) for corner in corners for step in steps}
         assert _listed(marks, size, 0) == {_number(c, size) for c in corners} & stored
         assert _listed(marks, size, 32) == {_number(c, size) for c in read if _inside(c, size)} & stored
+
+
+def test_a_table_in_another_order_gives_marks_in_the_usual_order():
+    points, table, size = as_case(_marking)(torch.float32, "cpu")
+    assert_opcheck(NAME, (points, table.transpose(0, 1).contiguous().transpose(0, 1), size))
 
 
 def _inside(place: tuple[int, ...], size: tuple[int, int, int]) -> bool:

@@ -41,6 +41,13 @@ def test_every_camera_is_seen(field: str, device: str) -> None:
     check(renderer, cameras, 0, with_normals=True)
 
 
+def test_a_graph_knows_which_frequencies_have_come_in(device: str) -> None:
+    state, renderer, cameras = trained(device)
+    whole = renderer._addresses(cameras, 0)
+    state.field.anneal(0.5)
+    assert renderer._addresses(cameras, 0) != whole
+
+
 def test_what_is_recorded_is_recorded_anew_where_it_has_to_be(cuda: str) -> None:
     state, renderer, cameras = trained(cuda)
 
