@@ -147,7 +147,8 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
 }
 
 # Poses optimized in a bounded scene need the whole run, and a scene that follows them: where learning rates fall to a
-# fiftieth, a decibel is lost.
+# fiftieth, a decibel is lost. Beside nearly correct ones the scene has the settings of given poses but for these, by
+# which it gains a decibel.
 LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0, "sampler.rays_per_pixel": 1}
 MOST_VOXELS_WITH_POSES = 256**3
 
@@ -209,14 +210,15 @@ def layers(
         (f"{kind} scenes on {device}", KINDS[kind][device]),
         (f"{recipe.field} in {kind} scenes", known_fields()[recipe.field].of_kind.get(kind, {})),
     ]
-    if config.poses.mode == "fixed":
+    nearly_correct = kind == "bounded" and config.poses.mode == "refine" and not config.poses.perturbed
+    if config.poses.mode == "fixed" or nearly_correct:
         found.append((f"{recipe.field} in {kind} scenes on {device}{limit}", recipe.of_kind.get(kind, {})))
     if many_passes and device == "cpu" and config.poses.mode == "fixed":
         found.append(("many passes over the pixels", known_fields()[recipe.field].many_passes.get(kind, {})))
     if kind == "bounded" and config.poses.mode == "refine":
         own = recipe.settings.get("field.num_voxels", MOST_VOXELS_WITH_POSES)
         found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))
-        if not config.poses.perturbed:
+        if nearly_correct:
             found.append(("poses that are nearly correct", NEARLY_CORRECT_POSES[device]))
     if config.train.features == "host":
         found.append(("features in host memory", FEATURES_IN_HOST_MEMORY))

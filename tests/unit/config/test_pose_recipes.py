@@ -30,3 +30,17 @@ def test_learned_poses_keep_the_rates_up_that_find_them() -> None:
         assert (fixed.train.lr_decay == learned.train.lr_decay) == same
         assert (fixed.loss.tv_color == learned.loss.tv_color) == same
     assert resolve_config(refined, "cuda", "bounded").train.lr_decay == 0.1
+
+
+@pytest.mark.parametrize(("device", "seconds"), [("cuda", 5), ("cuda", 20), ("cuda", 60), ("cpu", 38)])
+def test_beside_nearly_correct_poses_an_object_has_the_settings_of_given_ones(device: str, seconds: float) -> None:
+    config = Config(train=TrainConfig(max_seconds=seconds))
+    given = resolve_config(config, device, "bounded")
+    learned = resolve_config(replace(config, poses=PosesConfig(mode="refine")), device, "bounded")
+    far_off = resolve_config(replace(config, poses=PosesConfig(mode="refine", perturb_degrees=2.0)), device, "bounded")
+    for name in ("average_from", "average_lr"):
+        assert getattr(learned.train, name) == getattr(given.train, name) != getattr(far_off.train, name)
+    assert learned.field.lr_mlp == given.field.lr_mlp > far_off.field.lr_mlp
+    assert learned.field.view_frequencies == given.field.view_frequencies
+    assert learned.occupancy.min_weight == given.occupancy.min_weight
+    assert (learned.sampler.rays_per_pixel, learned.train.lr_decay) == (1, 0.1)

@@ -31,6 +31,7 @@ from nerf.ops.backend import Backend, select
 
 GROUPS = ("field", "loss", "occupancy", "poses", "sampler", "train")
 RECIPES = [recipe for known in known_fields().values() for recipe in known.recipes]
+FAR_OFF = PosesConfig(mode="refine", perturb_degrees=2.0)
 USERS_OWN = {"poses.from_run", "sampler.far"}  # none is a choice, or the data say
 
 
@@ -202,7 +203,7 @@ def test_colors_turn_less_fast_with_the_direction_where_a_run_has_time_to_learn_
     config = Config(field=FIELDS["voxel_deferred"](), train=TrainConfig(max_seconds=seconds))
     found = {kind: resolve_config(config, device, kind).field.view_frequencies for kind in KINDS}
     assert found == {"bounded": of_object, "forward_facing": 1, "unbounded": 4}
-    learned = replace(config, poses=PosesConfig(mode="refine"))
+    learned = replace(config, poses=FAR_OFF)
     assert resolve_config(learned, device, "bounded").field.view_frequencies == 4
 
 
@@ -226,7 +227,7 @@ def test_the_mlp_learns_fast_where_poses_are_given(
     device: str, seconds: float, rates: tuple[float, ...], of_learned: float
 ) -> None:
     config = Config(train=TrainConfig(max_seconds=seconds))
-    learned = replace(config, poses=PosesConfig(mode="refine"))
+    learned = replace(config, poses=FAR_OFF)
     for kind, rate in zip(("bounded", "unbounded", "forward_facing"), rates, strict=True):
         assert resolve_config(config, device, kind).field.lr_mlp == rate
         assert resolve_config(learned, device, kind).field.lr_mlp == of_learned
