@@ -17,7 +17,6 @@ uniform vec4 uFeatureLow[CHUNKS], uFeatureRange[CHUNKS];
 uniform mat3 uAxes;                           // right, up and backward axes of the camera
 uniform vec3 uCenter, uBackground;
 uniform vec4 uIntrinsics;                     // fx, fy, cx, cy in pixels
-uniform vec2 uOffset;                         // of the picture's first pixel in this target
 uniform float uHeight;                        // of the picture, in pixels
 uniform int uRays;                            // per pixel: 1 or 4
 uniform int uMode;                            // 0 color, 1 depth, 2 opacity
@@ -139,7 +138,6 @@ void march(Ray ray, float jitter, inout vec4 features[CHUNKS], inout float opaci
   for (int i = 0; i < MAX_STEPS; ++i) {
     float t = ray.tMin + (k + 0.5 + jitter) * uStep;
     if (t >= ray.tMax) break;
-    if (t < ray.tMin) { k += 1.0; continue; }
     vec3 point = clamp(position(ray, t), vec3(0.0), uCells);
     vec3 brick = floor(min(point, uCells - 1e-3) / 8.0);
     uvec4 slot = texelFetch(uBricks, ivec3(brick), 0);
@@ -215,7 +213,7 @@ vec3 falseColor(float x) {  // near is blue, far is yellow: a fit of viridis
 }
 
 void main() {
-  vec2 pixel = gl_FragCoord.xy + uOffset;
+  vec2 pixel = gl_FragCoord.xy;
   pixel.y = uHeight - pixel.y;
   vec4 features[CHUNKS];
   for (int c = 0; c < CHUNKS; ++c) features[c] = vec4(0.0);

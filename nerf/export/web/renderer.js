@@ -121,7 +121,6 @@ class Renderer {
     gl.uniformMatrix3fv(this.at.uAxes, false, camera.axes.flat());
     gl.uniform3fv(this.at.uCenter, camera.center);
     gl.uniform4fv(this.at.uIntrinsics, camera.intrinsics);
-    gl.uniform2f(this.at.uOffset, 0, 0);
     gl.uniform1f(this.at.uHeight, height);
     gl.uniform1i(this.at.uRays, rays);
     gl.uniform1i(this.at.uMode, mode);
