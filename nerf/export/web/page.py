@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nerf.errors import UserError
 from nerf.export.web.bake import Baked
 from nerf.export.web.network import FREQUENCIES, SmallMlp
 from nerf.files import write_text
@@ -114,10 +115,20 @@ def feature_limits(baked: Baked) -> tuple[list[float], list[float]]:
 
 
 def write_page(path: Path, title: str, header: dict, source: str, data: bytes) -> int:
-    """Writes the page; returns its size in bytes. Raises UserError where it cannot be written."""
+    """Writes the page; returns its size in bytes.
+
+    Raises UserError where it cannot be written, and for a header with numbers that are not finite, which JSON lacks.
+    """
+    try:
+        numbers = json.dumps(header, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise UserError(
+            f"{path} is not written: its scene or its network has numbers that are not finite, and no browser could "
+            "show it; export again with fewer web_steps, or another run, if this one's own pictures are not right."
+        ) from error
     fields = {
         "title": html.escape(title),
-        "header": json.dumps(header, separators=(",", ":")).replace("</", "<\\/"),
+        "header": numbers.replace("</", "<\\/"),
         "shader": source,
         "data": base64.b64encode(gzip.compress(data, 9, mtime=0)).decode(),
         "script": "\n".join(_asset(name) for name in SCRIPTS),
