@@ -21,6 +21,9 @@ from nerf.rendering.sampler import RaySampler, depth_range
 from nerf.scene.ndc import NdcSpace
 
 MOST_ON_GPU = 2 << 30  # bytes of textures that a browser can be expected to hold
+# Sines of the angle between up and the view. Up to the first, up hardly tells how a picture is turned; a page begins at
+# the second or more, outside of what controls.js keeps free around the poles.
+ALONG_UP, LEAST_ALONG_UP = 0.1, 0.03
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,21 @@ def _target(c2w: Tensor) -> Tensor | None:
         return None
 
 
+def _off_the_pole(c2w: Tensor, up: Tensor) -> Tensor:
+    """The backward axis [3] with which a page, whose camera is level with respect to up [3], begins as the pose [3,4].
+
+    The pose's own, unless that lies along up, as a drone's that looks straight down: then it is leaned towards the top
+    of that camera's picture, so that this stays the top.
+    """
+    backward, top = c2w[:, 2], c2w[:, 1] - (c2w[:, 1] @ up) * up
+    sine = (backward - (backward @ up) * up).norm().item()
+    if sine > ALONG_UP:
+        return backward
+    sine = max(sine, LEAST_ALONG_UP)
+    leaned = math.sqrt(1 - sine**2) * up - sine * top / top.norm()
+    return leaned if backward @ up > 0 else -leaned
+
+
 def _start(cameras: Cameras) -> dict[str, object]:
     """Where the page begins: at the first training camera, around what all of them look at."""
     c2w = cameras.c2w.double().cpu()
@@ -130,6 +148,7 @@ def _start(cameras: Cameras) -> dict[str, object]:
     distance = ((target - center) @ -c2w[0, :, 2]).item()
     distance = distance if distance > 0 else (target - center).norm().clamp(min=1e-6).item()
     aimed = center - distance * c2w[0, :, 2]
+    center = aimed + distance * _off_the_pole(c2w[0], up)
     focal = cameras.intrinsics[0, 1].item() / height
     start = {"center": center.tolist(), "target": aimed.tolist(), "up": up.tolist(), "focal": focal}
     return {**start, "aspect": width / height}
