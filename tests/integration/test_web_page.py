@@ -11,8 +11,8 @@ import pytest
 import torch
 from browser import browser, picture, tab, wait_for
 from PIL import Image
-from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 from torch import Tensor
+from web_pages import opened, tiny_run, written
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import look_at
@@ -23,7 +23,6 @@ from nerf.runs.open_run import LoadedRun
 from nerf.scene.contraction import ContractedSpace
 from nerf.scene.ndc import NdcSpace
 from nerf.scene.space import WorldSpace
-from nerf.training.state import make_sampler
 
 READ = """
 const bytes = window.nerf.renderer.pixels(...arguments);
@@ -35,16 +34,7 @@ return btoa(text);
 
 @pytest.fixture(scope="module")
 def trained() -> LoadedRun:
-    config, state = tiny_state(tiny_config("voxel_deferred"))
-    run_to(config, state, STEPS)
-    cameras = tiny_images().cameras
-    return LoadedRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
-
-
-def written(run: LoadedRun, folder: Path) -> Path:
-    path = folder / "scene.html"
-    export_web(path, run.field, run.sampler, run.cameras, torch.ones(3), "a <scene>", steps=400)
-    return path
+    return tiny_run()
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +47,6 @@ def window() -> Iterator[Any]:
 def page(window: Any, trained: LoadedRun, tmp_path_factory: pytest.TempPathFactory) -> Any:
     opened(window, written(trained, tmp_path_factory.mktemp("page")))
     return window
-
-
-def opened(driver: Any, path: Path) -> None:
-    driver.get(path.as_uri())
-    wait_for(lambda: driver.execute_script("return 'nerf' in window || !message.textContent.startsWith('loading')"))
-    assert driver.execute_script("return 'nerf' in window"), driver.find_element("id", "message").text
 
 
 def drawn(driver: Any, cameras: Cameras, index: int, rays: int) -> Tensor:
@@ -197,12 +181,7 @@ def warped(run: LoadedRun, space: NdcSpace | ContractedSpace) -> LoadedRun:
 
 @pytest.mark.parametrize("kind", ["forward_facing", "unbounded", "turned"])
 def test_warped_scenes_are_drawn_alike(kind: str, window: Any, tmp_path: Path) -> None:
-    config = tiny_config("voxel_deferred")
-    config.field.diffuse = True  # as photos have it
-    config, state = tiny_state(config)
-    run_to(config, state, STEPS)
-    cameras = tiny_images().cameras
-    run = LoadedRun(None, config, state.field, make_sampler(config, state), cameras, cameras)
+    run = tiny_run(diffuse=True)  # as photos have it
     center = torch.tensor([0.0, 0.0, 4.0])
     pose = look_at(center, torch.zeros(3), torch.tensor([0.0, 1.0, 0.0]))
     if kind == "forward_facing":

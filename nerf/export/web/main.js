@@ -12,7 +12,7 @@ function fail(error) {
 
 class Page {
   constructor(scene, renderer) {
-    Object.assign(this, { scene, renderer, mode: 0, scale: 0.5, rows: null, moved: true });
+    Object.assign(this, { scene, renderer, mode: 0, scale: 0.25, rows: null, moved: true });
     this.canvas = element("view");
     this.orbit = new Orbit(this.canvas, scene.start, () => this.change());
     element("mode").onclick = () => {
@@ -46,9 +46,8 @@ class Page {
       const small = [width, height].map((size) => Math.max(16, Math.round(size * this.scale)));
       renderer.resize(...small);
       renderer.draw(this.orbit.camera(...small), this.mode, 1);
-      renderer.show();
-      renderer.gl.finish();
       const took = Math.max(1, performance.now() - begin);
+      renderer.show();
       this.scale = Math.max(0.1, Math.min(1, this.scale * Math.sqrt(Math.min(2, FRAME / took))));
       this.pace = took / (small[0] * small[1]);
       this.rows = { next: 0, ready: time + 150 };
@@ -58,7 +57,6 @@ class Page {
       const rays = this.mode === 0 ? 4 : 1, cost = Math.max(1e-6, this.pace * rays * width);
       const last = Math.min(height, this.rows.next + Math.max(1, Math.floor(FRAME / cost)));
       renderer.draw(this.orbit.camera(width, height), this.mode, rays, this.rows.next, last);
-      renderer.gl.finish();
       const took = Math.max(0.1, performance.now() - begin);
       this.pace = 0.5 * (this.pace + took / ((last - this.rows.next) * width * rays));
       this.rows.next = last;

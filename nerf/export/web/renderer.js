@@ -1,4 +1,4 @@
-// The WebGL 2 side: textures, the program of march.glsl, and pictures in tiles, so that no frame blocks the browser.
+// The WebGL 2 side: textures, the program of march.glsl, and pictures, of which rows can be drawn a few at a time.
 "use strict";
 
 const SMALLER = "export it with web_features=3, or train it with a smaller field.num_voxels";
@@ -111,6 +111,7 @@ class Renderer {
   }
 
   // Rows [first, last) of the target, counted from below. camera: axes (right, up, backward), center, fx, fy, cx, cy.
+  // It returns when they are drawn, so that the time it takes is the GPU's: gl.finish() waits for nothing in Chromium.
   draw(camera, mode, rays, first = 0, last = this.target.height) {
     const gl = this.gl, { width, height, frame } = this.target;
     gl.useProgram(this.program);
@@ -126,6 +127,7 @@ class Renderer {
     gl.uniform1i(this.at.uMode, mode);
     gl.drawArrays(gl.TRIANGLES, 0, 3);
     gl.disable(gl.SCISSOR_TEST);
+    gl.readPixels(0, first, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
   }
 
   // The target on the canvas, stretched to its size.
