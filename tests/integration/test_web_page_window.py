@@ -71,3 +71,46 @@ def test_a_slow_gpu_draws_fewer_pixels_and_few_rows_at_a_time(page: Any) -> None
     at_rest(page)
     rows = [draw["took"] for draw in page.execute_script("return draws") if draw["rays"] == 4]
     assert sum(rows) == pytest.approx(0.04 * width * height) and max(rows) < 1.5 * FRAME
+
+
+@pytest.mark.parametrize("modifier", ["ctrlKey", "altKey", "metaKey"])
+def test_the_browsers_own_keys_are_left_to_it(modifier: str, page: Any) -> None:
+    press = """
+        const [key, modifier] = arguments, how = { key, [modifier]: true, cancelable: true, bubbles: true };
+        const event = new KeyboardEvent("keydown", how);
+        const before = String(nerf.orbit.center);
+        document.body.dispatchEvent(event);
+        return [event.defaultPrevented, String(nerf.orbit.center) !== before];
+    """
+    for key in ("+", "-", "ArrowLeft"):
+        assert page.execute_script(press, key, modifier) == [False, False]
+        assert page.execute_script(press, key, "shiftKey") == [True, True]
+
+
+def test_a_camera_at_the_pole_has_axes_and_can_be_turned(page: Any) -> None:
+    axes, turned = page.execute_script("""
+        const { orbit } = nerf;
+        orbit.start.up = orbit.axes()[2];
+        const axes = orbit.axes();
+        orbit.orbit(0, 0.1);
+        return [axes, orbit.axes()];
+    """)
+    for right, up, backward in (axes, turned):
+        for one, other, product in ((right, right, 1), (up, up, 1), (right, up, 0), (right, backward, 0)):
+            assert sum(a * b for a, b in zip(one, other, strict=True)) == pytest.approx(product, abs=1e-6)
+
+
+@pytest.mark.parametrize("width", [60, 1000])
+def test_what_is_dragged_stays_under_the_pointer(width: int, page: Any) -> None:
+    found = page.execute_script(
+        """
+        const { orbit } = nerf, element = { clientWidth: arguments[0], clientHeight: 400 }, point = orbit.target;
+        orbit.pointers.set(1, { clientX: 0, clientY: 0 });
+        orbit.move({ pointerId: 1, clientX: 20, clientY: 10, shiftKey: true }, element);
+        const { axes, center, intrinsics } = orbit.camera(element.clientWidth, element.clientHeight);
+        const [x, y, z] = axes.map((axis) => dot(axis, plus(point, center, -1)));
+        return [intrinsics[0] * x / -z, intrinsics[1] * y / z];
+        """,
+        width,
+    )
+    assert found == pytest.approx([20, 10], abs=0.01)

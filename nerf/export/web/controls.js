@@ -43,7 +43,12 @@ class Orbit {
 
   axes() {  // right, up, backward
     const backward = unit(plus(this.center, this.target, -1));
-    const right = unit(cross(this.start.up, backward));
+    let beside = cross(this.start.up, backward);
+    if (Math.hypot(...beside) < 1e-6) {  // along up no direction is the right one, so any is taken
+      const sizes = backward.map(Math.abs), least = sizes.indexOf(Math.min(...sizes));
+      beside = cross(sizes.map((_, i) => Number(i === least)), backward);
+    }
+    const right = unit(beside);
     return [right, cross(backward, right), backward];
   }
 
@@ -56,9 +61,9 @@ class Orbit {
     this.changed();
   }
 
-  pan(x, y) {  // in heights of the picture
+  pan(x, y) {  // in focal lengths, so that what lies at the target's distance stays under the pointer
     const [right, up] = this.axes();
-    const scale = Math.hypot(...plus(this.center, this.target, -1)) / this.start.focal;
+    const scale = Math.hypot(...plus(this.center, this.target, -1));
     for (const name of ["center", "target"]) this[name] = plus(plus(this[name], right, -x * scale), up, y * scale);
     this.changed();
   }
@@ -71,18 +76,20 @@ class Orbit {
   move(event, element) {
     const before = this.pointers.get(event.pointerId);
     if (!before) return;
-    const height = element.clientHeight, x = (event.clientX - before.clientX) / height, y = (event.clientY - before.clientY) / height;
+    const height = element.clientHeight, focal = this.focal(element.clientWidth, height);
+    const x = event.clientX - before.clientX, y = event.clientY - before.clientY;
     if (this.pointers.size > 1) {
       const other = [...this.pointers.values()].find((pointer) => pointer.pointerId !== event.pointerId);
       const gap = (pointer) => Math.hypot(pointer.clientX - other.clientX, pointer.clientY - other.clientY);
       this.zoom(Math.max(1, gap(before)) / Math.max(1, gap(event)));
-      this.pan(x / 2, y / 2);
-    } else if (event.shiftKey || event.buttons & 6) this.pan(x, y);
-    else this.orbit(-4 * x, -4 * y);
+      this.pan(x / focal / 2, y / focal / 2);
+    } else if (event.shiftKey || event.buttons & 6) this.pan(x / focal, y / focal);
+    else this.orbit(-4 * x / height, -4 * y / height);
     this.pointers.set(event.pointerId, event);
   }
 
   key(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;  // the browser's: zoom, back
     const step = 0.05, turn = { ArrowLeft: [step, 0], ArrowRight: [-step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }[event.key];
     if (turn) this.orbit(...turn);
     else if (event.key === "+" || event.key === "-") this.zoom(event.key === "+" ? 0.95 : 1.05);
@@ -90,8 +97,13 @@ class Orbit {
     event.preventDefault();
   }
 
+  // In pixels: a window that is narrower than the start's picture shows all of its width.
+  focal(width, height) {
+    return this.start.focal * Math.min(height, width / this.start.aspect);
+  }
+
   camera(width, height) {
-    const focal = this.start.focal * Math.min(height, width / this.start.aspect);
+    const focal = this.focal(width, height);
     return { axes: this.axes(), center: this.center, intrinsics: [focal, focal, width / 2, height / 2] };
   }
 }
