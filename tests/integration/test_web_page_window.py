@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import browser, wait_for
+from browser import browser, tab, wait_for
 from web_pages import opened, tiny_run, written
 
 FRAME = 1000 / 30  # milliseconds, as in main.js
@@ -36,6 +36,12 @@ let frames = 30;
   if (frames--) requestAnimationFrame(next);
   else done();
 })();
+"""
+BRIGHTNESS = """
+const small = Object.assign(document.createElement("canvas"), { width: 32, height: 32 }).getContext("2d");
+small.drawImage(nerf.canvas, 0, 0, 32, 32);
+const { data } = small.getImageData(0, 0, 32, 32);
+return data.filter((_, i) => i % 4 < 3).reduce((sum, value) => sum + value) / (3 * 32 * 32);
 """
 
 
@@ -71,6 +77,21 @@ def test_a_slow_gpu_draws_fewer_pixels_and_few_rows_at_a_time(page: Any) -> None
     at_rest(page)
     rows = [draw["took"] for draw in page.execute_script("return draws") if draw["rays"] == 4]
     assert sum(rows) == pytest.approx(0.04 * width * height) and max(rows) < 1.5 * FRAME
+
+
+def test_a_canvas_of_other_pixels_is_drawn_anew(page: Any) -> None:
+    """As when the page is zoomed, or its window is taken to another screen: its layout stays."""
+    at_rest(page)
+    width, height = page.execute_script("return [innerWidth, innerHeight]")
+    before = page.execute_script(BRIGHTNESS)
+    override = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+    try:
+        wait_for(lambda: page.execute_script("return nerf.canvas.width") == 2 * width)
+        at_rest(page)
+        assert page.execute_script(BRIGHTNESS) == pytest.approx(before, rel=0.05)
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.mark.parametrize("modifier", ["ctrlKey", "altKey", "metaKey"])
@@ -114,3 +135,30 @@ def test_what_is_dragged_stays_under_the_pointer(width: int, page: Any) -> None:
         width,
     )
     assert found == pytest.approx([20, 10], abs=0.01)
+
+
+def test_only_a_finished_picture_is_saved(page: Any) -> None:
+    page.execute_script("nerf.canvas.toBlob = () => { window.saved = nerf.canvas.toDataURL(); }")
+    at_rest(page)
+    page.execute_script("nerf.scale = 0.1; nerf.change(); requestAnimationFrame(() => save.click())")
+    wait_for(lambda: page.execute_script("return window.saved"))
+    at_rest(page)
+    assert page.execute_script("return nerf.rows === null && saved === nerf.canvas.toDataURL()")
+
+
+def test_a_picture_that_cannot_be_saved_is_answered(page: Any) -> None:
+    page.execute_script("nerf.canvas.toBlob = (done) => done(null)")
+    at_rest(page)
+    page.find_element("id", "save").click()
+    wait_for(lambda: "not saved" in page.find_element("id", "state").text)
+
+
+def test_a_button_without_a_use_is_hidden(window: Any, file: Path, tmp_path: Path) -> None:
+    """A page on an iPhone cannot fill the screen."""
+    without = "delete Document.prototype.fullscreenEnabled; delete Element.prototype.requestFullscreen;"
+    path = tmp_path / "scene.html"
+    path.write_text(file.read_text().replace("</head>", f"<script>{without}</script></head>"))
+    with tab(window) as driver:
+        opened(driver, path)
+        shown = {name: driver.find_element("id", name).is_displayed() for name in ("mode", "home", "full", "save")}
+        assert shown == {"mode": True, "home": True, "full": False, "save": True}

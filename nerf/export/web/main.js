@@ -12,7 +12,7 @@ function fail(error) {
 
 class Page {
   constructor(scene, renderer) {
-    Object.assign(this, { scene, renderer, mode: 0, scale: 0.25, rows: null, moved: true });
+    Object.assign(this, { scene, renderer, mode: 0, scale: 0.25, rows: null, moved: true, wanted: false });
     this.canvas = element("view");
     this.orbit = new Orbit(this.canvas, scene.start, () => this.change());
     element("mode").onclick = () => {
@@ -21,8 +21,11 @@ class Page {
       this.change();
     };
     element("home").onclick = () => this.orbit.reset();
+    element("full").hidden = !document.fullscreenEnabled;  // as on iPhones
     element("full").onclick = () => (document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen());
-    element("save").onclick = () => this.save();
+    element("save").onclick = () => {
+      this.wanted = true;
+    };
     this.canvas.addEventListener("webglcontextlost", (event) => {
       event.preventDefault();
       fail(new Error("the GPU has dropped this page; reload it"));
@@ -39,7 +42,11 @@ class Page {
   frame(time) {
     const ratio = window.devicePixelRatio || 1, { canvas, renderer } = this;
     const width = Math.max(1, Math.round(canvas.clientWidth * ratio)), height = Math.max(1, Math.round(canvas.clientHeight * ratio));
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    // No observer of the canvas is told of other pixels on the same area. A canvas that is given a size is empty.
+    if (canvas.width !== width || canvas.height !== height) {
+      Object.assign(canvas, { width, height });
+      this.moved = true;
+    }
     const begin = performance.now();
     if (this.moved) {
       this.moved = false;
@@ -66,11 +73,18 @@ class Page {
         element("state").textContent = `${width} x ${height}`;
       }
     }
+    if (this.wanted && !this.rows) this.save();
     requestAnimationFrame((next) => this.frame(next));
   }
 
+  // Called once the picture is drawn in full.
   save() {
+    this.wanted = false;
     this.canvas.toBlob((blob) => {
+      if (!blob) {
+        element("state").textContent = "not saved: the picture is too large for this browser; make the window smaller";
+        return;
+      }
       const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: `${this.scene.name}.png` });
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
