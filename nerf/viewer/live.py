@@ -96,9 +96,9 @@ class LiveScene(Callback):
             return work(self._scene)
 
     def pause(self, paused: bool) -> None:
-        """Stops the training before its next step, or lets it go on."""
+        """Stops the training before its next step, or lets it go on; nothing where it has been asked to end."""
         with self._changed:
-            self.paused = paused
+            self.paused = paused and not self.stop_asked
             self._changed.notify_all()
 
     def stop(self) -> None:

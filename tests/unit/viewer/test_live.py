@@ -79,6 +79,15 @@ def test_pause_holds_the_run_and_shows_it_and_stop_ends_it() -> None:
     assert not state.clock.finished
 
 
+def test_a_pause_from_another_page_does_not_hold_up_a_run_that_is_to_end() -> None:
+    config, state = tiny_state(tiny_config("voxel_sh"))
+    live = LiveScene(config, state, tiny_images())
+    live.stop()
+    live.pause(True)
+    assert live.stop_asked and not live.paused
+    live.close()
+
+
 def test_a_signal_ends_a_pause() -> None:
     config, state = tiny_state(tiny_config())
     live = LiveScene(config, state, interrupted=lambda: True)
