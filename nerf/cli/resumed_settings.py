@@ -18,7 +18,8 @@ RESUME_FREE = (
     "-",
     "evaluation.",
     "dataset.root",
-    "train.features",  # where they are changes no number
+    "device",  # auto may be another one here: that its random numbers go on is checked when they are read
+    "train.features",  # numbers stay, but where features go to host memory the means so far are dropped, with a note
     "train.log_every",
     "train.save_",
     "log",
@@ -39,7 +40,7 @@ def resumed_config(given: Config, saved: Config, overrides: list[str]) -> Config
                 continue  # checked by nerf.resume
             if not name.startswith(RESUME_FREE) and _lookup(given, name) != _lookup(saved, name):
                 refused.append(f"{override} (of this run: {name}={_lookup(saved, name)})")
-            elif name.startswith(("evaluation.", "dataset.", "train.")):
+            elif name == "device" or name.startswith(("evaluation.", "dataset.", "train.")):
                 _set(saved, name, _lookup(given, name))
     if refused:
         raise UserError(
@@ -67,8 +68,8 @@ def _lookup(config: Config, name: str) -> object:
 
 
 def _set(config: Config, name: str, value: object) -> None:
-    group, leaf = name.split(".")
-    setattr(getattr(config, group), leaf, value)
+    group, _, leaf = name.rpartition(".")
+    setattr(getattr(config, group) if group else config, leaf, value)
 
 
 def _same_folder(one: str, other: str) -> bool:

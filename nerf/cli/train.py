@@ -106,6 +106,7 @@ def _begin(given: TrainScriptConfig, folder: Path, overrides: list[str], world: 
         direct = {override.lstrip("+").partition("=")[0] for override in overrides}
         budget = {name: getattr(given.train, name) for name in BUDGET if f"train.{name}" in direct}
         training = resume(folder, lambda saved: resumed_config(given, saved, overrides), **budget, load=load)
+        check_split(training.config.dataset, training.config.evaluation.split)
         return training if world is None else divided(training, world)
     if not given.overwrite:
         refuse_to_write_over(folder)

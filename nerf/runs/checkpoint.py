@@ -338,9 +338,10 @@ def restore_run(content: dict[str, Any], config: Config, images: PosedImages, ba
     state = assemble(config, field, occupancy, batches, make_clock(config), content["finest_voxel"])
     for name, generator in (("generator", state.batches.generator), ("noise", state.field.noise_generator)):
         if len(content[name]) != len(generator.get_state()):
+            other = "cuda" if backend.device.type == "cpu" else "cpu"
             raise UserError(
                 f"the run was trained on another device: its random numbers do not go on on {backend.device.type}. "
-                "Resume it on the device that it was trained on, with device=cuda or device=cpu."
+                f"Resume it on the device that it was trained on, with device={other}."
             )
     # Older files have no "clock", only step and seconds.
     state.load_state_dict({"clock": {name: content[name] for name in ("step", "elapsed")}} | content)

@@ -151,16 +151,27 @@ def test_overrides_that_leave_the_result_alone_are_taken(
     moved = stopped.parent / "moved"
     (stopped.parent / "scene").rename(moved)
     free = ("train.log_every=7", "train.save_every=11", "evaluation.every=5", "log=none", "train.features=device")
-    free += (f"dataset.root={moved}",)
+    free += (f"dataset.root={moved}", "device=cpu")  # as where the run was made with device=auto
     same = ("train.steps=40", "field=voxel_sh", "seed=0")
     assert call_script("train", f"resume={stopped}", *free, *same) == 0
     content = checkpoint.load_resume(stopped)
     config = checkpoint.restore_config(content)
     assert (config.train.log_every, config.train.save_every, config.evaluation.every) == (7, 11, 5)
+    assert config.device == "cpu"
     state = checkpoint.restore_run(content, config, tiny_images(), select("native", "cpu"))
     assert differing(facts(never_stopped), facts(state)) == []
     assert (stopped / "metrics.json").is_file()
     assert not any(Path.cwd().iterdir()), "a resumed run made a folder beside its own"
+
+
+def test_a_split_that_is_not_there_is_refused_before_training(
+    stopped: Path, call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (stopped / "resume.pt").read_bytes()
+    assert call_script("train", f"resume={stopped}", "evaluation.split=val") == 2
+    assert "splits found in its folder: test, train" in capsys.readouterr().err
+    assert (stopped / "resume.pt").read_bytes() == before
+    assert sorted(path.name for path in stopped.iterdir()) == ["model.pt", "resume.pt"]
 
 
 def test_resume_names_a_folder(
