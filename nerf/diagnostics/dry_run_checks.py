@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -88,7 +89,7 @@ def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
     if len(points) < FEWEST_POINTS:
         return Check("box", "yellow", f"{described}; nothing is known of the surface", "look at the box below")
     inside = _inside(extent, points).float().mean().item()
-    low, high = (points.quantile(q, dim=0) for q in (0.01, 0.99))
+    low, high = _quantiles(points, 0.01, 0.99)
     margin = MARGIN * (high - low)
     tight = f"dataset.aabb=[{_numbers(low - margin)},{_numbers(high + margin)}]"
     found = f"{described}: {inside:.0%} of {len(points)} surface points lie inside"
@@ -124,7 +125,7 @@ def check_near_far(config: SamplerConfig, box: SceneBox, cameras: Cameras, dista
             remedy = "set sampler.near to less than the distance of the nearest thing"
             return Check("near and far", "yellow", f"{described}, where density can grow before the lens", remedy)
         return Check("near and far", "green", f"{described}; nothing is known of the surface")
-    nearest, farthest = (distances.quantile(q).item() for q in (0.005, 0.995))
+    nearest, farthest = _quantiles(distances, 0.005, 0.995).tolist()
     described += f"; the surface is seen at {nearest:.3g} to {farthest:.3g}"
     before, behind = (
         (distances < near).float().mean().item(),
@@ -207,10 +208,15 @@ def _check_frustum(space: NdcSpace, points: Tensor) -> Check:
     behind = (depths > space.near_plane).float().mean().item()
     found = f"{described}, as do {behind:.0%} of {len(points)} surface points"
     if behind < 1 - CLIPPED:
-        nearest = depths.quantile(0.005).item()
+        (nearest,) = _quantiles(depths, 0.005).tolist()
         remedy = f"set sampler.near={0.5 * nearest:.3g}" if nearest > 0 else "use dataset.kind=unbounded"
         return Check("box", "red" if behind < INSIDE else "yellow", found, remedy)
     return Check("box", "green", found)
+
+
+def _quantiles(values: Tensor, *shares: float) -> Tensor:
+    """Quantiles along the first axis, of any number of values: PyTorch's own takes no more than 2^24."""
+    return torch.from_numpy(np.quantile(values.numpy(), shares, axis=0))
 
 
 def _inside(extent: Tensor, points: Tensor) -> Tensor:

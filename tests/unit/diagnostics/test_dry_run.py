@@ -137,6 +137,13 @@ def test_cameras_inside_the_box_that_near_clips() -> None:
     assert check.verdict == "green"
 
 
+def test_a_capture_of_many_points_is_checked() -> None:
+    """PyTorch's quantile takes no more than 2^24 numbers; a point counts once for each camera that sees it."""
+    many = torch.linspace(2, 6, 2**24 + 1)
+    check = checks.check_near_far(SamplerConfig(), UNIT_BOX, cameras_around(), many)
+    assert check.verdict == "green" and "the surface is seen at 2.02 to 5.98" in check.found
+
+
 def test_near_and_far_against_the_surface() -> None:
     distances = torch.linspace(3, 5, 200)
     assert checks.check_near_far(SamplerConfig(), UNIT_BOX, cameras_around(), distances).verdict == "green"
