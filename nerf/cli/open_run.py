@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from nerf.config.settings import setting
+from nerf.config.settings import place, setting
 from nerf.errors import UserError
 from nerf.files import clear_left_overs
 from nerf.runs.ensemble import check_one_scene
@@ -51,11 +51,12 @@ class CropConfig:
 
 
 def listed(folders: str) -> list[str]:
-    """The folders of a list with commas; one whose name has a comma is put in quotes."""
+    """The folders of a list with commas; one whose name has a comma is put in quotes. In each ~ is the home folder."""
     parts = (part.strip() for part in re.findall(r"\s*'[^']*'\s*|\s*\"[^\"]*\"\s*|[^,]+", folders))
-    return [
+    names = [
         part[1:-1] if len(part) > 1 and part[0] == part[-1] and part[0] in "'\"" else part for part in parts if part
     ]
+    return [place("a folder of the list", name) for name in names]
 
 
 def open_run(config: RunConfig) -> LoadedRun:

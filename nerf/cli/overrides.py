@@ -12,6 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from nerf.config.settings import place
 from nerf.reading import is_there
 
 HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
@@ -26,13 +27,15 @@ def is_sweep(arguments: list[str]) -> bool:
 def with_quoted_path(argument: str, paths: Container[str], sweep: bool) -> str:
     """The argument with a quoted value if it sets one of the paths; other arguments are returned unchanged.
 
-    A value that Hydra already parses as the intended path is not changed. In a sweep, commas separate paths, unless
-    there is a file or folder of the whole name.
+    A value that Hydra already parses as the intended path is not changed, but that ~ is the home folder in Hydra's own
+    paths. In a sweep, commas separate paths, unless there is a file or folder of the whole name.
     """
     name, equals, value = argument.partition("=")
     if not value or name.lstrip("+~") not in paths or value in ("null", "none"):
         return argument
-    sweep = sweep and name.lstrip("+~") not in HYDRA_PATHS
+    if name.lstrip("+~") in HYDRA_PATHS:  # of the others nerf/config/settings.py makes it
+        sweep, value = False, place(name, value)
+        argument = name + equals + value
     if not _is_there(value):
         parsed = _parsed(argument)
         read = None if parsed is None else parsed.value()

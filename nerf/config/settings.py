@@ -54,8 +54,8 @@ def checked(name: str, value: Any, hint: Any, rules: Any) -> Any:
         value = [checked(f"{name}[{index}]", one, entry, {}) for index, one in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{name}={value} is no number to compute with, expected a finite one.")
-    if rules.get("path") and not _is_place(value):
-        raise UserError(f"{name}={value[:60]!r} names no file or folder that there could be; correct it.")
+    if rules.get("path"):
+        value = place(name, value)
     low, high, choices = rules.get("low"), rules.get("high"), rules.get("choices")
     if choices and value not in choices:
         meant = [known for known in choices if known in SYNONYMS.get(str(value).lower(), ())]
@@ -68,10 +68,15 @@ def checked(name: str, value: Any, hint: Any, rules: Any) -> Any:
     return value
 
 
-def _is_place(value: str) -> bool:
-    """Whether a value can name a file or a folder; that there is one is not asked."""
+def place(name: str, value: str) -> str:
+    """What a path that is given stands for: ~ is the home folder, which no shell expands behind a dotted name.
+
+    That there is such a file or folder is not asked. Raises UserError where the value can name none.
+    """
     try:
-        Path(value).expanduser()
+        expanded = value if value[:1] != "~" else str(Path(value).expanduser())
     except RuntimeError:  # ~NAME of nobody here
-        return False
-    return not value or is_path(value)
+        expanded = None
+    if expanded is None or (expanded and not is_path(expanded)):
+        raise UserError(f"{name}={value[:60]!r} names no file or folder that there could be; correct it.")
+    return expanded

@@ -13,8 +13,10 @@ from script_runs import ROOT, TIMEOUT, start_script
 from tiny_runs import write_tiny_scene
 
 from nerf.cli.hydra_app import as_hydra_reads, run
+from nerf.cli.open_run import listed
 from nerf.cli.overrides import with_quoted_path
 from nerf.config import commands
+from nerf.config.overrides import settings
 from nerf.config.schema import Config
 from nerf.runs import checkpoint
 
@@ -71,6 +73,19 @@ def test_commas_separate_the_paths_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -
     for typed in ("run=c,d", "run='a,b',c"):
         assert with_quoted_path(typed, ["run"], sweep=True) == typed
     assert with_quoted_path("run=1,x=1", ["run"], sweep=True) == "run='1','x=1'"
+
+
+def test_a_tilde_is_the_home_folder_in_every_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A shell does not expand it behind the dot of a name."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (there,) = roots(monkeypatch, "dataset.root=~/größe", "hydra.run.dir=~/run")
+    assert there == (str(tmp_path / "home/größe"), tmp_path / "home/run")
+    swept = roots(monkeypatch, "-m", "dataset.root=~/a,~/b", "hydra.sweep.dir=~/all")
+    assert swept == [(str(tmp_path / "home" / name), tmp_path / f"home/all/{i}") for i, name in enumerate("ab")]
+    given = settings({"poses.from_run": "~/a", "dataset.mask_folder": "~/m"})
+    assert (given.poses.from_run, given.dataset.mask_folder) == (f"{tmp_path}/home/a", f"{tmp_path}/home/m")
+    assert listed("~/a, '~/b,c',d~") == [f"{tmp_path}/home/a", f"{tmp_path}/home/b,c", "d~"]
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_other_settings_are_left_to_hydra() -> None:
