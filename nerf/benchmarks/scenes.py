@@ -10,7 +10,7 @@ from nerf.benchmarks.curve import CurveConfig, measure_run
 from nerf.benchmarks.figures import SceneRun
 from nerf.benchmarks.scene_sets import Scene
 from nerf.config.schema import Config, DatasetConfig
-from nerf.datasets.load import load_split
+from nerf.datasets.load import check_split, load_split
 from nerf.errors import UserError
 from nerf.images import metrics, visualize
 from nerf.images.write import save_png
@@ -51,6 +51,7 @@ def measure_scene(config: Config, scene: Scene, backend: Backend, folder: Path, 
 
     Raises UserError for a scene that cannot be used, TrainingStopped like train().
     """
+    check_split(config.dataset, config.evaluation.split)
     train, test = load_split(config.dataset, "train"), load_split(config.dataset, config.evaluation.split)
     worst: list[tuple[float, int, Rendering, Tensor]] = []
 

@@ -22,7 +22,7 @@ from nerf.cli.hydra_app import run
 from nerf.cli.report import log_stage, provenance
 from nerf.config.fields import FieldConfig
 from nerf.config.schema import Config
-from nerf.datasets.load import load_split
+from nerf.datasets.load import check_split, load_split
 from nerf.errors import UserError
 from nerf.fields.voxel_sh import VoxelShConfig
 from nerf.files import write_text
@@ -72,6 +72,7 @@ def main(given: AblateScriptConfig, folder: Path, overrides: list[str]) -> None:
         {"cuda": 3000, "cpu": 200}[native.device.type] if settings.equal_steps is None else settings.equal_steps
     )
     if equal_steps:
+        check_split(config.dataset, config.evaluation.split)
         views = load_split(config.dataset, config.evaluation.split)
         result["trainings"] = equal_trainings(config, equal_steps, images, views, native, rows, log_stage)
         _write(folder, result)

@@ -13,7 +13,7 @@ from nerf.benchmarks.curve_table import curve_tables
 from nerf.benchmarks.figures import Log
 from nerf.cli.report import ROOT, provenance
 from nerf.config.schema import Config
-from nerf.datasets.load import load_split
+from nerf.datasets.load import check_split, load_split
 from nerf.errors import TrainingStopped, UserError
 from nerf.files import write_text
 from nerf.ops.backend import device_name, select
@@ -25,6 +25,7 @@ def run_curve(config: Config, settings: CurveConfig, folder: Path, log: Log) -> 
     """Runs all budgets, the shortest first, with all seeds; writes the results after each run."""
     check(settings, config)
     backend = select(config.backend, config.device, config.deterministic)
+    check_split(config.dataset, config.evaluation.split)
     train, test = load_split(config.dataset, "train"), load_split(config.dataset, config.evaluation.split)
     size = [test.cameras.width, test.cameras.height]
     result = {

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from yaml import YAMLError
 
+from nerf.cameras.cameras import Cameras
 from nerf.cli.open_run import listed
 from nerf.cli.sweeps import SweptRun
 from nerf.config import renamed
@@ -30,7 +31,9 @@ from nerf.evaluation.compare import (
 from nerf.evaluation.compare_page import page
 from nerf.files import METRICS, write_text
 from nerf.rendering.background import Background
-from nerf.runs.archive import MODEL_FILE, RESUME_FILE, SINGLE_FILE
+from nerf.runs.archive import FORMATS, MODEL_FILE, RESUME_FILE, SINGLE_FILE, UNREADABLE, read_archive
+from nerf.runs.open_run import check_scene
+from nerf.runs.packed_cameras import restore_cameras
 
 TEXT = "compare.txt"
 FREE = ("runs", "root", "dataset.root")  # settings that go with runs=; the others are of a scoring
@@ -155,12 +158,19 @@ def _flat(nested: dict[str, Any], group: str = "") -> dict[str, Any]:
 
 
 def photos(folders: list[Path], split: str, root: str | None) -> Callable[[str], Image.Image | None]:
-    """The ground truth of a view by name, from the scene of the first run that says where it lies. Raises UserError."""
+    """The ground truth of a view by name, from the scene of the first run that says where it lies.
+
+    Raises UserError where that is not found, or is another scene's.
+    """
     settings = next((folder for folder in folders if (folder / "config.yaml").is_file()), folders[0])
     config = build(Config, saved_settings(settings))
     if root is not None:
         config.dataset.root = root
-    views = load_split(found_again(config.dataset), split)
+    dataset = found_again(config.dataset)
+    given = _given_cameras(settings / MODEL_FILE)
+    if given is not None:
+        check_scene(given, dataset)
+    views = load_split(dataset, split)
     # A learned background is the field's, which is not loaded here; it becomes white, and photos show none.
     color = Background.of(config.dataset, None).eval(torch.device("cpu"))
     index = {name: number for number, name in enumerate(views.names)}
@@ -172,6 +182,14 @@ def photos(folders: list[Path], split: str, root: str | None) -> Callable[[str],
         return Image.fromarray(pixels.numpy())
 
     return photo
+
+
+def _given_cameras(model: Path) -> Cameras | None:
+    """The training cameras of a run as its dataset had them; None where its model is missing or damaged."""
+    try:
+        return restore_cameras(read_archive(model, FORMATS[MODEL_FILE]), "given_cameras")
+    except (UserError, *UNREADABLE):
+        return None
 
 
 def _no_photo(view: str) -> None:

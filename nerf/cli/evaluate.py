@@ -8,6 +8,7 @@ python scripts/evaluate.py run=outputs/A ensemble=outputs/B,outputs/C   the mean
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from nerf.cli.open_run import EnsembleConfig, open_runs
 from nerf.cli.report import print_table, provenance
 from nerf.cli.scored_views import score_views
 from nerf.config.settings import setting
-from nerf.evaluation.held_out_poses import pose_facts
+from nerf.evaluation.held_out_poses import NOT_REFINED, has_effect, pose_facts
 from nerf.evaluation.scores import SCORES
 from nerf.files import METRICS, write_json
 from nerf.ops.backend import device_name
@@ -42,6 +43,8 @@ def main(config: EvaluateConfig, folder: Path, overrides: list[str]) -> None:
         compare_runs(config.runs, config.root, folder, overrides)
         return
     runs = open_runs(config)
+    if config.view_poses is not None and not has_effect(config.view_poses, config.split):
+        print(f"note: view_poses=refined has no effect with split=train: {NOT_REFINED}.", file=sys.stderr)
     for chosen in (one.config.evaluation for one in runs):
         chosen.split, chosen.every = config.split, config.every
         chosen.view_poses = config.view_poses or chosen.view_poses
@@ -84,11 +87,22 @@ def _facts(runs: Sequence[LoadedRun]) -> dict[str, object]:
 
 def _facts_of_one(run: LoadedRun) -> dict[str, object]:
     """What is known of a run beside its scores; of its training only if it was not stopped before its end."""
-    path = run.folder / METRICS
-    facts = json.loads(path.read_text()) if path.is_file() else {}
+    facts = _saved_facts(run.folder / METRICS)
     training = {name: fact for name, fact in facts.items() if name not in SCORES}  # scores may be of another split
     own = {"field": run.config.field.name, "rays_per_pixel": run.sampler.rays_per_pixel}
     return training | pose_facts(run.config, run.cameras, run.given_cameras) | own
+
+
+def _saved_facts(path: Path) -> dict[str, object]:
+    """What the run's own metrics say; of damaged ones nothing, with a note."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if not isinstance(found, dict):
+            raise ValueError("it holds no scores by name")
+    except (OSError, ValueError) as error:
+        print(f"note: {path} is damaged ({error}); what it says of the training is left out.", file=sys.stderr)
+        return {}
+    return found
 
 
 def command() -> None:

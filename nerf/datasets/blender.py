@@ -66,8 +66,11 @@ def available_splits(folder: Path) -> list[str]:
     return sorted(path.stem.removeprefix("transforms_") for path in folder.glob("transforms_*.json"))
 
 
-def check_blender_split(folder: Path, split: str, test_every: int = 0) -> None:
-    """Raises UserError where a scene has no such split, naming those that it has. test_every: see load_blender."""
+def check_blender_split(folder: Path, split: str, test_every: int = 0, setting: str = "split") -> None:
+    """Raises UserError where a scene has no such split, naming those that it has.
+
+    test_every: see load_blender. setting: by which another split is asked for.
+    """
     path = folder / f"transforms_{split}.json"
     if path.exists() or (split == "test" and _holds_out(folder, test_every)):
         return
@@ -75,9 +78,9 @@ def check_blender_split(folder: Path, split: str, test_every: int = 0) -> None:
     remedy = "add it"
     if splits:
         other = "val" if split == "test" and "val" in splits else splits[0]
-        remedy = f"score another split (evaluation.split={other}), or add it"
+        remedy = f"score another split ({setting}={other}), or add it"
         if splits == ["train"] and split == "test":
-            remedy = f"hold out every eighth training image (dataset.test_every=8), {remedy}"
+            remedy = f"train with dataset.test_every=8, which holds out every eighth image, {remedy}"
     found = ", ".join(splits) or "none"
     raise UserError(f"{path}: no such file; splits found in its folder: {found}. Export the scene, or {remedy}.")
 

@@ -41,11 +41,15 @@ def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
 
 
 def check_split(dataset: DatasetConfig, split: str) -> None:
-    """Raises UserError where a scene has no view in a split: better said before training than after it."""
+    """Raises UserError where a scene has no view in the split that is to be scored (evaluation.split).
+
+    Better said before training than after it.
+    """
+    options = split, dataset.test_every, "evaluation.split"
     if _is_blender(dataset):
-        check_blender_split(find_scene(dataset.root, dataset.scene, DATA), split, dataset.test_every)
+        check_blender_split(find_scene(dataset.root, dataset.scene, DATA), *options)
     else:
-        split_frames(_capture(dataset), split, dataset.test_every)
+        split_frames(_capture(dataset), *options)
 
 
 def sparse_points(dataset: DatasetConfig) -> Tensor | None:

@@ -112,12 +112,13 @@ def scene_of(capture: Capture, images: PosedImages | None, has_alpha: bool) -> S
     return replace(found, aabb=None if has_alpha and found.kind == "bounded" else found.aabb.float())
 
 
-def split_frames(capture: Capture, split: str, test_every: int = 8) -> list[Frame]:
+def split_frames(capture: Capture, split: str, test_every: int = 8, setting: str = "split") -> list[Frame]:
     """The frames of train, val or test whose photos are there.
 
     The format's own split, where it has one: a frame without a word about it is for training. Else every test_every-th
     of the photos, sorted by the names of their files, from the first on, is a test view and the others are for
-    training; 0 holds none out. Raises UserError where there is no such view.
+    training; 0 holds none out. setting: by which another split is asked for. Raises UserError where there is no such
+    view.
     """
     missing, there = set(missing_images(capture)), frames_there(capture)
     if missing and not there:
@@ -131,16 +132,14 @@ def split_frames(capture: Capture, split: str, test_every: int = 8) -> list[Fram
         found = f"its own split has {', '.join(f'{counts[name]} {name}' for name in sorted(counts))} views"
         other = "val" if split == "test" and counts["val"] else "train"
         named = f"name files for {split} that are there"
-        remedy = (
-            f"{found}; {named}" if split == "train" else f"{found}; take these (evaluation.split={other}), or {named}"
-        )
+        remedy = f"{found}; {named}" if split == "train" else f"{found}; take these ({setting}={other}), or {named}"
     else:
         frames = sorted(there, key=lambda frame: str(frame.image))
         splits = ["test" if test_every and index % test_every == 0 else "train" for index in range(len(frames))]
         chosen = [frame for frame, held in zip(frames, splits) if held == split]
         counts = {name: splits.count(name) for name in ("train", "test")}
         found = f"dataset.test_every={test_every} makes {counts['train']} train and {counts['test']} test views"
-        remedy = f"{found}; score the training views (evaluation.split=train), or set dataset.test_every=8"
+        remedy = f"{found}; score the training views ({setting}=train), or train with dataset.test_every=8"
         if split == "train":
             remedy = f"{found}; train on all photos with dataset.test_every=0 evaluation.split=train, or add photos"
     if not chosen:

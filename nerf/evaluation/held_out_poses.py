@@ -30,6 +30,12 @@ MAX_RAYS = {"cuda": 1 << 16, "cpu": 1 << 12}
 PIXELS_ACROSS = 12  # grid of pixels per axis of each training image whose scene points enter the alignment
 OPAQUE = 0.5  # opacity from which a ray hits the scene
 LEARNING_RATE = 1e-3  # small, because views start near their poses
+NOT_REFINED = "training views are scored with the poses that training ended with"
+
+
+def has_effect(view_poses: str, split: str) -> bool:
+    """Whether views of a split are scored with the poses that evaluation.view_poses says; if not, NOT_REFINED."""
+    return not (view_poses == "refined" and split == "train")
 
 
 def align_eval_poses(

@@ -82,8 +82,8 @@ def evaluate(
     narrowest = images.cameras.image_sizes[:, 0].min().item()
     if exposure == "fit" and narrowest < 2 * metrics.SSIM_WINDOW:
         raise UserError(
-            f"evaluation.exposure=fit scores half of each view, and {narrowest} pixels of width are too "
-            f"few, expected at least {2 * metrics.SSIM_WINDOW}; take evaluation.exposure=none or larger views."
+            f"exposure=fit scores half of each view, and {narrowest} pixels of width are too few, expected at least "
+            f"{2 * metrics.SSIM_WINDOW}; take exposure=none, in training evaluation.exposure=none, or larger views."
         )
     members = [Member(field, sampler, images.cameras.to(device), background, images.vignetting), *others]
     # Synthetic views, all with the same exposure; a capture, which has a scene, may have depth files.

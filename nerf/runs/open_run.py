@@ -74,17 +74,8 @@ class LoadedRun:
     def given_views(self, split: str) -> PosedImages:
         """The views of a split as in the dataset. Raises UserError if that is not found, or is another scene's."""
         dataset = found_again(self.config.dataset)
-        self._check_scene(dataset)
+        check_scene(self.given_cameras, dataset)
         return load_split(dataset, split)
-
-    def _check_scene(self, dataset: DatasetConfig) -> None:
-        """Raises UserError where training cameras of the run are none of the scene's."""
-        lost = lost_poses(self.given_cameras.c2w, scene_poses(dataset))
-        if lost:
-            raise UserError(
-                f"the scene in {dataset.root} is not the one that the run was trained on: it lacks the poses of {lost} "
-                f"of {len(self.given_cameras)} training views. Give root=FOLDER, the folder of the run's own scene."
-            )
 
     def align_views(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
         """Views in memory with cameras aligned to the learned scene, and with the vignetting of the training cameras.
@@ -94,6 +85,16 @@ class LoadedRun:
         views = held_out.with_vignetting(views, self.given_cameras, self.vignetting)
         cameras = (self.cameras, self.given_cameras)
         return held_out.align_eval_poses(self.field, self.sampler, self.config, views, split, *cameras, every)
+
+
+def check_scene(given: Cameras, dataset: DatasetConfig) -> None:
+    """Raises UserError where training cameras of a run are none of the scene's. given: as the dataset had them."""
+    lost = lost_poses(given.c2w, scene_poses(dataset))
+    if lost:
+        raise UserError(
+            f"the scene in {dataset.root} is not the one that the run was trained on: it lacks the poses of {lost} "
+            f"of {len(given)} training views. Give root=FOLDER, the folder of the run's own scene."
+        )
 
 
 def lost_poses(given: Tensor, there: Tensor) -> int:

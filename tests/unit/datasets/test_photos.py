@@ -296,7 +296,7 @@ def test_no_view_held_out(tmp_path: Path) -> None:
     assert "no test view among 2 photos; dataset.test_every=0 makes 2 train and 0 test views" in message
     message = complaint(named(tmp_path, "a", "b", splits={"a": "val"}), "test")
     assert "no test view among 2 photos; its own split has 1 train, 1 val views; take these" in message
-    assert "evaluation.split=val" in message
+    assert "(split=val)" in message
     message = complaint(named(tmp_path, "a"))
     assert "no train view among 1 photos" in message and "dataset.test_every=0 evaluation.split=train" in message
     message = complaint(named(tmp_path, "a", "b", splits={"a": "test", "b": "test"}))
