@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
+from nerf.config.recipes import FEATURES_IN_HOST_MEMORY, flat
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.errors import UserError
@@ -218,6 +219,16 @@ def _fits_in_host(config: Config, finest: Resolution, images: PosedImages, free:
     return plan.total <= free and (host is None or plan.in_host <= host)
 
 
+def _for_host(config: Config) -> str:
+    """The settings that put features into host memory: what recipes would set beside it may have been given."""
+    values = flat(asdict(config))
+    needed = {name: value for name, value in FEATURES_IN_HOST_MEMORY.items() if values[name] != value}
+    if config.loss.tv_global == 0:
+        needed.pop("loss.tv_until", None)
+    words = [f"{name}={'true' if value is True else f'{value:g}'}" for name, value in needed.items()]
+    return " ".join(["train.features=host", *words])
+
+
 def _edge_that_fits(config: Config, finest: Resolution, images: PosedImages, free: int) -> int | None:
     edges = range(round(math.prod(finest) ** (1 / 3)), SMALLEST_EDGE - 1, -8)
     return next((edge for edge in edges if _fits(config, finest, images, free, edge)), None)
@@ -236,7 +247,7 @@ def _remedies(config: Config, finest: Resolution, images: PosedImages, free: int
     if where != "host" and _fits(changed(rays, "host"), finest, images, free, edge):
         found.append("train.images=host")
     if _fits_in_host(config, finest, images, free):
-        found.append("train.features=host")
+        found.append(_for_host(config))
     fewer = next(
         (r for r in (rays // 2, rays // 4, rays // 8) if r and _fits(changed(r, where), finest, images, free, edge)),
         None,

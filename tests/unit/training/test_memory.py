@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+import yaml
 from tiny_runs import tiny_config, tiny_images, tiny_state
 
+from nerf.config.overrides import settings
 from nerf.config.recipes import resolve_config
 from nerf.config.schema import FIELDS, Config, DatasetConfig, TrainConfig
 from nerf.errors import UserError
 from nerf.ops.backend import select
 from nerf.runs import run as runs
+from nerf.runs.resolve import check_features
 from nerf.training import initial_state, memory
 from nerf.training.initial_state import init_state
 from nerf.training.loop import train
@@ -308,6 +311,19 @@ def test_host_memory_is_proposed_where_it_has_room() -> None:
     config, finest, images = arguments
     assert "train.features=host" in refusal(arguments, int(0.5 * plan_memory(*arguments).total))
     assert "train.features" not in refusal((replace(config, deterministic=True), finest, images), 2**28)
+
+
+@pytest.mark.parametrize("given", [{}, {"field.sparse": False}, {"train.average_from": 0.8}, {"loss.tv_until": 0.5}])
+def test_what_is_proposed_for_host_memory_is_taken(given: dict[str, object]) -> None:
+    """Also beside what features in host memory do not go with, where that was given."""
+    given = {"field": "voxel_deferred", "train.rays_per_step": 64, "loss.tv_global": 1e-4, **given}
+    images, finest = tiny_images(), (300, 300, 300)
+    config = resolve_config(settings(given), "cuda", "bounded")
+    said = refusal((config, finest, images), int(0.5 * plan_memory(config, finest, images).total))
+    (proposed,) = re.findall(r"train.features=host(?: [\w.]+=\w+)*", said)
+    words = dict(word.split("=") for word in proposed.split(" "))
+    again = settings(given | {name: yaml.safe_load(value) for name, value in words.items()})
+    check_features(resolve_config(again, "cuda", "bounded"))
 
 
 def test_the_plan_is_near_to_what_training_takes(cuda: str) -> None:
