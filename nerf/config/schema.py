@@ -163,7 +163,11 @@ class TrainConfig:
         high=1,
     )
     lr_decay: float | None = setting(
-        None, "factor by which all learning rates fall over the run, exponentially", low=1e-6, high=1
+        None,
+        "factor by which all learning rates fall over the run, exponentially; where parameters are averaged, no lower "
+        "than train.average_lr",
+        low=1e-6,
+        high=1,
     )
     average_from: float | None = setting(
         None,

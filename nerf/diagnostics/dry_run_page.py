@@ -21,7 +21,7 @@ from nerf.files import write_text
 from nerf.images.write import jpeg_data_uri
 from nerf.ops.backend import select
 from nerf.runs.initial_poses import cameras_to_begin_with
-from nerf.runs.resolve import resolve_for_run, why_background
+from nerf.runs.resolve import check_learned_poses, resolve_for_run, why_background
 from nerf.scene.bounds import describe, why_turned
 
 TEMPLATE = Path(__file__).with_suffix(".html")
@@ -36,6 +36,7 @@ RED_STATUS = 1
 
 def write_dry_run(config: Config, folder: Path) -> int:
     """Writes folder/dry_run.html, prints the verdicts, and returns the exit status: not 0 if one is red."""
+    check_learned_poses(config)
     points = sparse_points(config.dataset)
     images, backend = load_split(config.dataset, "train"), select(config.backend, config.device)
     start = cameras_to_begin_with(config.poses, images.cameras)

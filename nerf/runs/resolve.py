@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import torch
 
-from nerf.config.recipes import BACKGROUNDS, resolve_config
+from nerf.config.recipes import BACKGROUNDS, coarse_to_fine, resolve_config
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.rims import background_of
 from nerf.errors import UserError
+from nerf.evaluation.held_out_poses import NOT_REFINED, has_effect
 from nerf.ops.backend import Backend
 from nerf.training.batches import choose_image_storage
 from nerf.training.warmup import warm_up
@@ -68,31 +69,93 @@ def makes_many_passes(config: Config, images: PosedImages, backend: Backend) -> 
     return min(drawn) >= max(MANY_PASSES * pixels, MANY_PIXELS)
 
 
-def check_features(config: Config) -> None:
-    """Raises UserError where settings do not go with features in host memory. config: resolved."""
-    if config.train.features != "host":
+def check_learned_poses(config: Config) -> None:
+    """Raises UserError where settings of the field are given that do nothing where poses are learned."""
+    field, poses = config.field, config.poses
+    if poses.mode == "fixed":
         return
-    if config.deterministic:
+    if field.initial_num_voxels:
         raise UserError(
+            f"field.initial_num_voxels={field.initial_num_voxels} has no effect where poses are learned; leave it out, "
+            "or give poses.initial_num_voxels."
+        )
+    if getattr(field, "view_annealing", None):
+        raise UserError(
+            f"field.view_annealing={field.view_annealing:g} is for given poses; where they are learned, set "
+            "poses.view_dependence_start."
+        )
+    schedule = poses.initial_num_voxels, poses.coarse_to_fine_end, field.num_voxels
+    resolved = None not in schedule and field.upsample_at == coarse_to_fine(*schedule)
+    if field.upsample_at is not None and not resolved:
+        given = ",".join(f"{share:g}" for share in field.upsample_at)
+        raise UserError(
+            f"field.upsample_at=[{given}] has no effect where poses are learned; set field.upsample_at=none. There "
+            "poses.initial_num_voxels and poses.coarse_to_fine_end say when grids double."
+        )
+
+
+def without_effect(given: Config, resolved: Config) -> tuple[str, ...]:
+    """Notes on settings that are given and do less than they say, beside what the others have become."""
+    asked, train, scored = given.train, resolved.train, resolved.evaluation
+    notes = []
+    averaged = train.average_from < 1
+    if averaged and asked.lr_decay is not None and asked.average_lr is None and asked.lr_decay < train.average_lr:
+        notes.append(
+            f"train.lr_decay={asked.lr_decay:g} takes learning rates no lower than train.average_lr="
+            f"{train.average_lr:g} of their initial values, as parameters are averaged; give train.average_lr="
+            f"{asked.lr_decay:g} too, or train.average_from=1"
+        )
+    if not averaged and asked.average_lr is not None:
+        notes.append(
+            f"train.average_lr={asked.average_lr:g} has no effect, as no parameters are averaged: train.average_from=1"
+        )
+    if not has_effect(scored.view_poses, scored.split):
+        notes.append(f"evaluation.view_poses=refined has no effect with evaluation.split={scored.split}: {NOT_REFINED}")
+    return tuple(notes)
+
+
+def check_features(config: Config, resumed: bool = False) -> None:
+    """Raises UserError where settings do not go with features in host memory.
+
+    config: resolved. resumed: it is that of a run that goes on, in which train.features alone can be another.
+    """
+    found = _not_in_host(config) if config.train.features == "host" else None
+    if found is None:
+        return
+    why, mended = found
+    remedy = f"set {mended}, or train.features=device"
+    if resumed:
+        remedy = "a resumed run keeps that, so go on with train.features=device"
+    raise UserError(f"{why}; {remedy}.")
+
+
+def _not_in_host(config: Config) -> tuple[str, str] | None:
+    """Which setting does not go with features in host memory, and what it would have to be."""
+    if config.deterministic:
+        return (
             "deterministic=true with train.features=host: features in host memory are rows of sparse grids, whose "
-            "gradients are added in any order on a GPU; use train.features=device."
+            "gradients are added in any order on a GPU",
+            "deterministic=false",
         )
     if not config.field.sparse:
-        raise UserError(
-            "field.sparse=false with train.features=host: features in host memory are rows of sparse grids; set "
-            "field.sparse=true, or train.features=device."
+        return (
+            "field.sparse=false with train.features=host: features in host memory are rows of sparse grids",
+            "field.sparse=true",
         )
     if config.loss.tv_global > 0 and config.loss.tv_until < 1:
-        raise UserError(
+        return (
             f"loss.tv_global={config.loss.tv_global:g} with train.features=host: after loss.tv_until="
             f"{config.loss.tv_until:g} of the run it visits an eighth of all vertices in each step, and would bring "
-            "them from host memory; set loss.tv_until=1, loss.tv_global=0 or train.features=device."
+            "them from host memory",
+            "loss.tv_until=1 or loss.tv_global=0",
         )
     if config.train.average_from < 1:
-        raise UserError(
+        return (
             f"train.average_from={config.train.average_from:g} with train.features=host: means of all vertices would "
-            "be read and written in host memory; set train.average_from=1, or train.features=device."
+            "be read and written in host memory",
+            "train.average_from=1",
         )
+    return None
 
 
 def check_repeatable(max_seconds: float | None) -> None:

@@ -19,7 +19,15 @@ from nerf.runs import checkpoint
 from nerf.runs.initial_poses import cameras_to_begin_with
 from nerf.runs.interrupts import StopOnInterrupt
 from nerf.runs.open_run import LoadedRun, in_words, of_state
-from nerf.runs.resolve import check_repeatable, makes_many_passes, resolve_for_run, why_background
+from nerf.runs.resolve import (
+    check_features,
+    check_learned_poses,
+    check_repeatable,
+    makes_many_passes,
+    resolve_for_run,
+    why_background,
+    without_effect,
+)
 from nerf.runs.run_folder import RunLock, forget_run, holds_run
 from nerf.scene.bounds import describe, why_turned
 from nerf.training.grid_schedule import occupancy_updates
@@ -132,16 +140,7 @@ def start(
     Raises UserError for settings out of range or without effect, and for a scene that is missing or cannot be used.
     """
     config = build(Config, asdict(config))  # attributes may have been set to anything
-    if config.poses.mode != "fixed" and config.field.initial_num_voxels:
-        raise UserError(
-            f"field.initial_num_voxels={config.field.initial_num_voxels} has no effect where poses are learned; leave "
-            "it out, or give poses.initial_num_voxels."
-        )
-    if config.poses.mode != "fixed" and getattr(config.field, "view_annealing", None):
-        raise UserError(
-            f"field.view_annealing={config.field.view_annealing:g} is for given poses; where they are learned, set "
-            "poses.view_dependence_start."
-        )
+    check_learned_poses(config)
     read = images is None
     if read:
         images = load(config.dataset, "train")
@@ -164,7 +163,7 @@ def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun
         if why:
             known = {**known, "dataset.background": "the edges of the images"}
         reasons = (*described.reasons, *why, *why_turned(state.field.box))
-        return TrainingRun(resolved, images, state, reasons, sources=known)
+        return TrainingRun(resolved, images, state, reasons, without_effect(config, resolved), known)
     except TooLittleMemory as error:
         if config.deterministic:
             raise  # what is free now is not what was or will be: a run that is to be repeated says its voxels
@@ -219,6 +218,7 @@ def resume(
     if config.train.features == "host" and config.train.average_from < 1:  # they were elsewhere before
         config = replace(config, train=replace(config.train, average_from=1.0))
         notes = ("features in host memory are not averaged: train.average_from=1",)
+    check_features(config, resumed=True)
     config = resolve_for_run(config, images, backend)
     state = checkpoint.restore_run(content, config, images, backend)
     run = TrainingRun(config, images, state, notes=notes, own={Path(folder).resolve()})

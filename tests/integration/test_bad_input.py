@@ -243,6 +243,15 @@ def test_a_first_grid_of_fixed_poses_is_refused_where_poses_are_learned(answer: 
     assert "field.initial_num_voxels=900 has no effect where poses are learned; leave it out, or give poses." in message
 
 
+def test_doublings_are_refused_where_poses_are_learned(answer: Callable[..., str]) -> None:
+    """By the command and by its dry run, whose first remedy is taken."""
+    for more in ("dry_run=true", "device=cpu"):
+        message = answer("train", *TINY, "poses=refine", more)
+        assert "field.upsample_at=[0.4] has no effect where poses are learned; set field.upsample_at=none" in message
+    message = answer("train", *TINY, "poses=refine", "field.upsample_at=none", "dataset.downscale=3")
+    assert "does not divide the image size" in message
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -93,7 +93,7 @@ def test_panoramas_are_trained_on_scored_rendered_and_exported(
     [
         ("dataset.kind=forward_facing", "some cameras are panoramas"),
         ("exposure.vignetting=true", "some photos are panoramas"),
-        ("poses=refine poses.intrinsics=true", "panoramas"),
+        ("poses=refine field.upsample_at=none poses.intrinsics=true", "panoramas"),
     ],
 )
 def test_settings_that_panoramas_cannot_have_are_answered_before_training(

@@ -164,6 +164,17 @@ def test_overrides_that_leave_the_result_alone_are_taken(
     assert not any(Path.cwd().iterdir()), "a resumed run made a folder beside its own"
 
 
+def test_features_that_cannot_go_to_host_memory_stay_where_they_are(
+    stopped: Path, call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dense grids stay dense: what the message proposes is a setting that a resumed run takes."""
+    assert call_script("train", f"resume={stopped}", "train.features=host") == 2
+    message = capsys.readouterr().err
+    assert "rows of sparse grids" in message and "train.features=device" in message
+    assert "field.sparse=true" not in message
+    assert call_script("train", f"resume={stopped}", "train.features=device", "evaluation.every=8", "log=none") == 0
+
+
 def test_a_split_that_is_not_there_is_refused_before_training(
     stopped: Path, call_script: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

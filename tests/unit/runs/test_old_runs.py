@@ -42,8 +42,10 @@ def test_a_run_in_old_words_loads_renders_and_goes_on_bit_for_bit(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     images, backend = SCENES[kind]("train"), select("native", "cpu")
+    config = tiny_config()
     config = replace(
-        tiny_config(),
+        config,
+        field=replace(config.field, upsample_at=None),
         poses=PosesConfig(
             mode="refine",
             start=0.1,
