@@ -117,8 +117,8 @@ class GridClock(TorchDispatchMode):
 
 
 def scene_bytes(state: TrainState) -> dict[str, int]:
-    """The memory of the scene on this rank's device between two steps: parameters, gradients, moments, and where they
-    are. Of features in host memory it counts what a step brings, and apart what is there."""
+    """The memory of the scene on this rank's device between two steps: parameters, gradients, moments, means, and where
+    they are. Of features in host memory it counts what a step brings, and apart what is there."""
     groups, host = state.optimizer.groups, state.field.host_rows
     kept = [group for group in groups if group.host is None]
     away = [group for group in groups if group.host is not None]
@@ -133,6 +133,7 @@ def scene_bytes(state: TrainState) -> dict[str, int]:
         "values": sum(x.nbytes for x in parameters),
         "gradients": sum(x.grad.nbytes for x in parameters if x.grad is not None),
         "moments": sum(x.nbytes for group in kept for x in state.optimizer.moments[group.name]),
+        "averages": sum(x.nbytes for x in state.optimizer.averages.values.values()),
         "lists": sum({x.data_ptr(): x.nbytes for x in lists}.values()),
         "brought": 0 if host is None else host.most_bytes,
         "in host memory": sum(x.nbytes for g in away for x in (g.parameter, *state.optimizer.moments[g.name])),

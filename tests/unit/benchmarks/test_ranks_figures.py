@@ -4,8 +4,9 @@ from itertools import count
 from typing import Any
 
 import torch
+from tiny_runs import run_to, tiny_config, tiny_state
 
-from nerf.benchmarks.ranks import GridClock
+from nerf.benchmarks.ranks import GridClock, scene_bytes
 from nerf.benchmarks.ranks_table import features_table, ranks_table
 from nerf.ops.backend import select
 
@@ -22,6 +23,19 @@ def test_operations_on_grids_count_forward_and_backward_and_the_network_does_not
         colors.sum().backward()
     assert clock.seconds == 2
     assert grid.grad is not None and params.grad is not None
+
+
+def test_means_of_parameters_are_memory_of_the_scene() -> None:
+    """Four bytes a number of the active vertices, and of the networks."""
+    config, state = tiny_state(tiny_config(average_from=0.5))
+    run_to(config, state, 19)
+    before = scene_bytes(state)
+    run_to(config, state, 39)
+    after, optimizer = scene_bytes(state), state.optimizer
+    active = len(optimizer.active_vertices)
+    each = [active * g.parameter.shape[-1] if g.on_vertices else g.parameter.numel() for g in optimizer.groups]
+    assert before["averages"] == 0 and after["averages"] == 4 * sum(each) > 0
+    assert 2 * after["averages"] == after["moments"]  # of float32 here
 
 
 def result(*ranks: tuple[float, float | None]) -> dict[str, Any]:
