@@ -70,8 +70,14 @@ class Cameras:
         return f"Cameras({len(self)}, {self.described_size}, {lenses}, on {self.c2w.device})"
 
     def __getitem__(self, index: slice | int | Sequence[int]) -> "Cameras":
-        """Some of the cameras. sizes becomes None if they have the same size."""
-        rows = slice(index, index + 1) if isinstance(index, int) else index
+        """Some of the cameras. sizes becomes None if they have the same size.
+
+        A number chooses one, from the end where it is negative. Raises IndexError where there is no such camera.
+        """
+        rows = index
+        if isinstance(index, int):
+            first = range(len(self))[index]
+            rows = slice(first, first + 1)
         lenses = None if self.lenses is None else self.lenses[rows]
         chosen = self.c2w[rows], self.intrinsics[rows]
         if self.sizes is None or len(chosen[0]) == 0:

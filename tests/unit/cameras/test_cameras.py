@@ -250,3 +250,14 @@ def test_projecting_along_rays_is_projecting_their_points(distorted):
     torch.testing.assert_close(torch.stack([u, v], dim=-1).view(-1, 2), pixels)
     torch.testing.assert_close(z.flatten(), expected_z)
     assert (z > 0).any() and (z < 0).any()
+
+
+def test_one_camera_is_chosen_by_its_number_as_of_a_list() -> None:
+    c2w = torch.eye(3, 4).repeat(3, 1, 1)
+    c2w[:, 0, 3] = torch.arange(3)
+    cameras = Cameras(c2w, torch.ones(3, 4), 4, 4, torch.tensor([[4, 4], [3, 4], [4, 2]]))
+    assert [camera.c2w[0, 0, 3].item() for camera in cameras] == [0, 1, 2]  # and it ends
+    assert torch.equal(cameras[-1].c2w, c2w[2:]) and cameras[-1].size(0) == (4, 2)
+    for index in (3, 7, -4):
+        with pytest.raises(IndexError):
+            cameras[index]
