@@ -52,7 +52,6 @@ def scene_of(loaded: LoadedRun) -> Scene:
     """What the viewer shows of a run, with its photos where they are still found."""
     try:
         photos = loaded.given_views("train")
-        photos = photos if len(photos) == len(loaded.cameras) else None
     except UserError as error:
         print(f"note: without photos: {error}")
         photos = None

@@ -74,7 +74,7 @@ class PosedImages:
         return alpha * image[..., :3] + (1 - alpha) * background
 
     def chosen(self, indices: Sequence[int]) -> "PosedImages":
-        """Some of the images, in rising order, with copies of what is known of their pixels."""
+        """Some of the images, in the order of the indices, with copies of what is known of their pixels."""
         spans = [(self.cameras.first_pixel(i), self.cameras.first_pixel(i + 1)) for i in indices]
         cameras = self.cameras[list(indices)]
         valid_pixels = self.valid_pixels

@@ -1,5 +1,6 @@
 """A trained run, loaded from its folder or just trained: renders and scores views."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,29 @@ class LoadedRun:
         return self.align_views(self.given_views(split), split, every)
 
     def given_views(self, split: str) -> PosedImages:
-        """The views of a split as in the dataset. Raises UserError if that is not found, or is another scene's."""
+        """The views of a split as in the dataset; of train those that the run was trained on, in the order of its
+        cameras, also where photos were added or renamed since.
+
+        Raises UserError if they are not found, or are another scene's.
+        """
         dataset = found_again(self.config.dataset)
         check_scene(self.given_cameras, dataset)
-        return load_split(dataset, split)
+        views = load_split(dataset, split)
+        return self._trained_on(dataset, views) if split == "train" else views
+
+    def _trained_on(self, dataset: DatasetConfig, views: PosedImages) -> PosedImages:
+        """Those of the training views that belong to the cameras of the run, found by their poses."""
+        rows = places_of(self.given_cameras.c2w, views.cameras.c2w)
+        if (rows < 0).any() and dataset.test_every:  # where photos were added, others are held out
+            views = load_split(replace(dataset, test_every=0), "train")
+            rows = places_of(self.given_cameras.c2w, views.cameras.c2w)
+        lost = int((rows < 0).sum())
+        if lost:
+            raise UserError(
+                f"{lost} of the {len(rows)} views that the run was trained on are no training views of the scene in "
+                f"{dataset.root} any more; expected all of them. Put them back into its split train."
+            )
+        return views if rows.tolist() == [*range(len(views))] else views.chosen(rows.tolist())
 
     def align_views(self, views: PosedImages, split: str, every: int = 1) -> PosedImages:
         """Views in memory with cameras aligned to the learned scene, and with the vignetting of the training cameras.
@@ -99,6 +119,14 @@ def check_scene(given: Cameras, dataset: DatasetConfig) -> None:
 
 def lost_poses(given: Tensor, there: Tensor) -> int:
     """How many of the poses given [I,3,4] are none of those that are there [N,3,4]."""
+    return int((places_of(given, there) < 0).sum())
+
+
+def places_of(given: Tensor, there: Tensor) -> Tensor:
+    """Which of the poses that are there [N,3,4] each of those given [I,3,4] is, [I] int64; -1: none of them.
+
+    Of several that are alike each is taken once, in their order, as long as there are any.
+    """
     given, there = given.double(), there.double()
     middle = given[:, :, 3].mean(0)
     apart = (given[:, :, 3] - middle).norm(dim=-1).max()
@@ -108,8 +136,17 @@ def lost_poses(given: Tensor, there: Tensor) -> int:
         return torch.cat([poses[:, :, :3].flatten(1), (poses[:, :, 3] - middle) / apart], dim=1)
 
     # By differences: of squares of float32 too little is left of a distance this small.
-    nearest = torch.cdist(entries(given), entries(there), compute_mode="donot_use_mm_for_euclid_dist").amin(1)
-    return int((nearest > SAME_POSE + ROUNDING * given[:, :, 3].abs().max() / apart).sum())
+    away = torch.cdist(entries(given), entries(there), compute_mode="donot_use_mm_for_euclid_dist")
+    away = away.masked_fill(away > SAME_POSE + ROUNDING * given[:, :, 3].abs().max() / apart, math.inf)
+    found, taken = [], torch.zeros(len(there), dtype=torch.bool)
+    for row in away:
+        free = row.masked_fill(taken, math.inf)
+        row = free if free.isfinite().any() else row
+        place = int(row.argmin())
+        found.append(place if row[place].isfinite() else -1)
+        if row[place].isfinite():
+            taken[place] = True
+    return torch.tensor(found)
 
 
 def in_words(config: Config, field: Field) -> str:
@@ -121,7 +158,7 @@ def in_words(config: Config, field: Field) -> str:
 def load(
     folder: str | Path | None = None, backend: str = "auto", device: str = "auto", rays_per_pixel: int | None = None
 ) -> LoadedRun:
-    """Loads a saved run for rendering. folder: None means the newest run in outputs/.
+    """Loads a saved run for rendering. folder: its own or the model file in it; None means the newest run in outputs/.
 
     rays_per_pixel: replaces sampler.rays_per_pixel; None: that of the run. Raises UserError if there is no run, it is
     damaged, or backend or device are not available.
@@ -131,6 +168,7 @@ def load(
     config = checkpoint.restore_config(content)
     if rays_per_pixel is not None:
         config = build(Config, asdict(replace(config, sampler=replace(config.sampler, rays_per_pixel=rays_per_pixel))))
+    folder = folder.parent if folder.is_file() else folder
     return restored(folder, content, config, select(backend, device, config.deterministic))
 
 
