@@ -59,16 +59,20 @@ def spiral(cameras: Cameras, views: int) -> Cameras:
     spread there but not beyond SPIRAL_SWING of the distance, for SPIRAL_TURNS turns, while that distance grows and
     shrinks once by SPIRAL_BREATH (as the paths of Mildenhall et al. 2019, Local Light Field Fusion). If the cameras
     surround the scene, their mean direction is not meaningful; then the direction of the camera farthest from the up
-    axis is used, at the median elevation.
+    axis is used, at the median elevation. No view is steeper than SPIRAL_MAX_ELEVATION: over the pole it would roll.
 
     views, result and errors: see orbit.
     """
     ring = _viewpoints(cameras, views)
-    middle = _mean_direction(ring)
-    right = normalize(cross(ring.up, middle), dim=0)
-    upward = cross(middle, right)
+    ahead, elevation = _mean_direction(ring)
+    right = cross(ring.up, ahead)
+    upward = torch.cos(elevation) * ring.up - torch.sin(elevation) * ahead
     widest = SPIRAL_SWING * ring.radius
     across, along = ((ring.offsets @ axis).abs().quantile(0.9).clamp(max=widest) for axis in (right, upward))
+    steepest = SPIRAL_MAX_ELEVATION - torch.atan2(along, ring.radius).item()
+    elevation = elevation.clamp(-steepest, steepest)
+    middle = torch.cos(elevation) * ahead + torch.sin(elevation) * ring.up
+    upward = torch.cos(elevation) * ring.up - torch.sin(elevation) * ahead
     turn = torch.arange(views, dtype=torch.float64)[:, None] * (2 * math.pi / views)
     swing = across * torch.cos(SPIRAL_TURNS * turn) * right + along * torch.sin(SPIRAL_TURNS * turn) * upward
     distance = ring.radius * (1 + SPIRAL_BREATH * torch.sin(turn))
@@ -99,16 +103,15 @@ def _viewpoints(cameras: Cameras, views: int) -> _Viewpoints:
     return _Viewpoints(target, up, offsets, horizontal, elevations, offsets.norm(dim=1).quantile(0.5))
 
 
-def _mean_direction(ring: _Viewpoints) -> Tensor:
-    """Unit direction [3] from the target to the mean camera, kept off the up axis so that it fixes what is upright."""
+def _mean_direction(ring: _Viewpoints) -> tuple[Tensor, Tensor]:
+    """The direction from the target to the mean camera: unit [3] across the up axis, and the elevation above it."""
     mean = normalize(ring.offsets, dim=1).mean(dim=0)
     across = mean - (mean @ ring.up) * ring.up
     elevation = torch.atan2(mean @ ring.up, across.norm())
     if across.norm() < MIN_AGREEMENT:
         across = ring.horizontal[ring.horizontal.norm(dim=1).argmax()]
         elevation = ring.elevations.quantile(0.5)
-    elevation = elevation.clamp(-SPIRAL_MAX_ELEVATION, SPIRAL_MAX_ELEVATION)
-    return torch.cos(elevation) * normalize(across, dim=0) + torch.sin(elevation) * ring.up
+    return normalize(across, dim=0), elevation
 
 
 def _looking_inwards(cameras: Cameras, ring: _Viewpoints, offsets: Tensor) -> Cameras:

@@ -202,6 +202,20 @@ def test_spiral_of_cameras_at_the_zenith_is_upright():
     assert path.c2w.isfinite().all()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("elevation", [40.0, 55.0, 65.0, 72.0, 78.0, 85.0])
+@pytest.mark.parametrize("arc", [360.0, 60.0])
+def test_spiral_does_not_swing_over_the_pole(sign: int, elevation: float, arc: float) -> None:
+    cameras = cameras_around(elevations=tuple(sign * (elevation + offset) for offset in (-4, 0, 4)), arc=arc)
+    path = spiral(cameras, views=120)
+    _, elevations = radii_and_elevations(path, Z)
+    assert elevations.abs().max() < 75.5  # the up axis is an estimate
+    assert elevations.abs().max() > min(elevation, 70), "no lower than it has to be"
+    rights = path.c2w[:, :, 0].double()
+    rolls = torch.rad2deg(torch.acos((rights * rights.roll(1, dims=0)).sum(1).clamp(-1, 1)))
+    assert rolls.max() < 12, "from frame to frame"
+
+
 # tour
 
 
