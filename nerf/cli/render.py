@@ -94,6 +94,7 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
         config.path = "turn" if loaded.cameras.has_panoramas else config.path
     path = _camera_path(config, loaded)
     cameras = path.cameras.resized(config.width, config.height, config.scale)
+    _check_video(config, cameras)
     fps = config.fps or path.fps or DEFAULT_FPS
     near, far = depth_range(loaded.sampler, cameras)
     members = along_path(runs, cameras)
@@ -120,7 +121,7 @@ def main(config: RenderConfig, folder: Path, overrides: list[str]) -> None:
 
     write_camera_path(folder / "camera_path.json", cameras, fps)
     if is_simplified(cameras):
-        lost = "pictures made from it have square pixels, the principal point in the middle and no lens"
+        lost = "pictures made from it have one size, square pixels, the principal point in the middle and no lens"
         print(f"note: camera_path.json keeps poses and vertical angles of view: {lost}.", file=sys.stderr)
     video = folder / f"{Path(config.path).stem}.mp4"
     pictures.write_video(video, frames(), fps)
@@ -154,6 +155,17 @@ def _check(config: RenderConfig) -> None:
         raise UserError(f"video={config.video} is no choice of pictures; name some of {known}: video=[rgb].")
     if config.cameras is not None and config.path != "interpolate":
         raise UserError(f"cameras= is for path=interpolate, but path is {config.path}; give path=interpolate too.")
+
+
+def _check_video(config: RenderConfig, cameras: Cameras) -> None:
+    """Raises UserError for a video that the encoder would refuse once all frames are rendered."""
+    count = len(config.video)
+    if count > 1 and count * cameras.width > MAX_SIZE:  # a single one too large is no frame of a path
+        raise UserError(
+            f"video={config.video} sets {count} pictures of {cameras.described_size} pixels side by side, "
+            f"{count * cameras.width} pixels wide, expected at most {MAX_SIZE}; give width={MAX_SIZE // count} or "
+            "less, or name fewer of them, as video=[rgb]."
+        )
 
 
 def _camera_path(config: RenderConfig, loaded: LoadedRun) -> CameraPath:

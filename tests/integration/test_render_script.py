@@ -165,6 +165,8 @@ def test_a_run_whose_cameras_share_no_target_says_so(
         (["video=[rgb,color]"], "video=['rgb', 'color'] is no choice of pictures"),
         (["video=[]"], "name some of rgb, depth, opacity, normals"),
         (["fps=0"], "fps=0.0 is out of range, expected 0.1 to 1000"),
+        (["width=9000", "height=16"], "2 pictures of 9000x16 pixels side by side, 18000 pixels wide, expected at most"),
+        (["width=8193", "height=8"], "give width=8192 or less, or name fewer of them, as video=[rgb]"),
         (["width=100000"], "width=100000 is out of range, expected 8 to 16384"),
     ],
 )
