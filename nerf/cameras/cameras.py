@@ -26,6 +26,7 @@ SUBPIXELS = {
     4: ((-0.125, -0.375), (0.375, -0.125), (0.125, 0.375), (-0.375, 0.125)),
 }
 PANORAMA = "equirectangular"
+ROUNDED_SHAPE = 0.01  # of its width, by which a panorama may miss being twice as wide as high
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ class Cameras:
 
         width, height: in pixels; one of them keeps the aspect ratio of each image, none keeps the size. scale: a factor
         on both instead. The vertical field of view and the shape of pixels are kept; a new aspect ratio crops or
-        extends the sides. A panorama has no sides and is stretched. Raises ValueError for sizes below 1, a scale that
+        extends the sides. A panorama has no sides: two lengths stretch it, by one or by scale it stays twice as wide as
+        high. Raises ValueError for sizes below 1, a scale that
         is not above 0, scale together with a size, and where there are no cameras.
         """
         if scale is not None and (width is not None or height is not None):
@@ -235,6 +237,9 @@ class Cameras:
             raise ValueError(f"scale: found {scale}, expected a finite number above 0")
         before = self.image_sizes
         sizes = [_resized(*size, width, height, scale) for size in before.tolist()]
+        if self.has_panoramas and (scale is not None or (width is None) != (height is None)):
+            around = zip(sizes, before.tolist(), self.panoramas.tolist())
+            sizes = [_twice_as_wide(*size) if it and is_unstretched(*old) else size for size, old, it in around]
         for name, size in zip(("width", "height"), sizes[0] if sizes else ()):
             if size < 1:
                 raise ValueError(f"{name}: found {size}, expected at least 1")
@@ -318,6 +323,16 @@ def _resized(
     if new_height is None:
         new_height = height if new_width is None else max(1, round(new_width * height / width))
     return max(1, round(new_height * width / height)) if new_width is None else new_width, new_height
+
+
+def _twice_as_wide(width: int, height: int) -> tuple[int, int]:
+    """The size of a panorama nearest to one that was rounded, and no wider; a single pixel stays."""
+    return (2 * (width // 2), width // 2) if width > 1 else (width, height)
+
+
+def is_unstretched(width: int, height: int) -> bool:
+    """Whether a panorama of this size is twice as wide as high, up to rounding, as its 360 by 180 degrees are."""
+    return abs(width - 2 * height) <= max(1, ROUNDED_SHAPE * 2 * height)
 
 
 def corner_radii(intrinsics: Tensor, sizes: Tensor) -> list[float]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from nerf.cameras.cameras import PANORAMA, Cameras, focal_from_fov
+from nerf.cameras.cameras import PANORAMA, Cameras, focal_from_fov, is_unstretched
 from nerf.cameras.distortion import Lenses
 from nerf.cameras.limits import FARTHEST, FASTEST, SLOWEST, is_coordinate, unusable_intrinsics
 from nerf.cameras.panoramas import full_turn, views_ahead
@@ -42,20 +42,23 @@ class CameraPath:
 def write_camera_path(path: Path, cameras: Cameras, fps: float) -> None:
     """Writes cameras as a path file; missing folders are created.
 
-    The only intrinsic in the format is the vertical angle of view: fx, cx and cy are lost if pixels are not square or
-    the principal point is not the image center. Panoramas stay such where all cameras are, else they become pinholes
-    that look ahead. fps: frames per second. Raises UserError if path cannot be written, and ValueError for numbers that
-    read_camera_path does not take.
+    The only intrinsic in the format is the vertical angle of view, and all pictures have one size, that of the widest
+    and highest: fx, cx, cy, lenses and other sizes are lost (is_simplified). Panoramas stay such where all cameras are,
+    else they become pinholes that look ahead. fps: frames per second. What is written, read_camera_path takes. Raises
+    UserError if path cannot be written, for pictures above MAX_SIZE and for panoramas that are stretched, and
+    ValueError for other numbers that no file holds, and where there are no cameras.
     """
     write_text(path, json.dumps(path_content(cameras, fps), indent=1) + "\n")
 
 
 def is_simplified(cameras: Cameras) -> bool:
     """Whether a path file says less of cameras than there is, so that their pictures differ when it is rendered."""
-    if cameras.has_panoramas and bool(cameras.panoramas.all()):
-        return False
-    fx, fy, *middle = cameras.intrinsics.cpu().unbind(-1)
     sizes = cameras.image_sizes.cpu()
+    if (sizes != sizes[:1]).any():
+        return True
+    if cameras.has_panoramas and bool(cameras.panoramas.all()):
+        return bool((sizes[:, 0] != 2 * sizes[:, 1]).any())
+    fx, fy, *middle = cameras.intrinsics.cpu().unbind(-1)
     off = ((torch.stack(middle, dim=-1) - sizes / 2).abs() > OFF_CENTER).any()
     return bool(off or ((fx / fy - 1).abs() * sizes[:, 0] > OFF_CENTER).any() or cameras.lenses is not None)
 
@@ -64,32 +67,54 @@ def path_content(cameras: Cameras, fps: float) -> dict[str, Any]:
     """What a path file holds; see write_camera_path."""
     if not SLOWEST <= fps <= FASTEST:
         raise ValueError(f"fps: found {fps}, expected {SLOWEST:g} to {FASTEST:g} frames per second")
-    for index, (pose, intrinsics) in enumerate(zip(cameras.c2w, cameras.intrinsics.tolist())):
+    if not len(cameras):
+        raise ValueError("cameras: found none, expected at least one")
+    for index, (pose, intrinsics) in enumerate(zip(cameras.c2w.cpu(), cameras.intrinsics.tolist())):
         problem = unusable_intrinsics(*intrinsics)
         if problem is None and not (pose.abs() <= FARTHEST).all():
             problem = f"its pose holds {pose.flatten().tolist()}, expected finite numbers up to {FARTHEST:g}"
+        if problem is None and _unscaled(pose[:, :3].double()) is None:
+            problem = f"its pose holds {pose.flatten().tolist()}, expected a rotation and a center"
         if problem is not None:
             raise ValueError(f"cameras[{index}]: {problem}")
     around = cameras.has_panoramas and bool(cameras.panoramas.all())
     cameras = cameras if around else views_ahead(cameras)
-    entries = [
-        {
-            "camera_to_world": matrix_entry(pose),
-            "fov": math.degrees(2 * math.atan(0.5 * height / fy)),
-            "aspect": cameras.width / cameras.height,
-        }
-        for pose, fy, (_, height) in zip(
-            cameras.c2w.cpu(), cameras.intrinsics[:, 1].tolist(), cameras.image_sizes.tolist(), strict=True
-        )
-    ]
+    width, height = _written_size(cameras, around)
+    entries = []
+    for index, (pose, (_, fy, *_), (_, own_height)) in enumerate(
+        zip(cameras.c2w.cpu(), cameras.intrinsics.tolist(), cameras.image_sizes.tolist(), strict=True)
+    ):
+        fov = math.degrees(2 * math.atan(0.5 * own_height / fy))
+        problem = unusable_intrinsics(*2 * [_focal(height, fov)], 0, 0)  # rounded on the way
+        if problem is not None:
+            raise ValueError(f"cameras[{index}]: {problem}")
+        entries.append({"camera_to_world": matrix_entry(pose), "fov": fov, "aspect": width / height})
     return {
         "camera_type": PANORAMA if around else "perspective",
-        "render_width": cameras.width,
-        "render_height": cameras.height,
+        "render_width": width,
+        "render_height": height,
         "fps": fps,
         "seconds": len(cameras) / fps,
         "camera_path": entries,
     }
+
+
+def _written_size(cameras: Cameras, around: bool) -> tuple[int, int]:
+    """Width and height of the pictures. Raises UserError where a path file cannot have them. around: panoramas."""
+    size = f"{cameras.width}x{cameras.height}"
+    rounded = around and is_unstretched(cameras.width, cameras.height)
+    width = 2 * cameras.height if rounded else cameras.width
+    if max(width, cameras.height) > MAX_SIZE:
+        raise UserError(
+            f"frames of {size} pixels are too large, expected at most {MAX_SIZE} along an edge; choose a smaller "
+            "width=, height= or scale=."
+        )
+    if around and not rounded:
+        raise UserError(
+            f"panoramas of {size} pixels are stretched, expected twice as wide as high, for they show 360 by 180 "
+            "degrees; give width= or height= alone, or scale=."
+        )
+    return width, cameras.height
 
 
 def matrix_entry(pose: torch.Tensor) -> list[float]:
@@ -135,7 +160,7 @@ def read_camera_path(path: Path) -> CameraPath:
             intrinsics.append(full_turn(width, height))
             continue
         fov = read_number(where, entry, "fov", 0, 180, "the vertical angle in degrees")
-        focal = focal_from_fov(height, math.radians(fov))
+        focal = _focal(height, fov)
         problem = unusable_intrinsics(focal, focal, 0, 0)
         if problem is not None:
             raise UserError(f"{where}: fov is {fov:g} degrees, so {problem}; correct it.")
@@ -157,12 +182,15 @@ def read_path_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_number(where: str, holder: dict[str, Any], key: str, low: float, high: float, meaning: str) -> float:
-    """The number under a key, between low and high, neither included."""
+def read_number(
+    where: str, holder: dict[str, Any], key: str, low: float, high: float, meaning: str, with_ends: bool = False
+) -> float:
+    """The number under a key, between low and high. with_ends: or one of them."""
     value = holder.get(key)
     if value is None:
         raise UserError(f"{where}: key '{key}' is missing, expected {meaning}; add it.")
-    if not isinstance(value, float) or not low < value < high:  # NaN is in no range
+    inside = isinstance(value, float) and (low < value < high or (with_ends and value in (low, high)))
+    if not inside:  # NaN is in no range
         limits = "above 0" if math.isinf(high) else f"between {low:g} and {high:g}"
         raise UserError(f"{where}: {key} is {shown(value)}, expected {meaning}, a number {limits}; correct it.")
     return value
@@ -177,11 +205,19 @@ def _size(path: Path, content: dict[str, Any], key: str) -> int:
 
 def _frame_rate(path: Path, content: dict[str, Any], frames: int) -> float | None:
     if content.get("fps") is not None:
-        return read_number(str(path), content, "fps", SLOWEST, FASTEST, "the frames per second")
+        return read_number(str(path), content, "fps", SLOWEST, FASTEST, "the frames per second", with_ends=True)
     if content.get("seconds"):  # 0 is what viewers write for a path without a length
         longest, shortest = frames / SLOWEST, frames / FASTEST
-        return frames / read_number(str(path), content, "seconds", shortest, longest, "the length of the video")
+        meaning = "the length of the video"
+        length = read_number(str(path), content, "seconds", shortest, longest, meaning, with_ends=True)
+        return min(max(frames / length, SLOWEST), FASTEST)  # which the quotient leaves by rounding
     return None
+
+
+def _focal(height: int, fov: float) -> float:
+    """Focal length in pixels by a vertical angle of view in degrees, between 0 and 180."""
+    angle = math.radians(fov)
+    return focal_from_fov(height, angle) if 0.5 * angle > 0 else math.inf  # the smallest numbers have no half
 
 
 def _check_aspect(where: str, entry: dict[str, Any], width: int, height: int) -> None:
@@ -212,11 +248,17 @@ def read_pose(where: str, entry: dict[str, Any], key: str = "camera_to_world") -
         transposed = torch.allclose(matrix[:, 3], last_row, rtol=0, atol=1e-6)
         hint = "; it is written column by column, transpose it." if transposed else "; correct it."
         raise UserError(f"{where}: {key} ends with {matrix[3].tolist()}, expected the row 0, 0, 0, 1{hint}")
-    volume = torch.linalg.det(matrix[:3, :3])
-    rotation = matrix[:3, :3] / volume.clamp(min=1e-30) ** (1 / 3)  # huge where it mirrors
-    if (rotation.T @ rotation - torch.eye(3)).abs().max() > RIGID_TOLERANCE:
+    rotation = _unscaled(matrix[:3, :3])
+    if rotation is None:
         raise UserError(
             f"{where}: {key} is not a rotation, a scale and a shift (it mirrors or shears, determinant "
-            f"{volume.item():.3g}); expected a camera's pose; export it again."
+            f"{torch.linalg.det(matrix[:3, :3]).item():.3g}); expected a camera's pose; export it again."
         )
     return torch.cat([rotation, matrix[:3, 3:]], dim=1)
+
+
+def _unscaled(matrix: torch.Tensor) -> torch.Tensor | None:
+    """The rotation [3,3] of a matrix that rotates and scales; None of others."""
+    rotation = matrix / torch.linalg.det(matrix).clamp(min=1e-30) ** (1 / 3)  # huge where it mirrors
+    rigid = (rotation.T @ rotation - torch.eye(3)).abs().max() <= RIGID_TOLERANCE
+    return rotation if rigid else None

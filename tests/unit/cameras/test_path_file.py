@@ -13,7 +13,7 @@ from panorama_scene import room_panoramas
 from nerf.cameras.cameras import Cameras, focal_from_fov
 from nerf.cameras.distortion import Lenses
 from nerf.cameras.panoramas import full_turn
-from nerf.cameras.path_file import is_simplified, read_camera_path, write_camera_path
+from nerf.cameras.path_file import MAX_SIZE, is_simplified, read_camera_path, write_camera_path
 from nerf.errors import UserError
 
 POSE = look_at_origin(0.7, 0.3)  # [4,4]
@@ -70,6 +70,67 @@ def test_what_is_written_is_read_again(tmp_path, size):
     torch.testing.assert_close(found.cameras.intrinsics, cameras.intrinsics)
     again = json.loads((tmp_path / "new" / "path.json").read_text())
     assert again["seconds"] == 0.4 and again["camera_path"][0]["aspect"] == width / height
+
+
+@pytest.mark.parametrize("fps", [0.001, 1000.0, 23.976])
+def test_the_slowest_and_the_fastest_rate_are_read_again(tmp_path: Path, fps: float) -> None:
+    write_camera_path(tmp_path / "path.json", room_panoramas(3, 16), fps)
+    assert read_camera_path(tmp_path / "path.json").fps == fps
+    content = json.loads((tmp_path / "path.json").read_text())
+    del content["fps"]
+    assert read(tmp_path, content).fps == pytest.approx(fps)
+
+
+def pinholes(count: int = 2, focal: float = 50.0, size: tuple[int, int] = (40, 30)) -> Cameras:
+    c2w = torch.tensor(look_at_origin(0.3, 0.4)[:3]).float().repeat(count, 1, 1)
+    intrinsics = torch.tensor([[focal, focal, size[0] / 2, size[1] / 2]], dtype=torch.float64).repeat(count, 1)
+    return Cameras(c2w, intrinsics, *size)
+
+
+@pytest.mark.parametrize("focal", [1e-3, 1.0000001e-3, 1.0, 1e12])
+@pytest.mark.parametrize("size", [(1, 1), (40, 30), (MAX_SIZE, MAX_SIZE)])
+def test_what_is_written_at_the_limits_is_read_again_or_is_refused(
+    tmp_path: Path, focal: float, size: tuple[int, int]
+) -> None:
+    try:
+        write_camera_path(tmp_path / "path.json", pinholes(2, focal, size), 30)
+    except ValueError as error:
+        assert focal in (1e-3, 1e12) and "expected a focal length" in str(error)
+        return
+    found = read_camera_path(tmp_path / "path.json").cameras
+    assert found.size(0) == size and found.intrinsics[0, 0].item() == pytest.approx(focal)
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "path.json"
+    with pytest.raises(UserError, match="frames of 20000x15000 pixels are too large, expected at most 16384.*scale="):
+        write_camera_path(path, pinholes().resized(20000, 15000), 30)
+    with pytest.raises(UserError, match="panoramas of 100x40 pixels are stretched, expected twice as wide.*alone"):
+        write_camera_path(path, room_panoramas(2, 16).resized(100, 40), 30)
+    with pytest.raises(ValueError, match="cameras: found none, expected at least one"):
+        write_camera_path(path, pinholes()[:0], 30)
+    sheared = pinholes()
+    sheared.c2w[1, 0, 0] += 0.1
+    with pytest.raises(ValueError, match=r"cameras\[1\]: its pose holds .*expected a rotation and a center"):
+        write_camera_path(path, sheared, 30)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "size", [{"scale": 0.3}, {"scale": 0.7001}, {"width": 1001}, {"height": 333}, {"scale": 0.002}, {"width": 9}]
+)
+def test_panoramas_of_another_size_are_written_and_read_again(tmp_path: Path, size: dict) -> None:
+    cameras = room_panoramas(2, 512).resized(**size)
+    write_camera_path(tmp_path / "path.json", cameras, 30)
+    assert read_camera_path(tmp_path / "path.json").cameras.size(0) == cameras.size(0)
+    assert not is_simplified(cameras)
+
+
+def test_a_panorama_with_an_odd_column_is_written_without_it(tmp_path: Path) -> None:
+    cameras = room_panoramas(2, 166).resized(333, 166)  # as dataset.downscale=3 leaves it
+    assert is_simplified(cameras)
+    write_camera_path(tmp_path / "path.json", cameras, 30)
+    assert read_camera_path(tmp_path / "path.json").cameras.size(0) == (332, 166)
 
 
 def test_panoramas_are_written_and_read_again(tmp_path):
@@ -160,6 +221,8 @@ NUMBERS = POSE.flatten().tolist()
         (entry(camera_to_world=[1, 0.5, *NUMBERS[2:]]), "is not a rotation, a scale and a shift"),
         (entry(fov=None), "camera_path[1]: key 'fov' is missing, expected the vertical angle in degrees"),
         (entry(fov=180), "fov is 180.0, expected the vertical angle in degrees, a number between 0 and 180"),
+        (entry(fov=1e-323), "camera_path[1]: fov is 9.88131e-324 degrees, so fx is inf, expected a focal length"),
+        (entry(fov=1e-322), "so fx is inf, expected a focal length"),
         (entry(fov=math.nan), "camera_path[1]: fov is NaN, expected the vertical angle"),
         (entry(aspect=0), "camera_path[1]: aspect is 0.0, expected width by height, a number above 0"),
         (entry(aspect=1.7778), "aspect is 1.7778, but render_width x render_height is 120x90, which is 1.33333"),
@@ -193,3 +256,5 @@ def test_what_a_path_file_cannot_say_is_known() -> None:
     lenses = Lenses.of(["perspective"], [(0.1,)])
     assert is_simplified(Cameras(pose, torch.tensor([[50.0, 50, 20, 15]]), 40, 30, lenses=lenses))
     assert not is_simplified(room_panoramas(2, 16))
+    centered = torch.tensor([[50.0, 50, 20, 15], [50.0, 50, 15, 20]])
+    assert is_simplified(Cameras.of_sizes(pose.expand(2, 3, 4), centered, [(40, 30), (30, 40)]))
