@@ -24,7 +24,7 @@ def interpolate(cameras: Cameras, views: int) -> Cameras:
 
     Intrinsics change in proportion between the key cameras. Returns views pinholes of the dtype and device of cameras,
     of the size of the first, without lenses; in place of panoramas those that look ahead. Raises ValueError for views
-    below 2, fewer than 2 cameras, and poses that are not finite.
+    below 2, fewer than 2 cameras, and poses that are not finite or beyond FARTHEST.
     """
     if len(cameras) < 2:
         raise ValueError(f"cameras: found {len(cameras)}, expected at least 2")
@@ -84,10 +84,12 @@ def parameters_at(u: Tensor, traveled: Tensor, targets: Tensor) -> Tensor:
 def interpolate_poses(c2w: Tensor, u: Tensor) -> Tensor:
     """Poses [N,3,4] float64 at parameters u [N] of the path through c2w [K,3,4].
 
-    Raises ValueError for K below 2, and for poses that are not finite.
+    Raises ValueError for K below 2, and for poses that are not finite or beyond FARTHEST.
     """
     if len(c2w) < 2:
         raise ValueError(f"c2w: found {len(c2w)} poses, expected at least 2")
+    if not (c2w.abs() <= FARTHEST).all():  # NaN is in no range
+        raise ValueError(f"c2w: found entries that are not finite or beyond {FARTHEST:g}, expected poses")
     positions = _catmull_rom(c2w[:, :, 3], u)
     rotations = rotation_from_quaternion(_squad(quaternion_from_rotation(c2w[:, :, :3]), u))
     return torch.cat([rotations, positions[:, :, None]], dim=-1)

@@ -145,3 +145,14 @@ def test_interpolate_needs_two_cameras_and_two_views():
         interpolate(cameras[0], 5)
     with pytest.raises(ValueError, match="views: found 1, expected at least 2"):
         interpolate(cameras, 1)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 1e13])
+def test_a_path_through_a_place_that_is_none_is_refused(wrong: float) -> None:
+    poses = circle([0, 40, 90])
+    poses[1, 0, 3] = wrong
+    cameras = Cameras(poses, torch.tensor([[50.0, 50.0, 32.0, 24.0]]).double().repeat(3, 1), 64, 48)
+    with pytest.raises(ValueError, match="c2w: found entries that are not finite or beyond 1e"):
+        interpolate(cameras, 4)
+    with pytest.raises(ValueError, match="expected poses"):
+        interpolate_poses(poses, torch.tensor([0.5]).double())
