@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nerf.cameras.cameras import Cameras, corner_radii
 from nerf.cameras.distortion import Lenses
+from nerf.cameras.poses import OPENCV_SIGNS
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.photos import scene_of
 from nerf.datasets.posed_images import PosedImages
@@ -30,7 +31,6 @@ LENSES = {
     "opencv": ("perspective", (0, 1, 2, 3)),
     "opencv_fisheye": ("fisheye", (0, 1, 4, 5)),
 }
-OPENGL_FROM_OPENCV = np.array([1.0, -1.0, -1.0])  # of the camera's axes
 BACKGROUNDS = {255: "white", 0: "black"}
 
 
@@ -91,7 +91,7 @@ def _frames(given: Any, paths: Sequence[str], root: Path) -> list[Frame]:
     """One frame a camera, in OpenGL's axes."""
     count = len(paths)
     poses = np.asarray(given.poses, np.float64).reshape(count, 3, 4)
-    poses = np.concatenate([poses[:, :, :3] * OPENGL_FROM_OPENCV, poses[:, :, 3:]], axis=-1)
+    poses = np.concatenate([poses[:, :, :3] * np.array(OPENCV_SIGNS), poses[:, :, 3:]], axis=-1)
     intrinsics = np.asarray(given.intrinsics, np.float64).reshape(count, 4)
     sizes = np.asarray(given.image_sizes).reshape(count, 2)
     coefficients = np.asarray(given.distortion_parameters, np.float64).reshape(count, -1)

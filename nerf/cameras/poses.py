@@ -16,6 +16,8 @@ from nerf.cameras.limits import FARTHEST
 MIN_AXIS_SPREAD = math.radians(0.5)
 # Weight of the cameras' up axes relative to their right axes; see estimate_up.
 UP_AXIS_WEIGHT = 1e-3
+# A camera's axes are right, down, forward to OpenCV and COLMAP, right, up, backward here: the signs between them.
+OPENCV_SIGNS = (1.0, -1.0, -1.0)
 
 
 def look_at(position: Tensor, target: Tensor, up: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
-"""Rigid motions: the exponential map of SE(3), and the angle of a rotation.
+"""Rigid motions: the exponential map of SE(3), and rotations as angles and as quaternions.
 
-Legend: N motions, I cameras.
+Legend: N motions, I cameras. Quaternions are [..., 4], real part first.
 """
 
 import torch
 from torch import Tensor
+
+from nerf.cameras.limits import FARTHEST
 
 SMALL_ANGLE = 0.05  # radians; below it four terms of the series are exact to 1e-16, and the closed forms are not
 
@@ -36,9 +38,45 @@ def exponential(increments: Tensor) -> tuple[Tensor, Tensor]:
 
 def rotation_angle(rotations: Tensor) -> Tensor:
     """Angles [N] in radians, 0 to pi, of rotations [N,3,3]; exact for small ones, where the trace is not."""
-    identity = torch.eye(3, dtype=rotations.dtype, device=rotations.device)
-    chord = (rotations - identity).flatten(1).norm(dim=-1)  # 2 sqrt(2) sin(angle / 2)
+    return angle_between(torch.eye(3, dtype=rotations.dtype, device=rotations.device), rotations)
+
+
+def angle_between(one: Tensor, other: Tensor) -> Tensor:
+    """Angles [N] in radians, 0 to pi, of the rotations that take one [N,3,3] to other; exact for small ones too."""
+    chord = (one - other).flatten(1).norm(dim=-1)  # 2 sqrt(2) sin(angle / 2)
     return 2 * torch.asin((chord / 8**0.5).clamp(max=1))
+
+
+def quaternion_from_rotation(rotations: Tensor) -> Tensor:
+    """Unit quaternions [N,4] of rotation matrices [N,3,3], their real part not negative.
+
+    The quaternion is the eigenvector of the largest eigenvalue of a symmetric matrix (Bar-Itzhack 2000): matrices that
+    are rotations only up to rounding give the nearest one, with no special case for half turns. Raises ValueError for
+    matrices with entries that are not finite, or beyond FARTHEST: no eigenvector is found of them.
+    """
+    if not (rotations.abs() <= FARTHEST).all():
+        raise ValueError(f"rotations: found entries that are not finite or beyond {FARTHEST:g}, expected rotations")
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in rotations.unbind(-2))
+    rows = [
+        [xx + yy + zz, zy - yz, xz - zx, yx - xy],
+        [zy - yz, xx - yy - zz, xy + yx, xz + zx],
+        [xz - zx, xy + yx, yy - xx - zz, yz + zy],
+        [yx - xy, xz + zx, yz + zy, zz - xx - yy],
+    ]
+    symmetric = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+    found = torch.linalg.eigh(symmetric).eigenvectors[..., -1]
+    return torch.where(found[..., :1] < 0, -found, found)
+
+
+def rotation_from_quaternion(quaternions: Tensor) -> Tensor:
+    """Rotation matrices [N,3,3] of quaternions [N,4] of any length; differentiable."""
+    w, x, y, z = torch.nn.functional.normalize(quaternions, dim=-1).unbind(-1)
+    entries = [
+        1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
+        2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
+        2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
+    ]  # fmt: skip
+    return torch.stack(entries, dim=-1).unflatten(-1, (3, 3))
 
 
 def _series(square: Tensor, first: float, divisors: tuple[int, int, int]) -> Tensor:

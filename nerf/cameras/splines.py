@@ -10,6 +10,7 @@ from torch import Tensor
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.limits import FARTHEST
 from nerf.cameras.panoramas import views_ahead
+from nerf.cameras.se3 import angle_between, quaternion_from_rotation, rotation_from_quaternion
 
 # Speed is measured on this many pieces of the way between two key cameras.
 PIECES = 256
@@ -65,7 +66,7 @@ def distances(c2w: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
     u = torch.linspace(first, last, PIECES * (last - first) + 1, dtype=torch.float64)
     poses = interpolate_poses(c2w, u)
     moved = poses[:, :, 3].diff(dim=0).norm(dim=1)
-    turned = _angle_between(poses[:-1, :, :3], poses[1:, :, :3])
+    turned = angle_between(poses[:-1, :, :3], poses[1:, :, :3])
     turning_radius = moved.sum() / turned.sum() if moved.sum() > 0 and turned.sum() > 0 else moved.new_tensor(1.0)
     length = torch.maximum(moved, TURNING_FRACTION * turning_radius * turned)
     length = length + 1e-9 * length.sum() / len(length) + 1e-30  # strictly rising, even for identical cameras
@@ -140,43 +141,6 @@ def _squad(keys: Tensor, u: Tensor) -> Tensor:
 def slerp(start: Tensor, end: Tensor, fraction: Tensor) -> Tensor:
     """Quaternion [N,4] at a fraction [N,1] of the great arc from start to end [N,4] (Shoemake 1985)."""
     return _multiply(start, _exp(fraction * _log(_multiply(_conjugate(start), end))))
-
-
-def quaternion_from_rotation(rotations: Tensor) -> Tensor:
-    """Quaternions [N,4] of rotation matrices [N,3,3].
-
-    The quaternion is the eigenvector of the largest eigenvalue of a symmetric matrix (Bar-Itzhack 2000): matrices that
-    are rotations only up to rounding give the nearest one, with no special case for half turns. Raises ValueError for
-    matrices with entries that are not finite, or beyond FARTHEST: no eigenvector is found of them.
-    """
-    if not (rotations.abs() <= FARTHEST).all():
-        raise ValueError(f"rotations: found entries that are not finite or beyond {FARTHEST:g}, expected rotations")
-    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in rotations.unbind(-2))
-    rows = [
-        [xx + yy + zz, zy - yz, xz - zx, yx - xy],
-        [zy - yz, xx - yy - zz, xy + yx, xz + zx],
-        [xz - zx, xy + yx, yy - xx - zz, yz + zy],
-        [yx - xy, xz + zx, yz + zy, zz - xx - yy],
-    ]
-    symmetric = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
-    return torch.linalg.eigh(symmetric).eigenvectors[..., -1]
-
-
-def rotation_from_quaternion(quaternions: Tensor) -> Tensor:
-    """Rotation matrices [N,3,3] of quaternions [N,4], which are normalized first."""
-    w, x, y, z = torch.nn.functional.normalize(quaternions, dim=-1).unbind(-1)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
-
-
-def _angle_between(one: Tensor, other: Tensor) -> Tensor:
-    """Angle [N] in radians of the rotation that takes one [N,3,3] to other; exact for small angles too."""
-    chord = (one - other).flatten(1).norm(dim=1)  # 2 sqrt(2) sin(angle / 2)
-    return 2 * torch.asin((chord / 8**0.5).clamp(max=1))
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:

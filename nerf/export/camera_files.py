@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from nerf.cameras.cameras import PANORAMA, Cameras
 from nerf.cameras.distortion import COEFFICIENTS
+from nerf.cameras.poses import OPENCV_SIGNS
+from nerf.cameras.se3 import quaternion_from_rotation
 from nerf.errors import UserError
 from nerf.files import replacing, write_text
 
 MODEL_NAMES = {"perspective": "OPENCV", "fisheye": "OPENCV_FISHEYE", PANORAMA: "EQUIRECTANGULAR"}
-OPENCV_FROM_OPENGL = torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64)  # COLMAP's cameras look along +z, y is down
 
 
 def write_transforms(path: Path, cameras: Cameras, names: Sequence[str]) -> None:
@@ -56,29 +54,15 @@ def write_colmap(folder: Path, cameras: Cameras, names: Sequence[str]) -> None:
         model, numbers = _colmap_camera(cameras, index)
         camera_lines.append(f"{index + 1} {model} {width} {height} {_joined(numbers)}")
         c2w = cameras.c2w[index].double()
-        world_to_camera = (c2w[:, :3] * OPENCV_FROM_OPENGL).T
+        world_to_camera = (c2w[:, :3] * c2w.new_tensor(OPENCV_SIGNS)).T
         moved = -world_to_camera @ c2w[:, 3]
-        pose = _joined([*quaternion(world_to_camera), *moved.tolist()])
+        pose = _joined([*quaternion_from_rotation(world_to_camera[None])[0].tolist(), *moved.tolist()])
         image_lines += [f"{index + 1} {pose} {index + 1} {name}", ""]  # no points are seen in it
     files = {"cameras.txt": camera_lines, "images.txt": image_lines, "points3D.txt": []}
     with ExitStack() as written:  # all of them or none
         for name, lines in files.items():
             partial = written.enter_context(replacing(folder / name))
             partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def quaternion(rotation: Tensor) -> list[float]:
-    """The unit quaternion w, x, y, z, w >= 0, of a rotation matrix [3,3]: an eigenvector (Bar-Itzhack 2000)."""
-    r = rotation.double()
-    xx, yy, zz = r.diagonal().tolist()
-    a, b, c = (r[0, 1] + r[1, 0]).item(), (r[0, 2] + r[2, 0]).item(), (r[1, 2] + r[2, 1]).item()
-    d, e, f = (r[2, 1] - r[1, 2]).item(), (r[0, 2] - r[2, 0]).item(), (r[1, 0] - r[0, 1]).item()
-    matrix = torch.tensor(
-        [[xx - yy - zz, a, b, d], [a, yy - xx - zz, c, e], [b, c, zz - xx - yy, f], [d, e, f, xx + yy + zz]],
-        dtype=torch.float64,
-    )
-    x, y, z, w = torch.linalg.eigh(matrix).eigenvectors[:, -1].tolist()
-    return [w, x, y, z] if w >= 0 else [-w, -x, -y, -z]
 
 
 def _lens(cameras: Cameras, index: int) -> tuple[str, dict[str, float]]:

@@ -12,11 +12,10 @@ import torch
 
 from nerf.cameras.cameras import Cameras, focal_from_fov
 from nerf.cameras.panoramas import views_ahead
-from nerf.cameras.splines import quaternion_from_rotation, rotation_from_quaternion
+from nerf.cameras.poses import OPENCV_SIGNS
+from nerf.cameras.se3 import quaternion_from_rotation, rotation_from_quaternion
 from nerf.rendering.sampler import RaySampler
 from nerf.scene.occupancy import OccupancyGrid
-
-OPENCV = torch.tensor([1.0, -1.0, -1.0])  # the page's camera axes in ours: x right, y down, z forward
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,8 @@ class ViewCamera:
         cls, wxyz: np.ndarray, position: np.ndarray, fov: float, width: int, height: int, largest: int
     ) -> "ViewCamera":
         """From the page's quaternion and position; no side of the picture is longer than largest."""
-        rotation = rotation_from_quaternion(torch.as_tensor(wxyz, dtype=torch.float64)[None])[0] * OPENCV
+        rotation = rotation_from_quaternion(torch.as_tensor(wxyz, dtype=torch.float64)[None])[0]
+        rotation = rotation * rotation.new_tensor(OPENCV_SIGNS)  # the page's axes: x right, y down, z forward
         center = torch.as_tensor(position, dtype=torch.float64)[:, None]
         scale = min(1.0, largest / max(width, height, 1))
         size = (max(1, round(side * scale)) for side in (width, height))
@@ -47,7 +47,8 @@ class ViewCamera:
 
 def page_pose(c2w: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Quaternion and position in the page's axes of a camera [3,4]."""
-    rotation = c2w[:, :3].double().cpu() * OPENCV
+    rotation = c2w[:, :3].double().cpu()
+    rotation = rotation * rotation.new_tensor(OPENCV_SIGNS)
     return quaternion_from_rotation(rotation[None])[0].numpy(), c2w[:, 3].double().cpu().numpy()
 
 

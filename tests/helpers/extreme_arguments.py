@@ -55,7 +55,7 @@ SHAPES = {
     "Lenses.numbers": "models",
     "increments": "n,6",
     "in_axes.axes": "3,3",
-    "rotations": "rotations",
+    **dict.fromkeys(("rotations", "angle_between.one", "angle_between.other"), "rotations"),
     "directions": "directions",
     "ray_offsets": "offsets",
     "alpha": "n",

@@ -32,7 +32,7 @@ REASONS: dict[tuple[str, ...], str] = {
         KeyFramePath.timed Lenses.to NdcRays.positions NdcSpace.depth_range NdcSpace.to NdcSpace.unit
         Rays.pixel_directions Rays.pixel_means SceneBox.size SceneBox.to SceneBox.voxel_size SceneRays.distances
         SceneRays.positions SceneRays.world_depth WarpedRays.distances WarpedRays.positions WorldSpace.path
-        WorldSpace.to WorldSpace.to_scene WorldSpace.to_world cube_faces distance_to_contracted full_turn
+        WorldSpace.to WorldSpace.to_scene WorldSpace.to_world angle_between cube_faces distance_to_contracted full_turn
         interpolate matrix_entry orbit parameters_at rotation_angle rotation_from_quaternion rows_of_rays
         space_state spiral squash turn views_ahead
     """,

@@ -48,17 +48,6 @@ class Gaussians:
         return (0.5 + torch.einsum("nk,nkc->nc", basis, self.harmonics)).clamp(min=0)
 
 
-def rotation_matrices(quaternions: Tensor) -> Tensor:
-    """[N,3,3] of quaternions w x y z [N,4] of any length."""
-    w, x, y, z = functional.normalize(quaternions, dim=-1).unbind(-1)
-    rows = [
-        1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
-        2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-        2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
-    ]  # fmt: skip
-    return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
-
-
 def turned_towards(normals: Tensor) -> Tensor:
     """Quaternions [N,4] that turn the z axis to unit vectors [N,3] or their opposites: the shorter way."""
     x, y, z = torch.where(normals[:, 2:] < 0, -normals, normals).unbind(-1)

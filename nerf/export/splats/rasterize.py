@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from nerf.cameras.cameras import Cameras
-from nerf.export.splats.gaussians import Gaussians, rotation_matrices
+from nerf.cameras.poses import OPENCV_SIGNS
+from nerf.cameras.se3 import rotation_from_quaternion
+from nerf.export.splats.gaussians import Gaussians
 
 BLUR = 0.3  # added to the variance in both directions, in pixels: no ellipse falls between pixel centers
 FAINTEST, MOST_OPAQUE = 1 / 255, 0.99  # opacities of a pair: below, it is left out; above, it is cut
@@ -73,7 +75,7 @@ def _project(gaussians: Gaussians, cameras: Cameras, index: int) -> tuple[Tensor
     c2w = cameras.c2w[index]
     fx, fy, cx, cy = cameras.intrinsics[index].unbind()
     width, height = cameras.size(index)
-    to_camera = (c2w[:, :3] * c2w.new_tensor([1.0, -1.0, -1.0])).T
+    to_camera = (c2w[:, :3] * c2w.new_tensor(OPENCV_SIGNS)).T
     with torch.no_grad():
         x, y, z = ((gaussians.means - c2w[:, 3]) @ to_camera.T).unbind(-1)
         # The principal point of a photo that was cropped is not in its middle.
@@ -85,7 +87,7 @@ def _project(gaussians: Gaussians, cameras: Cameras, index: int) -> tuple[Tensor
     some = gaussians[seen]
     x, y, z = ((some.means - c2w[:, 3]) @ to_camera.T).unbind(-1)
     u, v = fx * x / z + cx, fy * y / z + cy
-    axes = to_camera @ rotation_matrices(some.rotations) * some.log_scales.exp()[:, None, :]
+    axes = to_camera @ rotation_from_quaternion(some.rotations) * some.log_scales.exp()[:, None, :]
     slope_x = torch.minimum(torch.maximum(x / z, -wide), wide)
     slope_y = torch.minimum(torch.maximum(y / z, -high), high)
     across = (fx / z)[:, None] * (axes[:, 0] - slope_x[:, None] * axes[:, 2])

@@ -11,8 +11,9 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from nerf.cameras.rays import Rays
+from nerf.cameras.se3 import rotation_from_quaternion
 from nerf.errors import UserError
-from nerf.export.splats.gaussians import rotation_matrices, turned_towards
+from nerf.export.splats.gaussians import turned_towards
 from nerf.export.splats.pictures import Pictures
 from nerf.fields.field import Field
 from nerf.rendering.render import render_samples, visible_samples
@@ -124,7 +125,7 @@ def tangent_frames(field: Field, surface: SurfacePoints, spacing: float) -> tupl
     spacing: in cells of the grid. Where the world is pressed together, one cell is long.
     """
     rotations = turned_towards(surface.normals)
-    axes = rotation_matrices(rotations)
+    axes = rotation_from_quaternion(rotations)
     space, lengths = field.box.space, []
     for axis in axes.unbind(-1)[:2]:
         step = STEP * surface.distance[:, None] * axis

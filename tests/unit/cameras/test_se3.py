@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from nerf.cameras.se3 import SMALL_ANGLE, exponential, rotation_angle
+from nerf.cameras.se3 import (
+    SMALL_ANGLE,
+    angle_between,
+    exponential,
+    quaternion_from_rotation,
+    rotation_angle,
+    rotation_from_quaternion,
+)
 
 SIZES = (0.0, 1e-12, 1e-6, 1e-3, 0.5 * SMALL_ANGLE, 0.999 * SMALL_ANGLE, 1.001 * SMALL_ANGLE, 0.3, 2.0, math.pi, 9.0)
 
@@ -55,3 +62,28 @@ def test_the_angle_of_a_rotation(angle: float) -> None:
     rotation, _ = exponential(increments(angle))
     expected = torch.full((20,), angle, dtype=torch.float64)
     torch.testing.assert_close(rotation_angle(rotation), expected, rtol=1e-5, atol=1e-15)
+
+
+def test_quaternions_are_rotations_and_back():
+    rotations = exponential(2 * torch.randn(200, 6, dtype=torch.float64))[0]
+    half_turns = torch.diag_embed(torch.tensor([[1.0, -1, -1], [-1, 1, -1], [-1, -1, 1], [1, 1, 1]]).double())
+    rotations = torch.cat([rotations, half_turns])
+    quaternions = quaternion_from_rotation(rotations)
+    torch.testing.assert_close(rotation_from_quaternion(quaternions), rotations)
+    assert (quaternions[:, 0] >= 0).all()
+    torch.testing.assert_close(quaternions.norm(dim=1), torch.ones(len(rotations), dtype=torch.float64))
+    torch.testing.assert_close(rotation_from_quaternion(-3 * quaternions), rotations)
+
+
+def test_a_known_quaternion():
+    """A quarter turn around z takes x to y."""
+    quarter = torch.tensor([[math.sqrt(0.5), 0, 0, math.sqrt(0.5)]], dtype=torch.float64)
+    expected = torch.tensor([[[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]], dtype=torch.float64)
+    torch.testing.assert_close(rotation_from_quaternion(quarter), expected)
+
+
+def test_the_angle_between_two_rotations_is_that_of_the_one_after_the_other():
+    one, other = (exponential(torch.randn(50, 6, dtype=torch.float64))[0] for _ in range(2))
+    torch.testing.assert_close(angle_between(one, other), rotation_angle(one.mT @ other))
+    tiny, _ = exponential(torch.tensor([[1e-9, 0, 0, 0, 0, 0]], dtype=torch.float64))
+    assert angle_between(one[:1], one[:1] @ tiny).item() == pytest.approx(1e-9, rel=1e-5)

@@ -8,12 +8,11 @@ from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import look_at
+from nerf.cameras.se3 import quaternion_from_rotation, rotation_from_quaternion
 from nerf.cameras.splines import (
     even_speed,
     interpolate,
     interpolate_poses,
-    quaternion_from_rotation,
-    rotation_from_quaternion,
     slerp,
 )
 
@@ -41,20 +40,6 @@ def angle(one: Tensor, other: Tensor) -> Tensor:
     """Degrees between rotations [...,3,3]."""
     trace = (one * other).sum((-1, -2))
     return torch.rad2deg(torch.acos(((trace - 1) / 2).clamp(-1, 1)))
-
-
-def test_quaternions_are_rotations_and_back():
-    rotations = random_rotations(200)
-    half_turns = torch.diag_embed(torch.tensor([[1.0, -1, -1], [-1, 1, -1], [-1, -1, 1], [1, 1, 1]]).double())
-    rotations = torch.cat([rotations, half_turns])
-    torch.testing.assert_close(rotation_from_quaternion(quaternion_from_rotation(rotations)), rotations)
-
-
-def test_a_known_quaternion():
-    """A quarter turn around z takes x to y."""
-    quarter = torch.tensor([[math.sqrt(0.5), 0, 0, math.sqrt(0.5)]], dtype=torch.float64)
-    expected = torch.tensor([[[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]], dtype=torch.float64)
-    torch.testing.assert_close(rotation_from_quaternion(quarter), expected)
 
 
 def test_slerp_turns_at_an_even_rate_the_shorter_way():

@@ -10,7 +10,7 @@ from nerf.cameras.distortion import Lenses
 from nerf.cameras.se3 import exponential
 from nerf.datasets.readers import colmap_text, transforms
 from nerf.errors import UserError
-from nerf.export.camera_files import quaternion, write_colmap, write_transforms
+from nerf.export.camera_files import write_colmap, write_transforms
 from nerf.reading import read_json
 
 NAMES = ["a.png", "b.png", "c.png"]
@@ -24,20 +24,6 @@ def cameras(lenses: Lenses | None = None) -> Cameras:
     return Cameras.of_sizes(
         torch.cat([rotations, moves[..., None]], dim=-1), intrinsics, [(40, 30), (32, 24), (20, 16)], lenses
     )
-
-
-def test_quaternions_are_those_of_the_rotations() -> None:
-    for rotation in exponential(torch.randn(50, 6).double() * 2)[0]:
-        w, x, y, z = quaternion(rotation)
-        rebuilt = torch.tensor(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-            ],
-            dtype=torch.float64,
-        )
-        torch.testing.assert_close(rebuilt, rotation, rtol=0, atol=1e-9)
 
 
 def test_transforms_hold_poses_intrinsics_and_lenses(tmp_path: Path) -> None:

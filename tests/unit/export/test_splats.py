@@ -13,9 +13,10 @@ from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 from nerf.benchmarks.splat_renderer import PinholeCamera, colors, project, read_splats, render
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import look_at
+from nerf.cameras.se3 import rotation_from_quaternion
 from nerf.errors import UserError
 from nerf.export.splats.export import export_splats
-from nerf.export.splats.gaussians import Gaussians, rotation_matrices, turned_towards, write_ply
+from nerf.export.splats.gaussians import Gaussians, turned_towards, write_ply
 from nerf.export.splats.rasterize import Lattice, rasterize
 from nerf.ops.backend import select
 from nerf.runs import checkpoint
@@ -177,7 +178,7 @@ def test_a_lattice_of_pixels_is_a_part_of_the_picture() -> None:
 
 def test_the_third_axis_is_the_normal() -> None:
     normals = torch.nn.functional.normalize(torch.randn(50, 3), dim=-1)
-    axis = rotation_matrices(turned_towards(normals))[..., 2]
+    axis = rotation_from_quaternion(turned_towards(normals))[..., 2]
     torch.testing.assert_close((axis * normals).sum(-1).abs(), torch.ones(50))
 
 

@@ -9,9 +9,9 @@ from spz_file import read_spz
 from test_splats import as_pinhole, export, some_gaussians, trained
 
 from nerf.benchmarks.splat_renderer import read_splats, render
+from nerf.cameras.se3 import rotation_from_quaternion
 from nerf.errors import UserError
 from nerf.export.splats.export import export_splats
-from nerf.export.splats.gaussians import rotation_matrices
 from nerf.export.splats.spz import fractional_bits, write_spz
 
 pytest.importorskip("gsply", reason="writes SPZ: pip install gsply")
@@ -30,8 +30,8 @@ def test_an_independent_reader_finds_what_was_written(tmp_path: Path, degree: in
     )
     rest = given.harmonics[:, 1:].clamp(-1, 127 / 128)
     np.testing.assert_allclose(found.harmonics[:, 1:kept], rest, atol=0.5 / 128 + 1e-6)
-    axes = rotation_matrices(torch.from_numpy(found.rotations))
-    torch.testing.assert_close(axes, rotation_matrices(given.rotations).double(), atol=0.01, rtol=0)
+    axes = rotation_from_quaternion(torch.from_numpy(found.rotations))
+    torch.testing.assert_close(axes, rotation_from_quaternion(given.rotations).double(), atol=0.01, rtol=0)
 
 
 @pytest.mark.parametrize("extent", [1e-4, 1.0, 3000.0, 4e6])
