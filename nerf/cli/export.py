@@ -97,7 +97,9 @@ def _volume(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
 def _cameras(opened: LoadedRun, path: Path, config: ExportConfig) -> str:
     cameras, files = _stored(opened)
     root = found_again(opened.config.dataset).root if files else None
-    write_transforms(path, cameras, _named(files, len(cameras), root and Path(root)))
+    models = write_transforms(path, cameras, _named(files, len(cameras), root and Path(root)))
+    if len(models) > 1:
+        print(f"note: nerfstudio reads one camera_model for all, and takes {' and '.join(models)} for perspective.")
     return f"{len(cameras)} cameras, {cameras.described_size}, for the scene's own folder"
 
 

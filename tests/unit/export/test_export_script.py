@@ -3,6 +3,7 @@
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from script_runs import script_caller
 from tiny_runs import STEPS, run_to, tiny_config, tiny_images, tiny_state
 
+from nerf.cameras.distortion import Lenses
+from nerf.cli.export import FORMATS, ExportConfig
 from nerf.errors import UserError
 from nerf.export.mesh import Mesh
 from nerf.export.mesh_files import write_obj
@@ -59,6 +62,18 @@ def test_cameras_go_out_twice(call: Callable[..., int], capsys: pytest.CaptureFi
     assert printed[-1] == str(Path("out/sparse/0").resolve())
     assert "named by their numbers" in printed[0]  # the images of the tiny run are gone
     assert {path.name for path in Path("out/sparse/0").iterdir()} == {"cameras.txt", "images.txt", "points3D.txt"}
+
+
+@pytest.mark.usefixtures("call")
+def test_cameras_of_several_models_come_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened = load("run", device="cpu")
+    models = ["perspective", "fisheye"] * (len(opened.cameras) // 2)
+    lensed = replace(opened.cameras, lenses=Lenses.of(models, [[0.01]] * len(models)))
+    FORMATS["cameras"][1](replace(opened, cameras=lensed), tmp_path / "transforms.json", ExportConfig())
+    expected = "note: nerfstudio reads one camera_model for all, and takes OPENCV and OPENCV_FISHEYE for perspective."
+    assert expected in capsys.readouterr().out
+    FORMATS["cameras"][1](opened, tmp_path / "transforms.json", ExportConfig())
+    assert "nerfstudio" not in capsys.readouterr().out
 
 
 def test_a_mesh_and_a_page_are_written(call: Callable[..., int]) -> None:
