@@ -1,6 +1,7 @@
 """A trained run, loaded from its folder or just trained: renders and scores views."""
 
 import math
+import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,16 @@ class LoadedRun:
         dataset = found_again(self.config.dataset)
         check_scene(self.given_cameras, dataset)
         views = load_split(dataset, split)
-        return self._trained_on(dataset, views) if split == "train" else views
+        if split == "train":
+            return self._trained_on(dataset, views)
+        known = len(views) - lost_poses(views.cameras.c2w, self.given_cameras.c2w)
+        if known:
+            print(
+                f"note: the run was trained on {known} of the {len(views)} {split} views, as photos were added or "
+                "renamed since, or splits share some; their scores say nothing of new views.",
+                file=sys.stderr,
+            )
+        return views
 
     def _trained_on(self, dataset: DatasetConfig, views: PosedImages) -> PosedImages:
         """Those of the training views that belong to the cameras of the run, found by their poses."""

@@ -69,9 +69,14 @@ def test_photos_in_another_order_are_told_by_their_poses(tmp_path: Path) -> None
     assert torch.equal(after.pixels, before.pixels) and torch.equal(after.depths, before.depths)
 
 
-def test_photos_that_are_held_out_since_one_was_added_are_found(tmp_path: Path) -> None:
+def test_photos_that_are_held_out_since_one_was_added_are_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     opened = trained(tmp_path, leave_out=0, test_every=4)  # frames 1 and 5 were held out, now 0 and 4 are
     assert_its_own(opened)
+    assert "note" not in capsys.readouterr().err
+    opened.given_views("test")
+    assert "note: the run was trained on 1 of the 2 test views" in capsys.readouterr().err
     assert opened.given_views("train").names == ["r_2", "r_3", "r_4", "r_6", "r_7"]
 
 
