@@ -148,7 +148,8 @@ KINDS: Mapping[str, Mapping[str, Mapping[str, int | float | str]]] = {
 
 # Poses optimized in a bounded scene need the whole run, and a scene that follows them: where learning rates fall to a
 # fiftieth, a decibel is lost. Beside nearly correct ones the scene has the settings of given poses but for these, by
-# which it gains a decibel.
+# which it gains a decibel; photos have some of them.
+PHOTOS_BESIDE_NEARLY_CORRECT = ("field.lr_mlp", "field.lr_muon", "train.average_from", "train.average_lr")
 LEARNED_POSES: Mapping[str, float] = {"train.lr_decay": 0.1, "loss.tv_color": 0.0, "sampler.rays_per_pixel": 1}
 MOST_VOXELS_WITH_POSES = 256**3
 
@@ -210,9 +211,12 @@ def layers(
         (f"{kind} scenes on {device}", KINDS[kind][device]),
         (f"{recipe.field} in {kind} scenes", known_fields()[recipe.field].of_kind.get(kind, {})),
     ]
-    nearly_correct = kind == "bounded" and config.poses.mode == "refine" and not config.poses.perturbed
+    nearly_correct = config.poses.mode == "refine" and not config.poses.perturbed
+    of_kind = recipe.of_kind.get(kind, {})
+    if nearly_correct and kind != "bounded":
+        of_kind = {name: of_kind[name] for name in PHOTOS_BESIDE_NEARLY_CORRECT if name in of_kind}
     if config.poses.mode == "fixed" or nearly_correct:
-        found.append((f"{recipe.field} in {kind} scenes on {device}{limit}", recipe.of_kind.get(kind, {})))
+        found.append((f"{recipe.field} in {kind} scenes on {device}{limit}", of_kind))
     if many_passes and device == "cpu" and config.poses.mode == "fixed":
         found.append(("many passes over the pixels", known_fields()[recipe.field].many_passes.get(kind, {})))
     if kind == "bounded" and config.poses.mode == "refine":

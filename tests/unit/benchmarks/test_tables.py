@@ -355,7 +355,7 @@ def test_settings_page_tells_every_setting_and_what_its_recipe_makes_of_it() -> 
     other = resolve_config(Config(train=TrainConfig(max_seconds=15.0), poses=PosesConfig(mode="refine")), "cuda", kind)
     assert [float(line.split("|")[column]) for line in lines if "| `poses.lr`" in line] == [other.poses.lr]
     (said,) = (line for line in lines if line.startswith("With `poses=refine`"))
-    assert "`field.num_voxels`" in said and "`train.average_from`" in said and "`loss.tv_density`" not in said
+    assert "`field.num_voxels`" in said and "`train.lr_decay`" in said and "`loss.tv_density`" not in said
 
 
 def test_several_files_are_written_and_each_one_out_of_date_is_named(tmp_path: Path, results: Path) -> None:

@@ -44,3 +44,16 @@ def test_beside_nearly_correct_poses_an_object_has_the_settings_of_given_ones(de
     assert learned.field.view_frequencies == given.field.view_frequencies
     assert learned.occupancy.min_weight == given.occupancy.min_weight
     assert (learned.sampler.rays_per_pixel, learned.train.lr_decay) == (1, 0.1)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_beside_nearly_correct_poses_photos_have_rates_and_averages_of_given_ones(device: str) -> None:
+    for kind in ("forward_facing", "unbounded"):
+        given, learned, far_off = (
+            resolve_config(Config(train=TrainConfig(max_seconds=60), poses=poses), device, kind)
+            for poses in (PosesConfig(), PosesConfig(mode="refine"), PosesConfig(mode="refine", perturb_degrees=2.0))
+        )
+        assert learned.field.lr_mlp == given.field.lr_mlp > far_off.field.lr_mlp
+        assert learned.field.lr_muon == given.field.lr_muon
+        assert learned.train.average_from == given.train.average_from < 1
+        assert learned.field.initial_num_voxels == learned.loss.multi_view == learned.field.view_annealing == 0

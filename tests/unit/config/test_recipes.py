@@ -234,10 +234,10 @@ def test_the_mlp_learns_fast_where_poses_are_given(
 
 
 def test_a_cpu_takes_steps_of_muon_for_every_kind_of_scene() -> None:
-    for poses, kind in itertools.product(("fixed", "refine"), KINDS):
-        config = Config(field=FIELDS["voxel_deferred"](), poses=PosesConfig(mode=poses))
+    for poses, kind in itertools.product((PosesConfig(), PosesConfig(mode="refine"), FAR_OFF), KINDS):
+        config = Config(field=FIELDS["voxel_deferred"](), poses=poses)
         rates = [resolve_config(config, device, kind).field.lr_muon for device in ("cpu", "cuda")]
-        assert rates == [0.08 if (poses, kind) == ("fixed", "unbounded") else 0.02, 0.0]
+        assert rates == [0.08 if kind == "unbounded" and poses != FAR_OFF else 0.02, 0.0]
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

@@ -198,13 +198,15 @@ LESS, MORE = (0.8, 0.4), (0.6, 0.6)
     ],
 )
 def test_which_recipes_average(device: str, seconds: float, expected: dict[str, tuple[float, float]]) -> None:
-    """Those of given poses, and of learned ones in a box and where all cameras face one way."""
+    """Those of given poses and of nearly correct ones, and of any where all cameras face one way."""
     config = Config(train=TrainConfig(max_seconds=seconds))
     for kind, values in expected.items():
         found = resolve_config(config, device, kind).train
         assert (found.average_from, found.average_lr) == values, kind
-        learned = resolve_config(replace(config, poses=PosesConfig(mode="refine")), device, kind).train
-        assert learned.average_from == (1.0 if kind == "unbounded" else values[0])
+        for far_off in (0.0, 2.0):
+            poses = PosesConfig(mode="refine", perturb_degrees=far_off)
+            learned = resolve_config(replace(config, poses=poses), device, kind).train
+            assert learned.average_from == (1.0 if far_off and kind != "forward_facing" else values[0])
         assert resolve_config(in_host_memory(config), device, kind).train.average_from == 1.0
 
 
