@@ -13,6 +13,14 @@ class UserError(ValueError):
     """
 
 
+class NoViews(UserError):
+    """A scene has no view in a split. found: that alone, without the remedy of a command that scores."""
+
+    def __init__(self, found: str, remedy: str = "") -> None:
+        super().__init__(f"{found}{remedy}")
+        self.found = found
+
+
 class TrainingStopped(RuntimeError):
     """Training cannot go on; the message says after which step and why."""
 

@@ -46,7 +46,7 @@ from nerf.cameras.splines import interpolate
 from nerf.cli.hydra_app import run
 from nerf.cli.open_run import EnsembleConfig, LoadedRun, open_runs
 from nerf.config.settings import setting
-from nerf.errors import UserError
+from nerf.errors import NoViews, UserError
 from nerf.images import visualize
 from nerf.images import write as pictures
 from nerf.rendering.ensemble import render_mean
@@ -172,7 +172,10 @@ def _camera_path(config: RenderConfig, loaded: LoadedRun) -> CameraPath:
     if config.path.endswith(".json"):
         return read_camera_path(Path(config.path))
     if config.path == "test":
-        return CameraPath(loaded.views("test").cameras, None)  # as they are scored, also where poses were learned
+        try:
+            return CameraPath(loaded.views("test").cameras, None)  # as they are scored, also where poses were learned
+        except NoViews as error:
+            raise UserError(f"path=test: {error.found}; take path=interpolate, along training cameras.") from error
     if config.path == "interpolate":
         return CameraPath(interpolate(_key_cameras(config, loaded.cameras), config.frames), None)
     try:

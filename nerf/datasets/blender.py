@@ -28,7 +28,7 @@ from nerf.config.commands import program
 from nerf.datasets.decoding import image_info, is_opaque, read_all, read_depth, read_images, read_pixels
 from nerf.datasets.posed_images import PosedImages, names_of
 from nerf.datasets.transforms_file import IMAGE_EXTENSIONS, frames_of, named_file, rigid_pose, with_extension
-from nerf.errors import UserError
+from nerf.errors import NoViews, UserError
 from nerf.files import PACKED_SCENES
 from nerf.reading import is_there, read_json, shown
 
@@ -82,7 +82,7 @@ def check_blender_split(folder: Path, split: str, test_every: int = 0, setting: 
         if splits == ["train"] and split == "test":
             remedy = f"train with dataset.test_every=8, which holds out every eighth image, {remedy}"
     found = ", ".join(splits) or "none"
-    raise UserError(f"{path}: no such file; splits found in its folder: {found}. Export the scene, or {remedy}.")
+    raise NoViews(f"{path}: no such file; splits found in its folder: {found}", f". Export the scene, or {remedy}.")
 
 
 def _holds_out(folder: Path, test_every: int) -> bool:

@@ -33,7 +33,7 @@ from nerf.datasets.readers import missing_images
 from nerf.datasets.scene_bounds import TRANSPARENT, describe_capture
 from nerf.datasets.swept_depths import sweep_depths
 from nerf.datasets.transforms_file import rigid_pose
-from nerf.errors import UserError
+from nerf.errors import NoViews, UserError
 from nerf.scene.description import SceneDescription
 
 SMALLEST_COSINE = 1e-3  # of a ray to the camera's axis: beyond, camera z tells no distance
@@ -143,7 +143,7 @@ def split_frames(capture: Capture, split: str, test_every: int = 8, setting: str
         if split == "train":
             remedy = f"{found}; train on all photos with dataset.test_every=0 evaluation.split=train, or add photos"
     if not chosen:
-        raise UserError(f"{capture.root}: there is no {split} view among {len(there)} photos; {remedy}.")
+        raise NoViews(f"{capture.root}: there is no {split} view among {len(there)} photos", f"; {remedy}.")
     return chosen
 
 

@@ -1,5 +1,6 @@
-"""What `nerf evaluate` answers where something is not there, is damaged, or has no effect."""
+"""What `nerf evaluate` and `render` answer where something is not there, is damaged, or has no effect."""
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,17 @@ from nerf.runs import checkpoint
 
 
 @pytest.fixture
-def evaluate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
-    """A function that runs the script, in a folder with the tiny scene and a short run of it."""
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """A function that runs a script, in a folder with the tiny scene and a short run of it."""
     call = script_caller(monkeypatch, tmp_path)
     write_tiny_scene(Path("scene"))
     save_run("run")
-    return lambda *arguments: call("evaluate", *arguments)
+    return call
+
+
+@pytest.fixture
+def evaluate(call: Callable[..., int]) -> Callable[..., int]:
+    return functools.partial(call, "evaluate")
 
 
 def save_run(name: str) -> None:
@@ -42,6 +48,17 @@ def test_what_a_message_proposes_is_a_setting_of_the_command(
     message = capsys.readouterr().err
     assert "exposure=fit scores half of each view" in message and "take exposure=none" in message
     assert evaluate("run=run", "split=test", "exposure=none", "every=8", "hydra.run.dir=out") == 0
+
+
+def test_test_views_that_are_not_there_cannot_be_rendered_and_other_paths_can(
+    call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("scene/transforms_test.json").rename("scene/transforms_val.json")
+    assert call("render", "run=run", "path=test", "hydra.run.dir=out") == 2
+    message = capsys.readouterr().err
+    assert "path=test: " in message and "no such file" in message and "split=" not in message
+    assert "path=interpolate" in message
+    assert call("render", "run=run", "path=interpolate", "frames=2", "cameras=[0,1]", "hydra.run.dir=out") == 0
 
 
 @pytest.mark.parametrize("content", [b'{"psnr"', b"[1]", b"\xff"])
