@@ -228,8 +228,8 @@ class Cameras:
         width, height: in pixels; one of them keeps the aspect ratio of each image, none keeps the size. scale: a factor
         on both instead. The vertical field of view and the shape of pixels are kept; a new aspect ratio crops or
         extends the sides. A panorama has no sides: two lengths stretch it, by one or by scale it stays twice as wide as
-        high. Raises ValueError for sizes below 1, a scale that
-        is not above 0, scale together with a size, and where there are no cameras.
+        high. Raises ValueError for sizes below 1, a scale that is not above 0, scale together with a size, and where
+        there are no cameras.
         """
         if scale is not None and (width is not None or height is not None):
             raise ValueError(f"scale, width, height: found {scale}, {width}, {height}, expected scale alone")
