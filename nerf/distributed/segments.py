@@ -38,7 +38,7 @@ class PartSamples:
     offsets: Tensor  # [R*S+1] int64: segment s of ray r owns the samples offsets[r*S+s] to offsets[r*S+s+1]
     segments: int  # S
     order: Order
-    weights: Tensor | None = None  # [M] of the samples in their pixels, detached; where they were asked for
+    weights: Tensor | None = None  # [M] of the samples, composited alone, detached; where they were asked for
 
     @property
     def overflow(self) -> Tensor:
@@ -81,8 +81,13 @@ def visible_part_samples(
         light = order.transmittance.flatten().index_select(0, slot)
         weights = light * weight
         keep = (weights >= min_weight) & (light * in_front >= sampler.config.min_transmittance)
-    offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[starts]
-    return PartSamples(samples.select(keep), offsets, count, order, weights[keep] if with_weights else None)
+        offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[starts]
+        kept_weights = None
+        if with_weights:  # as one process has them, which composites what is kept alone: in smoke much is not
+            weight, _, through = undimmed(sampler.backend, depth[keep], offsets)
+            light = front_to_back(world, through.view(slots), first.view(slots)).transmittance.flatten()
+            kept_weights = light.index_select(0, slot[keep]) * weight
+    return PartSamples(samples.select(keep), offsets, count, order, kept_weights)
 
 
 def undimmed(backend: Backend, optical_depth: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
