@@ -82,8 +82,12 @@ def test_a_drag_turns_the_camera_and_a_double_click_brings_it_back(page: Any) ->
 
     start = center()
     canvas = page.find_element("id", "view")
-    ActionChains(page).drag_and_drop_by_offset(canvas, 60, 20).perform()
-    wait_for(lambda: center() != start)
+
+    def dragged() -> bool:
+        ActionChains(page).drag_and_drop_by_offset(canvas, 60, 20).perform()
+        return center() != start
+
+    wait_for(dragged)  # Chromium drops what comes from a mouse before a new page has first been shown
     turned = center()
     assert sum(x * x for x in turned) == pytest.approx(sum(x * x for x in start), rel=0.05)  # around the scene
     ActionChains(page).double_click(canvas).perform()
