@@ -19,7 +19,7 @@ RIM = 0.02  # of the picture's sides: how wide its edge is
 WHITE_RIM = 0.35  # at most so much of it is white in the median mask of an object, which may be cut off at one side
 FILLED = 0.75  # at most so much of the whole picture
 SAME, WIDE = 0.97, 0.9  # masks that overlap so far and span so much of the picture are the lens' or the camera's own
-MEETING = 0.8  # of the masks see the place where the rays through their middles meet
+MEETING = 0.5  # of the masks see the place where the rays through their middles meet
 SLACK = 0.1  # of a mask's width and height, by which it may miss that place
 THUMBNAIL = 64  # pixels along each side at which masks are compared
 
@@ -41,8 +41,7 @@ def decide(masks: Sequence[np.ndarray], cameras: Cameras) -> MaskUse:
     found = [index for index, box in enumerate(boxes) if box is not None]
     if len(found) < 2:
         return MaskUse("leave_out", "black nearly everywhere")
-    spans = [max(box[2] - box[0], box[3] - box[1]) for box in (boxes[index] for index in found)]
-    if np.median(spans) >= WIDE and _overlap([masks[index] for index in found]) >= SAME:
+    if of_the_lens(masks):
         return MaskUse("leave_out", "the same in all photos, as those of a lens or of the camera's carrier are")
     share = _meeting([masks[index] for index in found], cameras[found], [boxes[index] for index in found])
     if share < MEETING:
@@ -55,6 +54,18 @@ def rim(picture: np.ndarray) -> np.ndarray:
     wide = max(1, round(RIM * min(picture.shape)))
     sides = (picture[:wide], picture[-wide:], picture[:, :wide], picture[:, -wide:])
     return np.concatenate([side.ravel() for side in sides])
+
+
+def of_the_lens(masks: Sequence[np.ndarray]) -> bool:
+    """Whether all masks are white in the same part of the picture and that is nearly as wide, as before a lens.
+
+    Masks that are black everywhere do not count.
+    """
+    found = [(mask, box) for mask, box in ((mask, _extent(mask)) for mask in masks) if box is not None]
+    if len(found) < 2:
+        return False
+    spans = [max(box[2] - box[0], box[3] - box[1]) for _, box in found]
+    return bool(np.median(spans) >= WIDE and _overlap([mask for mask, _ in found]) >= SAME)
 
 
 def _extent(mask: np.ndarray) -> tuple[float, float, float, float] | None:

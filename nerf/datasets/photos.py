@@ -30,6 +30,7 @@ from nerf.datasets.photo import Photo, cameras_of, checked_photo, some_of, turne
 from nerf.datasets.photo_masks import frames_there, outline, use_of_alpha, use_of_masks, valid_pixels, without_alpha
 from nerf.datasets.posed_images import PosedImages, names_of
 from nerf.datasets.readers import missing_images
+from nerf.datasets.rims import object_alone
 from nerf.datasets.scene_bounds import TRANSPARENT, describe_capture
 from nerf.datasets.swept_depths import sweep_depths
 from nerf.datasets.transforms_file import rigid_pose
@@ -106,9 +107,11 @@ def load_photos(
 def scene_of(capture: Capture, images: PosedImages | None, has_alpha: bool) -> SceneDescription:
     """Kind and extent of the scene, as cameras, points and depths tell; alpha shows a box better than they do.
 
-    images: of training, which are looked at where no depth is known; None: do without.
+    images: of training, which are looked at where no depth is known, and for what is around an object; None: do
+    without.
     """
-    found = describe_capture(capture, has_alpha, None if images is None else lambda: sweep_depths(images))
+    looked = () if images is None else (lambda: sweep_depths(images), lambda: object_alone(images))
+    found = describe_capture(capture, has_alpha, *looked)
     return replace(found, aabb=None if has_alpha and found.kind == "bounded" else found.aabb.float())
 
 

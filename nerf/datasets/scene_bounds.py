@@ -38,10 +38,15 @@ NEAR_MARGIN = 0.75  # of the nearest depth that is known: sparse points miss wha
 NEAR_FRACTION = 0.05  # of the median camera distance, where no depth is known
 
 TRANSPARENT = "The photos are transparent around the object, so it is alone in a box."
+ALONE = "The photos show an object before one even color, so it is alone in a box."
+SOMETHING_AROUND = "The photos have no one even color along their edges, so they show what lies around the object too."
 
 
 def describe_capture(
-    capture: Capture, has_alpha: bool | None = None, sweep: Callable[[], SweptDepths] | None = None
+    capture: Capture,
+    has_alpha: bool | None = None,
+    sweep: Callable[[], SweptDepths] | None = None,
+    alone: Callable[[], bool | None] | None = None,
 ) -> SceneDescription:
     """The kind of the scene that a capture shows, its box [2,3] float64, near and far, each with its reason.
 
@@ -50,6 +55,8 @@ def describe_capture(
 
     has_alpha: whether the photos store transparency, which says that the background was removed; None: not known.
     sweep: looks for depths in the photos; asked where the capture tells none and the scene is not in a box.
+    alone: whether the photos show an object before one even color (True) or more around it (False), None: they do not
+    say; asked of cameras around a place without alpha. A bare wall has no points, so cameras and points cannot tell.
     Training frames decide where there are splits. Raises UserError for frames from which no depth follows: cameras in
     one place without points and bounds.
     """
@@ -60,11 +67,11 @@ def describe_capture(
     capture, bounds, why_not = _telling(capture, bounds)
     rig = camera_rig(frames)
     depths = _known_depths(capture.points, bounds, rig)
-    kind, why = _kind(capture, rig, bounds, depths, has_alpha)
+    kind, why = _kind(capture, rig, bounds, depths, has_alpha, alone)
     if depths is None and sweep is not None and kind != "bounded":
         depths, said = _swept_depths(sweep(), rig)
         why_not += said
-        kind, why = _kind(capture, rig, bounds, depths, has_alpha)
+        kind, why = _kind(capture, rig, bounds, depths, has_alpha, alone)
     aabb, near, far, how = {"bounded": _box, "forward_facing": _forward_facing, "unbounded": _unbounded}[kind](
         capture, rig, frames, depths
     )
@@ -136,6 +143,7 @@ def _kind(
     bounds: np.ndarray | None,
     depths: _Depths | None,
     has_alpha: bool | None,
+    alone: Callable[[], bool | None] | None,
 ) -> tuple[str, list[str]]:
     if capture.aabb is not None:
         return "bounded", ["The format gives the scene's box."]
@@ -158,6 +166,16 @@ def _kind(
     around = f"{looks} (forward-facing: at most {limit})"
     if rig.target is None:
         return "unbounded", [f"{around}, and they look at nothing in common: the scene lies around them."]
+    seen = None if alone is None else alone()
+    if seen:
+        return "bounded", [f"{around}. {ALONE}"]
+    kind, why = _kind_around(capture, rig, bounds)
+    why = [f"{around}; {why}"]
+    return ("unbounded", [*why, SOMETHING_AROUND]) if kind == "bounded" and seen is False else (kind, why)
+
+
+def _kind_around(capture: Capture, rig: CameraRig, bounds: np.ndarray | None) -> tuple[str, str]:
+    """Of cameras around a place, as their points, their bounds or else their axes tell: the kind, and why."""
     distance = float(np.median(rig.distances))
     if capture.points is not None:
         reach = float(np.quantile(np.linalg.norm(capture.points - rig.target, axis=1), 0.99)) / distance
@@ -169,11 +187,10 @@ def _kind(
         miss = float(np.median(rig.axis_misses)) / distance
         said = f"their axes miss what they look at by {miss:.2g} of the distance"
         if miss <= EXACT_AXES:
-            return "bounded", [f"{around}; {said}, as a program or a turntable places them around an object in a box."]
-        return "unbounded", [f"{around}; {said}, as hands do, so the photos show what lies behind the object too."]
-    if reach <= OBJECT_FRACTION:
-        return "bounded", [f"{around}; {said} (an object alone: at most {OBJECT_FRACTION})."]
-    return "unbounded", [f"{around}; {said} (an object alone: at most {OBJECT_FRACTION})."]
+            return "bounded", f"{said}, as a program or a turntable places them around an object in a box."
+        return "unbounded", f"{said}, as hands do, so the photos show what lies behind the object too."
+    kind = "bounded" if reach <= OBJECT_FRACTION else "unbounded"
+    return kind, f"{said} (an object alone: at most {OBJECT_FRACTION})."
 
 
 def _reach(rig: CameraRig) -> float:

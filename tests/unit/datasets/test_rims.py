@@ -11,7 +11,9 @@ from PIL import Image
 
 import nerf
 from nerf.datasets.blender import load_blender
-from nerf.datasets.rims import background_of
+from nerf.datasets.photos import load_photos
+from nerf.datasets.readers import read_capture
+from nerf.datasets.rims import background_of, object_alone
 from nerf.images.pixel_runs import PixelRuns
 
 
@@ -68,3 +70,30 @@ def test_images_with_alpha_keep_the_background_of_their_kind(tmp_path: Path) -> 
     assert background_of(load_blender(tmp_path, "train")) is None
     run = nerf.start(nerf.settings({"dataset.root": str(tmp_path), "train.steps": 1, "device": "cpu"}))
     assert run.config.dataset.background == "white"
+
+
+@pytest.mark.parametrize(("noise", "kind"), [(4, "bounded"), (120, "unbounded")])
+def test_photos_of_a_turntable_show_an_object_alone_or_what_is_around_it(noise: int, kind: str, tmp_path: Path) -> None:
+    capture = read_capture(before(tmp_path, (90, 120, 200), noise), "blender")
+    assert load_photos(capture, "train").scene.kind == kind
+
+
+def test_an_object_alone_is_before_much_of_one_color_and_elsewhere_in_each_picture(tmp_path: Path) -> None:
+    images = load_blender(before(tmp_path, (0, 0, 0)), "train")
+    pictures = images.pixels.view(6, 20, 20, 3)
+    assert object_alone(images) is True
+    pictures[2, :, 4:] = 90  # one that is cut off at the edges
+    assert object_alone(images) is True
+    seen = torch.zeros(20, 20, dtype=torch.bool)
+    seen[9:11, 9:11] = True
+    valid = PixelRuns.of_mask(seen.reshape(-1).repeat(6))
+    assert object_alone(replace(images, valid_pixels=valid)) is None  # no edge counts, nor what is around the object
+    pictures[:] = 0
+    pictures[:, 1:19, 1:19] = 90  # all but the edges
+    assert object_alone(images) is None
+    v, u = torch.meshgrid(torch.arange(20) - 9.5, torch.arange(20) - 9.5, indexing="ij")
+    pictures[:] = 0
+    pictures[:, (u / 9.6) ** 2 + (v / 7) ** 2 < 1] = 90  # the round picture of a lens
+    assert object_alone(images) is None
+    pictures[:] = torch.randint(255, pictures.shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    assert object_alone(images) is False
