@@ -6,6 +6,7 @@ from nerf.datasets.mask_use import FILLED, LOOKED_AT, of_the_lens, rim
 from nerf.datasets.posed_images import PosedImages
 
 EVEN = 0.8  # of the pixels along the edges have the same color, where they show a background
+SHOWN = 0.005  # at least so much of a picture is the object's
 SLACK = 12  # of 255, within which colors are the same: what JPEG makes of an even one
 
 
@@ -26,7 +27,7 @@ def object_alone(images: PosedImages) -> bool | None:
     """Whether images without alpha show an object before one even color and nothing else.
 
     False: their edges have no even color, so there is something around. None: nothing of the edges counts, or they are
-    even but little else of the pictures is, or the same part of all of them, as before a lens whose picture is round.
+    even but little else of the pictures is, or all, or the same part of each, as before a lens whose picture is round.
     """
     edges = _edges(images)
     color = _even_color(edges)
@@ -36,7 +37,7 @@ def object_alone(images: PosedImages) -> bool | None:
     before = [np.abs(images.image(index).numpy().astype(np.int16) - color).max(-1) > SLACK for index in chosen]
     counted = [images.valid_mask(index) for index in chosen]
     filled = [mask.mean() if seen is None else mask[seen.numpy()].mean() for mask, seen in zip(before, counted)]
-    return True if np.median(filled) <= FILLED and not of_the_lens(before) else None
+    return True if SHOWN <= np.median(filled) <= FILLED and not of_the_lens(before) else None
 
 
 def _chosen(images: PosedImages) -> list[int]:

@@ -38,6 +38,7 @@ NEAR_MARGIN = 0.75  # of the nearest depth that is known: sparse points miss wha
 NEAR_FRACTION = 0.05  # of the median camera distance, where no depth is known
 
 TRANSPARENT = "The photos are transparent around the object, so it is alone in a box."
+OUTLINED = "Box: around what no photo shows as transparent."  # nerf/scene/visual_hull.py
 ALONE = "The photos show an object before one even color, so it is alone in a box."
 SOMETHING_AROUND = "The photos have no one even color along their edges, so they show what lies around the object too."
 
@@ -75,6 +76,8 @@ def describe_capture(
     aabb, near, far, how = {"bounded": _box, "forward_facing": _forward_facing, "unbounded": _unbounded}[kind](
         capture, rig, frames, depths
     )
+    if kind == "bounded" and has_alpha:
+        how = [OUTLINED]
     return SceneDescription(kind, torch.from_numpy(aabb), near, far, (*why_not, *why, *how))
 
 

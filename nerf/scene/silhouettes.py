@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.limits import LARGEST_SIDE
+from nerf.cameras.rays import Rays
 from nerf.images.pixel_runs import PixelRuns
 from nerf.ops import reference
 from nerf.ops.carve_points import seen_as_empty
@@ -75,6 +76,25 @@ class Silhouettes:
             return ~seen_as_empty(pixels, depth, counts, reach).any(0)
         rows = slice(views.start, views.stop)
         return self.ops.carve_points(points, self.cameras.c2w[rows], self.cameras.intrinsics[rows], counts, reach)
+
+    def views_that_see(self, points: Tensor) -> Tensor:
+        """How many views have points [N,3] in their picture, [N] int64."""
+        seen = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+        for views in self.groups():
+            pixels, depth = self.cameras.project_into(views, points)
+            size = torch.tensor(self.cameras.size(views.start), device=points.device)
+            seen += ((pixels >= 0).all(-1) & (pixels < size).all(-1) & (depth > 0)).sum(0)
+        return seen
+
+    def rays(self, most: int) -> tuple[Rays, Tensor]:
+        """Rays through the pixels of the silhouettes that count, evenly spread, about so many at most, and their views.
+
+        The views are [R] int64.
+        """
+        shown = self.opaque if self.valid_pixels is None else self.opaque & self.valid_pixels
+        pixels = shown.nonzero()[:, 0]
+        pixels = pixels[:: max(1, -(-len(pixels) // most))].contiguous()
+        return self.cameras.rays_through(pixels), self.cameras.image_of(pixels)
 
     def pixels_near(self, radius: int) -> PixelRuns:
         """The pixels that count and lie within radius of a silhouette, and the dilation."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
 from nerf.cameras.poses import estimate_target
+from nerf.cameras.rays import Rays
 from nerf.errors import UserError
 from nerf.images.pixel_runs import PixelRuns
 from nerf.scene.box import Resolution, SceneBox
@@ -18,6 +19,11 @@ from nerf.scene.silhouettes import Silhouettes, whole_pixels
 
 SEARCH_CELLS = 64**3
 SMALLER = 0.8  # a turned box has at most this share of the volume: turning all rays takes a hundredth of a step
+# Cells that few views see are carved by few. Those that at least so large a share of the views see are enough,
+SEEN = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # the largest that will do,
+LOST = 0.03  # if in no picture more of the object's pixels see nothing but other cells, which at least
+SEEN_TWICE = 2  # views see.
+LOOKED_AT, STEPS = 1 << 14, 192  # pixels of the object, of all pictures, and along each, with two steps a cell
 SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
 LENS_SAMPLES = 32  # along each axis of the box
 
@@ -48,9 +54,56 @@ def _trimmed(silhouettes: Silhouettes, box: SceneBox) -> tuple[SceneBox, Tensor]
             "images, or their axes differ from Blender's (x right, y up, looking along -z), or a mask is wrong "
             "(dataset.masks=leave_out asks less of them); or set dataset.aabb."
         )
+    cells = _well_seen(silhouettes, box, resolution, cells)
     low, high = cells.amin(0), cells.amax(0) + 1
-    corners = box.grid_map(resolution).to_scene(torch.stack([low, high]).float())
-    return SceneBox(corners, box.space), occupied[tuple(slice(*ends) for ends in zip(low.tolist(), high.tolist()))]
+    hull = _grid_of(cells, resolution)
+    hull = hull[tuple(slice(*ends) for ends in zip(low.tolist(), high.tolist()))]
+    return _box_around(box, resolution, cells), hull
+
+
+def _well_seen(silhouettes: Silhouettes, box: SceneBox, resolution: Resolution, cells: Tensor) -> Tensor:
+    """Of a hull's cells [N,3] those that many views see, if they are all of the object; else all.
+
+    Between and behind cameras that stand close, next to nothing is carved: most of them do not see what is there.
+    """
+    views = silhouettes.views_that_see(box.space.to_world(box.grid_map(resolution).to_scene(cells + 0.5)))
+    needed = None
+    for share in SEEN:
+        chosen = cells[views >= share * len(silhouettes)]
+        if len(chosen) == len(cells):
+            break
+        if needed is None:
+            rays, view = silhouettes.rays(LOOKED_AT)
+            needed = _meet(rays, cells[views >= SEEN_TWICE], box, resolution)
+            pixels = torch.bincount(view).clamp(min=1)
+        lost = needed & ~_meet(rays, chosen, box, resolution)
+        if len(chosen) and (torch.bincount(view, lost.double()) / pixels).max() <= LOST:
+            return chosen
+    return cells
+
+
+def _meet(rays: Rays, cells: Tensor, box: SceneBox, resolution: Resolution) -> Tensor:
+    """Which world rays meet any of the cells [N,3] of a box, [R] bool."""
+    grid, shape = _grid_of(cells, resolution), torch.tensor(resolution, device=cells.device) - 1
+    origins, directions = box.space.to_scene(rays.origins), box.space.to_scene(rays.directions)
+    ends = (box.aabb[:, None] - origins) / directions
+    enter, leave = ends.amin(0).amax(-1).clamp(min=0), ends.amax(0).amin(-1)
+    t = enter + (leave - enter).clamp(min=0) * ((torch.arange(STEPS, device=enter.device) + 0.5) / STEPS)[:, None]
+    coords = ((origins + t[..., None] * directions - box.aabb[0]) / box.size * shape).long()
+    return grid[torch.minimum(coords.clamp(min=0), shape - 1).unbind(-1)].any(0) & (enter <= leave)
+
+
+def _grid_of(cells: Tensor, resolution: Resolution) -> Tensor:
+    """Cells [N,3] as a grid, bool."""
+    grid = torch.zeros([n - 1 for n in resolution], dtype=torch.bool, device=cells.device)
+    grid[cells.unbind(-1)] = True
+    return grid
+
+
+def _box_around(box: SceneBox, resolution: Resolution, cells: Tensor) -> SceneBox:
+    """The part of a box that cells [N,3] of it span."""
+    ends = torch.stack([cells.amin(0), cells.amax(0) + 1]).float()
+    return SceneBox(box.grid_map(resolution).to_scene(ends), box.space)
 
 
 def carve(silhouettes: Silhouettes | None, box: SceneBox, resolution: Resolution) -> OccupancyGrid:

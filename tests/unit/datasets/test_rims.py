@@ -89,6 +89,7 @@ def test_an_object_alone_is_before_much_of_one_color_and_elsewhere_in_each_pictu
     valid = PixelRuns.of_mask(seen.reshape(-1).repeat(6))
     assert object_alone(replace(images, valid_pixels=valid)) is None  # no edge counts, nor what is around the object
     pictures[:] = 0
+    assert object_alone(images) is None  # nothing at all
     pictures[:, 1:19, 1:19] = 90  # all but the edges
     assert object_alone(images) is None
     v, u = torch.meshgrid(torch.arange(20) - 9.5, torch.arange(20) - 9.5, indexing="ij")

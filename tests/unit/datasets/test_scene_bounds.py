@@ -118,7 +118,9 @@ def test_a_box_that_the_format_gives() -> None:
 def test_transparent_photos_make_a_box() -> None:
     capture = capture_of(by_hand())
     assert describe(capture).kind == "unbounded" and describe(capture, has_alpha=False).kind == "unbounded"
-    assert describe(capture, has_alpha=True).kind == "bounded"
+    scene = describe(replace(capture, points=ball(500, 1.0)), has_alpha=True)
+    assert scene.kind == "bounded" and "what no photo shows as transparent" in words(scene)
+    assert "sparse points" not in words(scene)  # they tell another box, which is not taken
 
 
 def test_cameras_inside_the_box() -> None:

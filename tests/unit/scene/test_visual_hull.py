@@ -6,12 +6,13 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from _bricks import bricks_cameras, scene_parts
 from _solids import nearest_hits
 from carving import CPU, carve, find_box
-from fixtures import sphere_depth, write_sphere_scene
+from fixtures import look_at_origin, sphere_depth, write_sphere_scene
 from tiny_runs import tiny_images
 from torch import Tensor
 
@@ -241,3 +242,35 @@ def test_pixels_near_a_silhouette_are_those_with_some_of_it_in_a_window(dilation
         expected = torch.nn.functional.max_pool2d(opaque.float(), 2 * reach + 1, stride=1, padding=reach)[0] > 0
         found = near[cameras.first_pixel(view) : cameras.first_pixel(view + 1)].view(expected.shape)
         assert torch.equal(found, expected) and not found.all()
+
+
+def views_of_balls(distances: list[float], heights: list[float], balls: list[tuple[float, float]]) -> PosedImages:
+    """Pictures of 40x40 pixels of balls (height, radius) on the z axis, from around a point of it for each."""
+    poses = [look_at_origin(2.4 * i, 0.2 + 0.1 * (i % 5), distance)[:3] for i, distance in enumerate(distances)]
+    c2w, count = torch.tensor(np.stack(poses)).float(), len(distances)
+    c2w[:, 2, 3] += torch.tensor(heights)
+    cameras = Cameras(c2w, torch.tensor([[50.0, 50.0, 20.0, 20.0]] * count), 40, 40)
+    rays = cameras.rays_through(torch.arange(count * 1600))
+    alpha = torch.zeros(count * 1600, dtype=torch.bool)
+    for height, radius in balls:
+        origins = rays.origins - torch.tensor([0.0, 0.0, height])
+        along = -(origins * rays.directions).sum(-1, keepdim=True)
+        alpha |= (origins + along * rays.directions).norm(dim=-1) < radius
+    pixels = torch.cat([torch.zeros(len(alpha), 3), 255 * alpha[:, None]], dim=1).byte()
+    return PosedImages(pixels, cameras, [str(index) for index in range(count)])
+
+
+def test_what_few_views_see_does_not_hold_the_box_open() -> None:
+    """Two cameras far away make a cube in which the others stand, and no view looks behind them."""
+    images = views_of_balls([2.0] * 22 + [7.0] * 2, [0.0] * 24, [(0.0, 0.5)])
+    assert visual_hull._viewed_cube(images.cameras).size.min() > 4
+    box = find_box(images)
+    corners = box.aabb.abs()
+    assert box.space.axes is None and corners.min() >= 0.5 and corners.max() < 0.62
+
+
+def test_a_part_that_few_views_show_stays_in_the_box() -> None:
+    """Two of 24 pictures show the small ball on top whole, in more of their pixels than may look past the box."""
+    box = find_box(views_of_balls([2.0] * 22 + [4.0] * 2, [0.0] * 22 + [1.1] * 2, [(0.0, 0.5), (1.1, 0.25)]))
+    ends = box.space.to_world(torch.cartesian_prod(*box.aabb.T))
+    assert ends[:, 2].max() >= 1.35
