@@ -35,10 +35,15 @@ RED_STATUS = 1
 
 
 def write_dry_run(config: Config, folder: Path) -> int:
-    """Writes folder/dry_run.html, prints the verdicts, and returns the exit status: not 0 if one is red."""
+    """Writes folder/dry_run.html, prints what the loader says and the verdicts.
+
+    Returns the exit status: not 0 if a verdict is red.
+    """
     check_learned_poses(config)
     points = sparse_points(config.dataset)
     images, backend = load_split(config.dataset, "train"), select(config.backend, config.device)
+    for note in images.notes:  # as a run begins; whatever ends the checks below, this is known
+        print(note)
     start = cameras_to_begin_with(config.poses, images.cameras)
     images = images if start is None else replace(images, cameras=start)
     described = describe(config.dataset, images.scene, images.has_alpha)

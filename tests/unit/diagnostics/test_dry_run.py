@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from capture_files import HEIGHT, WIDTH, ring, write_transforms
 from conventions import BRICKS, misread
 from fake_time import FakeTime
 from fixtures import look_at_origin, write_split
@@ -18,6 +19,7 @@ from PIL import Image
 from script_runs import run_script
 from tiny_runs import tiny_config, tiny_images
 
+import nerf
 from nerf.cameras.cameras import Cameras, focal_from_fov
 from nerf.config.recipes import resolve_config
 from nerf.config.schema import SamplerConfig
@@ -25,6 +27,7 @@ from nerf.datasets.blender import load_blender
 from nerf.datasets.plane_sweep import PlaneSweep
 from nerf.datasets.posed_images import PosedImages
 from nerf.diagnostics import dry_run_checks as checks
+from nerf.diagnostics import dry_run_page
 from nerf.diagnostics import step_time as run_plan
 from nerf.diagnostics.conventions import CONVENTIONS
 from nerf.diagnostics.dry_run import inspect
@@ -280,6 +283,25 @@ def read_page(path: Path) -> tuple[str, dict]:
     assert "<!--" not in page and "http" not in page.replace("http-equiv", "")
     assert all(source.startswith("data:image/jpeg;base64,") for source in re.findall(r"src='([^']*)'", page))
     return page, json.loads(re.search(r"const scene = (.*);\n", page)[1])
+
+
+def test_what_the_loader_says_is_printed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    views = ring(6)
+    write_transforms(tmp_path, views)
+    half = np.zeros((HEIGHT, WIDTH, 4), np.uint8)
+    half[: HEIGHT // 2] = 255
+    Image.fromarray(half).save(tmp_path / "images" / views.names[0])
+
+    def look(*checked: object) -> None:
+        assert "what is transparent" in capsys.readouterr().out
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dry_run_page, "inspect", look)
+    config = {"dataset.format": "transforms", "dataset.root": str(tmp_path), "dataset.masks": "leave_out"}
+    with pytest.raises(KeyboardInterrupt):
+        dry_run_page.write_dry_run(nerf.settings({**config, "dataset.test_every": 0, "device": "cpu"}), tmp_path)
 
 
 @pytest.mark.slow
