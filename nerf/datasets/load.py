@@ -28,16 +28,16 @@ OF_FRAMES = ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_mod
 
 def load_split(dataset: DatasetConfig, split: str) -> PosedImages:
     """The images of one split, as the config names them."""
+    folder = None
     if _is_blender(dataset):
         folder = find_scene(dataset.root, dataset.scene, DATA)
         if not _is_capture(dataset, folder):
             return load_blender(folder, split, dataset.downscale, dataset.test_every)
-        dataset = replace(dataset, root=str(folder), format="blender")
     masks = dataset.masks
     if masks == "auto" and dataset.kind in ("forward_facing", "unbounded"):  # a scene that goes on behind any object
         masks = "leave_out"
     options = dataset.downscale, dataset.test_every, dataset.skip_missing, masks
-    return load_photos(_capture(dataset), split, *options)
+    return load_photos(_capture(dataset, folder), split, *options)
 
 
 def check_split(dataset: DatasetConfig, split: str) -> None:
@@ -63,12 +63,12 @@ def scene_poses(dataset: DatasetConfig) -> Tensor:
 
     Raises UserError where there is no such scene.
     """
+    folder = None
     if _is_blender(dataset):
         folder = find_scene(dataset.root, dataset.scene, DATA)
         if not _is_capture(dataset, folder):
             return torch.from_numpy(training_poses(folder)[:, :3]).float()
-        dataset = replace(dataset, root=str(folder), format="blender")
-    return torch.from_numpy(np.stack([frame.c2w for frame in _capture(dataset).frames])).float()
+    return torch.from_numpy(np.stack([frame.c2w for frame in _capture(dataset, folder).frames])).float()
 
 
 def located(dataset: DatasetConfig) -> DatasetConfig:
@@ -132,8 +132,13 @@ def _has_more_keys(dataset: DatasetConfig, path: Path) -> bool:
     return any(key in header for key in OF_HEADER) or any(key in frame for frame in frames for key in OF_FRAMES)
 
 
-def _capture(dataset: DatasetConfig) -> Capture:
-    if dataset.root is None:
+def _capture(dataset: DatasetConfig, blender: Path | None = None) -> Capture:
+    """The capture of the settings. blender: the folder of a scene that is in Blender's format, whatever else is there.
+
+    Raises UserError where the settings name no folder, and what read_capture raises.
+    """
+    if blender is None and dataset.root is None:
         raise UserError(f"dataset.format={dataset.format} needs the folder of the capture; give dataset.root=FOLDER.")
-    root, masks = Path(dataset.root).expanduser(), dataset.masks != "none"
-    return read_capture(root, dataset.format, dataset.images, masks, dataset.mask_folder)
+    root = Path(dataset.root).expanduser() if blender is None else blender
+    format, asked = dataset.format if blender is None else "blender", dataset.format != "auto"
+    return read_capture(root, format, dataset.images, dataset.masks != "none", dataset.mask_folder, asked)

@@ -40,6 +40,7 @@ def read_capture(
     images: str | None = None,
     masks: bool = True,
     mask_folder: str | None = None,
+    asked: bool = True,
 ) -> Capture:
     """The scene in a folder: frames, cameras and what else the format knows. No pixel is decoded.
 
@@ -47,8 +48,8 @@ def read_capture(
     of the photos where there are several sizes, relative to root. Images that are missing stay in the list, see
     missing_images. Where it is in several formats that have the same poses, the one that knows more is taken, and
     depths that it lacks are another one's. masks: whether they are looked for, in mask_folder or wherever they usually
-    are (readers/masks.py). Raises UserError for a folder in no format or in several with other poses,
-    and for whatever its reader cannot take.
+    are (readers/masks.py). asked: whether the user chose the format, for the words. Raises UserError for a folder in no
+    format or in several with other poses, and for whatever its reader cannot take.
     """
     if format != "auto" and format not in FORMATS:
         raise UserError(f"dataset.format={format}: expected auto or one of {', '.join(FORMATS)}; choose one.")
@@ -59,15 +60,22 @@ def read_capture(
         capture = _read_recognized(root, images)
     else:
         capture = FORMATS[format].read(root, images)
-        said = f"{FORMATS[format].title}, as dataset.format={format} says: {capture.format}"
-        capture = replace(capture, format=said)
+        found = _recognized(root)
+        chosen = asked and list(found) != [format]  # else the folder itself says which one it is
+        why = f"as dataset.format={format} says" if chosen else f"since there is {found[format]}"
+        capture = replace(capture, format=f"{FORMATS[format].title}, {why}: {capture.format}")
     capture = check_frames(capture)
     return with_masks(capture, mask_folder) if masks else without_masks(capture)
 
 
+def _recognized(root: Path) -> dict[str, str]:
+    """Of each format that the folder shows, what shows it."""
+    return {name: evidence for name, form in FORMATS.items() if (evidence := form.recognize(root))}
+
+
 def _read_recognized(root: Path, images: str | None) -> Capture:
     """The capture in the format that the folder shows, and why it is that one."""
-    found = {name: evidence for name, form in FORMATS.items() if (evidence := form.recognize(root))}
+    found = _recognized(root)
     if not found:
         raise UserError(_unknown(root))
     name, aside = _choose(root, images, found)

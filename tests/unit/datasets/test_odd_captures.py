@@ -166,3 +166,15 @@ def test_cameras_far_from_the_origin_are_told_how_they_are_rounded(tmp_path: Pat
     write_transforms(tmp_path, views)
     notes = load_photos(read_capture(tmp_path), "train").notes
     assert any("single precision rounds them" in note for note in notes) == noted
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("format", ["auto", "blender"])
+def test_a_format_is_said_to_be_asked_for_where_it_was(tmp_path: Path, format: str, beside: bool) -> None:
+    """And where another one is there, so that it tells why this one was taken."""
+    write_sphere_scene(tmp_path, views=2)
+    if beside:
+        write_colmap(tmp_path, ring(4))
+    note = load_split(DatasetConfig(root=str(tmp_path), format=format, skip_missing=True), "train").notes[0]
+    asked = beside and format == "blender"
+    assert f"Blender, {'as dataset.format=blender says' if asked else 'since there is transforms_train.json'}" in note
