@@ -8,7 +8,7 @@ from nerf.config.commands import assignment, program
 from nerf.datasets.capture import Capture
 from nerf.datasets.readers import blender, colmap, llff, neus, nsvf, transforms
 from nerf.datasets.readers.beside import same_poses, with_depths_of
-from nerf.datasets.readers.frames import check_frames
+from nerf.datasets.readers.frames import check_frames, missing_images
 from nerf.datasets.readers.masks import with_masks, without_masks
 from nerf.datasets.readers.photos import list_photos
 from nerf.errors import UserError
@@ -100,11 +100,23 @@ def _choose(root: Path, images: str | None, found: dict[str, str]) -> tuple[str,
     if name is not None:
         others = ", ".join(evidence for other, evidence in found.items() if other != name)
         return name, f"; {others} is there too, with the same poses, but knows less"
-    listed = "; ".join(f"{FORMATS[name].title} ({evidence})" for name, evidence in found.items())
+    listed = "; ".join(
+        f"{FORMATS[name].title} ({evidence}), {_holds(root, images, name)}" for name, evidence in found.items()
+    )
     raise UserError(
         f"{root}: found {len(found)} formats: {listed}. They may hold different poses, so choose one with "
         f"{' or '.join(f'dataset.format={name}' for name in found)}, or remove the other files."
     )
+
+
+def _holds(root: Path, images: str | None, name: str) -> str:
+    """How much there is of a capture in one of its formats, in words."""
+    try:
+        capture = FORMATS[name].read(root, images)
+    except UserError:  # whoever chooses it is told why
+        return "which cannot be read"
+    there = len(capture.frames) - len(missing_images(capture))
+    return f"{there} of whose {len(capture.frames)} frames have their photos"
 
 
 def _knows_most(root: Path, images: str | None, found: dict[str, str]) -> str | None:

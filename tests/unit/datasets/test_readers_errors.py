@@ -70,11 +70,14 @@ def test_a_scene_one_folder_deeper_is_pointed_at(tmp_path: Path) -> None:
 def test_mixed_formats_are_named_and_one_can_be_chosen(tmp_path: Path) -> None:
     write_sphere_scene(tmp_path)
     write_colmap(tmp_path, VIEWS)
-    write_photos(tmp_path / "images", VIEWS.names)
+    write_photos(tmp_path / "images", VIEWS.names[1:])
     message = complaint(tmp_path)
-    assert "found 2 formats: COLMAP (sparse/0/cameras.bin and images.bin); Blender (transforms_train.json" in message
+    assert "found 2 formats: COLMAP (sparse/0/cameras.bin and images.bin), 3 of whose 4 frames have their" in message
+    assert "; Blender (transforms_train.json, transforms_test.json), 8 of whose 8 frames have their photos." in message
     assert "dataset.format=colmap or dataset.format=blender" in message
     assert len(read_capture(tmp_path, "colmap").frames) == 4
+    (tmp_path / "transforms_train.json").write_text("{}")
+    assert "; Blender (transforms_train.json, transforms_test.json), which cannot be read." in complaint(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["colmap", "transforms", "blender", "nsvf", "llff"])
