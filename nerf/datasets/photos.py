@@ -30,6 +30,7 @@ from nerf.datasets.photo import Photo, cameras_of, checked_photo, some_of, turne
 from nerf.datasets.photo_masks import frames_there, outline, use_of_alpha, use_of_masks, valid_pixels, without_alpha
 from nerf.datasets.posed_images import PosedImages, names_of
 from nerf.datasets.readers import missing_images
+from nerf.datasets.readers.photos import lie_elsewhere
 from nerf.datasets.rims import object_alone
 from nerf.datasets.scene_bounds import TRANSPARENT, describe_capture
 from nerf.datasets.swept_depths import sweep_depths
@@ -127,7 +128,7 @@ def split_frames(capture: Capture, split: str, test_every: int = 8, setting: str
     if missing and not there:
         raise UserError(
             f"{capture.root}: all {len(missing)} photos are missing: {some_of(missing)}. Restore them, or correct "
-            "their names in the file of poses."
+            f"their names in the file of poses.{_elsewhere(capture)}"
         )
     if any(frame.split is not None for frame in there):
         chosen = [frame for frame in there if (frame.split or "train") == split]
@@ -170,8 +171,16 @@ def _missing(capture: Capture, skip: bool) -> set[Path]:
         raise UserError(
             f"{len(missing)} of the {len(named)} photos of {capture.root} are missing: {some_of(missing)}. Restore "
             "them, or go on without them: dataset.skip_missing=true."
+            f"{_elsewhere(capture)}"
         )
     return missing
+
+
+def _elsewhere(capture: Capture) -> str:
+    """How the photos are taken from another folder, if all are there, for messages."""
+    if any(Path(frame.name or "").parent != Path() for frame in capture.frames):
+        return ""  # COLMAP's names have folders, which dataset.images keeps
+    return lie_elsewhere(capture.root, [frame.image for frame in capture.frames])
 
 
 def _depths(photos: Sequence[Photo], cameras: Cameras, downscale: int) -> torch.Tensor | None:

@@ -41,7 +41,7 @@ def read(root: Path, images: str | None = None) -> Capture:
     path = root / name
     world, scales = _matrices(path)
     photos, said = counted_photos(root, images, len(world), f"matrices world_mat of {path}")
-    width, height = first_size(photos, str(path))
+    width, height = first_size(photos, str(path), root)
     frames = []
     for index, (photo, matrix) in enumerate(zip(photos, world)):
         where = f"{path}: world_mat_{index} ({photo.name})"

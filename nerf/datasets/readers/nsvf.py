@@ -44,7 +44,7 @@ def read(root: Path, images: str | None = None) -> Capture:
             "Add their poses or remove them."
         )
     photos = [find_photo(folder, f"{path.stem}.png") for path in poses]
-    width, height = first_size(photos, str(root))
+    width, height = first_size(photos, str(root), root)
     intrinsics = _intrinsics(root / "intrinsics.txt")
     lens = make_lens(width, height, intrinsics, "perspective", {}, str(root / "intrinsics.txt"))
     splits = _splits([path.stem for path in poses])

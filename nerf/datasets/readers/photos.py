@@ -3,8 +3,10 @@
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 from pathlib import Path
 
+from nerf.config.commands import assignment
 from nerf.datasets.decoding import image_info
 from nerf.errors import UserError
 from nerf.reading import is_file, is_there
@@ -68,6 +70,31 @@ def find_photo(folder: Path, name: str) -> Path:
     return names.get(wanted) or stems.get(stem) or path
 
 
+def folders_with(root: Path, paths: Sequence[Path]) -> tuple[list[str], str | None]:
+    """Where photos that are missing may be instead, as dataset.images takes it, and the one folder that surely is it.
+
+    These are the folders under root that hold a photo of the name of each of the paths, each its own, with any suffix.
+    Masks and depth maps have such names too: sure is a folder that is called as those of photos are, or as that of the
+    paths; None where none or several are.
+    """
+    names = [path.name for path in dict.fromkeys(paths)]
+    found = []
+    for folder in sorted({photo.parent for photo in list_photos(root)}):
+        there = takewhile(is_file, (find_photo(folder, name) for name in names))
+        if len(set(there)) == len(names):
+            found.append(folder.relative_to(root))
+    usual = {"images", *OTHER_FOLDERS, *(path.parent.name for path in paths)}
+    sure = [folder.as_posix() for folder in found if (folder.name or ".") in usual]
+    return sure or [folder.as_posix() for folder in found], sure[0] if len(sure) == 1 else None
+
+
+def lie_elsewhere(root: Path, paths: Sequence[Path]) -> str:
+    """How photos of all these names are taken that lie in another folder under root, for messages; else empty."""
+    found, _ = folders_with(root, paths)
+    settings = " or ".join(assignment("dataset.images", folder) for folder in found)
+    return f" Photos of all the names are in another folder: take them with {settings}." if found else ""
+
+
 def photo_size(path: Path) -> tuple[int, int] | None:
     """Width and height as stored, None where there is no such file. Raises UserError for what is no photo."""
     if not is_there(path):
@@ -81,15 +108,18 @@ def is_turned(path: Path) -> bool:
     return is_there(path) and image_info(path).turns
 
 
-def first_size(paths: Sequence[Path], where: str) -> tuple[int, int]:
-    """The size of the first photo that exists, for formats that do not state it. Raises UserError if none does."""
+def first_size(paths: Sequence[Path], where: str, root: Path) -> tuple[int, int]:
+    """The size of the first photo that exists, for formats that do not state it. Raises UserError if none does.
+
+    root: folder of the scene; where begins the message.
+    """
     for path in paths:
         size = photo_size(path)
         if size is not None:
             return size
     raise UserError(
         f"{where}: none of its {len(paths)} images exists, the first is {paths[0]}. Restore the images; "
-        "their size is needed to place the cameras."
+        f"their size is needed to place the cameras.{lie_elsewhere(root, paths)}"
     )
 
 

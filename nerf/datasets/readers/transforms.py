@@ -15,7 +15,7 @@ from nerf.cameras.limits import FARTHEST, SMALLEST_ANGLE
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers.frames import make_frame
 from nerf.datasets.readers.lenses import COLMAP_MODELS, PANORAMA_MODEL, Lens, make_lens, panorama_lens
-from nerf.datasets.readers.photos import find_photo, first_size, photo_size
+from nerf.datasets.readers.photos import find_photo, first_size, folders_with, photo_size
 from nerf.datasets.readers.ply import read_points
 from nerf.datasets.transforms_file import frames_of, named_file
 from nerf.errors import UserError
@@ -41,14 +41,18 @@ def recognize(root: Path) -> str | None:
 def read(root: Path, images: str | None = None) -> Capture:
     """The capture, its frames in the order of the file.
 
-    images: folder to take the photos of the same names from, instead of the one that the file names. Raises UserError,
-    naming the file, for JSON that does not parse, keys that are missing, camera models other than OpenCV's two and
-    whole panoramas, and poses that are not rigid.
+    images: folder to take the photos of the same names from, instead of the one that the file names; None: where none
+    is there, but all are in one other folder, that one (photos.folders_with). Raises UserError, naming the file, for
+    JSON that does not parse, keys that are missing, camera models other than OpenCV's two and whole panoramas, and
+    poses that are not rigid.
     """
     path = root / FILE
     header = read_json(path)
+    notes = []
+    if images is None:
+        images, notes = _moved(path, header)
     frames = read_frames(path, header, images)
-    notes = [f"{len(frames)} frames"]
+    notes.insert(0, f"{len(frames)} frames")
     lists = _split_lists(path, header)
     if lists:
         keys = [_key(frame["file_path"], root) for frame in header["frames"]]
@@ -71,15 +75,14 @@ def read(root: Path, images: str | None = None) -> Capture:
 
 def read_frames(path: Path, header: Any, images: str | None = None, split: str | None = None) -> list[Frame]:
     """The frames of a parsed transforms file. images: see read; errors: see read."""
-    entries = frames_of(header, path)
-    cameras = [_CameraKeys(header, frame, f"{path}: frame {index}") for index, frame in enumerate(entries)]
+    entries, cameras = frames_of(header, path), _cameras(path, header)
     photos = [_photo(path.parent, camera, images) for camera in cameras]
     frames = []
     fallback = None  # the size of photos that are missing, where the file states none
     for camera, photo, entry in zip(cameras, photos, entries):
         size = camera.size() or photo_size(photo)
         if size is None:
-            fallback = fallback or first_size(photos, str(path))
+            fallback = fallback or first_size(photos, str(path), path.parent)
             size = fallback
         mask = path.parent / camera.text("mask_path") if entry.get("mask_path") is not None else None
         where = f"{camera.where}: transform_matrix"
@@ -211,6 +214,24 @@ class _CameraKeys:
                 f"{PANORAMA_MODEL}. Undistort the images, or export them with the model OPENCV."
             )
         return COLMAP_MODELS[name][0]
+
+
+def _cameras(path: Path, header: Any) -> list[_CameraKeys]:
+    entries = frames_of(header, path)
+    return [_CameraKeys(header, frame, f"{path}: frame {index}") for index, frame in enumerate(entries)]
+
+
+def _moved(path: Path, header: Any) -> tuple[str | None, list[str]]:
+    """The one folder that has all photos where none is where the file says, else None; and what is said about it."""
+    cameras = _cameras(path, header)
+    if any(is_file(_photo(path.parent, camera, None)) for camera in cameras):
+        return None, []
+    _, folder = folders_with(path.parent, [path.parent / camera.text("file_path") for camera in cameras])
+    if folder is None:
+        return None, []
+    named = cameras[0].text("file_path")
+    where = "the scene's own folder" if folder == "." else folder
+    return folder, [f"the photos are taken from {where}, since none is where the file says ({named})"]
 
 
 def _photo(root: Path, camera: _CameraKeys, images: str | None) -> Path:

@@ -158,6 +158,50 @@ def test_all_photos_missing_is_not_answered_with_going_on_without_them(tmp_path:
     assert "skip_missing" not in str(caught.value)
 
 
+def moved_photos(root: Path, folder: str, count: int = 3, suffix: str = ".png", **header: object) -> None:
+    """transforms.json that names photos of another machine, which are in a folder here, maybe with another suffix."""
+    path = write_transforms(root, ring(count, name="{}.png"), **header)
+    for photo in sorted((root / "images").iterdir()):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        photo.rename((root / folder / photo.name).with_suffix(suffix))
+    path.write_text(path.read_text().replace('"images/', '"/home/somebody/scene/pictures/'))
+
+
+@pytest.mark.parametrize("folder", [".", "images", "old/pictures"])
+def test_photos_in_one_other_folder_are_taken_from_there(tmp_path: Path, folder: str) -> None:
+    moved_photos(tmp_path, folder, suffix=".webp", w=None)
+    write_photos(tmp_path / "masks", [f"{index}.png" for index in range(3)])
+    capture = read_capture(tmp_path)
+    assert [frame.image for frame in capture.frames] == [tmp_path / folder / f"{index}.webp" for index in range(3)]
+    where = "the scene's own folder" if folder == "." else folder
+    assert f"the photos are taken from {where}, since none is where the file says (/home/somebody/" in capture.format
+
+
+@pytest.mark.parametrize("size", [None, 24])
+def test_photos_in_several_other_folders_are_chosen_by_a_setting(tmp_path: Path, size: int | None) -> None:
+    """The size of the photos may be in the file or not; a folder of another name may be one of masks."""
+    moved_photos(tmp_path, "cut out", w=size)
+    with pytest.raises(UserError, match=r"in another folder: take them with 'dataset.images=cut out'\.$"):
+        load_photos(read_capture(tmp_path), "train")
+    write_photos(tmp_path / "images", [f"{index}.png" for index in range(3)])
+    write_photos(tmp_path / "rgb", [f"{index}.png" for index in range(3)])
+    with pytest.raises(UserError, match="take them with dataset.images=images or dataset.images=rgb"):
+        load_photos(read_capture(tmp_path), "train")
+    assert read_capture(tmp_path, images="rgb").frames[0].image == tmp_path / "rgb" / "0.png"
+
+
+def test_some_photos_are_missing_and_all_are_in_another_folder(tmp_path: Path) -> None:
+    names = [f"{index}.png" for index in range(4)]
+    write_colmap(tmp_path, ring(4, name="{}.png"))
+    write_photos(tmp_path / "images", names[1:])
+    write_photos(tmp_path / "whole", names)
+    with pytest.raises(UserError, match=r"skip_missing=true\. Photos .* take them with dataset.images=whole\.$"):
+        load_photos(read_capture(tmp_path), "train")
+    (tmp_path / "whole" / "0.png").unlink()
+    with pytest.raises(UserError, match=r"skip_missing=true\.$"):
+        load_photos(read_capture(tmp_path), "train")
+
+
 @pytest.mark.parametrize(("offset", "noted"), [(0.0, False), (1e4, False), (1e5, True), (1e6, True)])
 def test_cameras_far_from_the_origin_are_told_how_they_are_rounded(tmp_path: Path, offset: float, noted: bool) -> None:
     views = ring(4)
