@@ -63,7 +63,7 @@ def measure_scene(config: Config, scene: Scene, backend: Backend, folder: Path, 
 
     run = measure_run(config, CurveConfig(looks=0), train, test, backend, folder, keep_worst)
     psnr, index, rendering, target = worst[0]
-    row = [target, rendering.rgb, visualize.color_error(rendering.rgb, target)]
+    row = [target, rendering.rgb, visualize.color_error(rendering.rgb, target, valid=test.valid_mask(index))]
     row = [visualize.shrunk(image.cpu(), PICTURE_SIDE) for image in row]
     save_png(picture, visualize.contact_sheet([row], CAPTIONS, [f"{scene.name} {test.names[index]}: {psnr:.2f} dB"]))
     return {

@@ -47,7 +47,8 @@ def score_views(
         pictures.save_png(folder / config.evaluation.split / f"{views.names[index]}.png", rendering.rgb)
         if index in shown:
             depth = visualize.color_depth(rendering.depth, rendering.opacity, *depth_range(sampler, views.cameras))
-            row = [rgb_gt, rendering.rgb, depth, visualize.color_error(rendering.rgb, rgb_gt)]
+            error = visualize.color_error(rendering.rgb, rgb_gt, valid=views.valid_mask(index))
+            row = [rgb_gt, rendering.rgb, depth, error]
             rows[views.names[index]] = [visualize.shrunk(picture.cpu(), SHEET_SIDE) for picture in row]
 
     scores = evaluate(

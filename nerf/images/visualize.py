@@ -25,6 +25,7 @@ RAMP = (
     (0.770, 0.830, 0.455),
     (0.990, 0.900, 0.300),
 )
+UNSEEN = 0.5  # gray, where there is nothing to compare with
 FULL_SPREAD = 0.1  # in image values
 SHEET_GAP = 4  # pixels between neighboring cells
 CAPTION_HEIGHT = 16  # pixels
@@ -60,15 +61,22 @@ def color_normals(normals: Tensor, opacity: Tensor) -> Tensor:
     return coverage * (0.5 * normals + 0.5) + (1 - coverage)
 
 
-def color_error(image: Tensor, target: Tensor, full_scale: float = 0.2) -> Tensor:
+def color_error(image: Tensor, target: Tensor, full_scale: float = 0.2, valid: Tensor | None = None) -> Tensor:
     """Mean absolute difference over the channels in false color, float [H,W,3].
 
-    No error is dark blue; full_scale (in image values) and above are yellow.
-    image, target: float [H,W,3]. Raises ValueError for other shapes or dtypes.
+    No error is dark blue; full_scale (in image values) and above are yellow. What a mask leaves out is gray.
+    image, target: float [H,W,3]; valid: bool [H,W], which pixels count, None: all.
+    Raises ValueError for other shapes or dtypes.
     """
     check_float("target", target, IMAGE)
     check_float("image", image, target.shape)
-    return _apply_ramp((image - target).abs().mean(dim=-1) / full_scale)
+    error = _apply_ramp((image - target).abs().mean(dim=-1) / full_scale)
+    if valid is None:
+        return error
+    if valid.shape != target.shape[:2] or valid.dtype != torch.bool:
+        expected = list(target.shape[:2])
+        raise ValueError(f"valid: found {valid.dtype} {list(valid.shape)}, expected torch.bool {expected}")
+    return torch.where(valid.to(error.device)[..., None], error, UNSEEN)
 
 
 def color_spread(spread: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from nerf.viewer.look import Look
 from nerf.viewer.scene import Scene
 
 MODES = ("color", "depth", "normals", "opacity", "features", "error", "occupancy")
-UNSEEN = 0.5  # gray of what the nearest photo does not show, in the error picture
+UNSEEN = visualize.UNSEEN  # what the nearest photo does not show, in the error picture
 TURN_LENGTH = 1.0  # a turn by one radian counts as a move by this fraction of the distance between the cameras' mean
 
 
@@ -109,9 +109,10 @@ def nearest_camera(cameras: Cameras, pose: Tensor) -> int:
 def _error(scene: Scene, cameras: Cameras, rays: Rays, seen: Rendering) -> Tensor:
     """The difference to the nearest photo at the surface points that the pixels show.
 
-    Each pixel's point, from its depth, is looked up in the photo. What is empty, beyond the photo's edge or behind its
-    camera is gray. From a training camera's own place this is the error image of evaluation. What the photo does not
-    see because something stands before it counts as an error. The picture is darkened by the photo's vignetting.
+    Each pixel's point, from its depth, is looked up in the photo. What is empty, beyond the photo's edge, behind its
+    camera or left out by its mask is gray. From a training camera's own place this is the error image of evaluation.
+    What the photo does not see because something stands before it counts as an error. The picture is darkened by the
+    photo's vignetting.
     """
     if scene.photos is None:
         return torch.full_like(seen.rgb, UNSEEN)
@@ -123,6 +124,10 @@ def _error(scene: Scene, cameras: Cameras, rays: Rays, seen: Rendering) -> Tenso
     photo = scene.photos.image_over(index, scene.background.cpu())
     inside = (z > 0) & (places >= 0).all(-1) & (places[:, 0] < width) & (places[:, 1] < height)
     inside &= seen.opacity.cpu() > 0.5
+    valid = scene.photos.valid_mask(index)
+    if valid is not None:
+        column, row = torch.where(inside[:, None], places, 0).long().unbind(-1)
+        inside &= valid[row, column]
     grid = 2 * places / torch.tensor([width, height]) - 1
     truth = functional.grid_sample(
         photo.permute(2, 0, 1)[None], grid[None, None].nan_to_num(), padding_mode="border", align_corners=False

@@ -102,6 +102,12 @@ def test_error_colors():
     image[0, 3, 0] = math.nan
     colors = color_error(image, truth, full_scale=0.2)
     torch.testing.assert_close(colors[0], torch.stack([DARK_BLUE, TEAL, YELLOW, YELLOW]), atol=1e-5, rtol=0)
+    valid = torch.tensor([[True, False, True, False]])
+    colors = color_error(image, truth, valid=valid)
+    torch.testing.assert_close(colors[0, [0, 2]], torch.stack([DARK_BLUE, YELLOW]), atol=1e-5, rtol=0)
+    assert (colors[~valid] == 0.5).all()
+    with pytest.raises(ValueError, match=r"valid: found torch.bool \[4, 1\], expected torch.bool \[1, 4\]"):
+        color_error(image, truth, valid=valid.T)
 
 
 def test_contact_sheet_geometry():

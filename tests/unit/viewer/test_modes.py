@@ -10,6 +10,7 @@ from viewed import tiny_scene
 
 from nerf.calibration.vignetting import vignetted_image
 from nerf.cameras.cameras import Cameras
+from nerf.images.pixel_runs import PixelRuns
 from nerf.images.srgb import to_linear
 from nerf.images.visualize import color_error
 from nerf.rendering.render import Rendering, render_image
@@ -79,6 +80,16 @@ def test_the_error_at_a_training_camera_is_that_of_evaluation() -> None:
     found = drawn(Look("error"))
     assert (found[~inside] - UNSEEN).abs().max() < 0.01
     assert (found[inside] - expected[inside]).abs().mean() < 0.02
+
+
+def test_the_error_is_unseen_where_the_photo_is_masked() -> None:
+    scene, inside = tiny_scene(), rendered().opacity > 0.5
+    counted = torch.ones(len(scene.cameras), *inside.shape, dtype=torch.bool)
+    counted[:, :, inside.shape[1] // 2 :] = False
+    masked = replace(scene, photos=replace(scene.photos, valid_pixels=PixelRuns.of_mask(counted.flatten())))
+    whole, found, kept = drawn(Look("error")), drawn(Look("error"), scene=masked), counted[0] & inside
+    assert (found[inside & ~kept] - UNSEEN).abs().max() < 0.01
+    assert (found[kept] == whole[kept]).float().mean() > 0.95  # a point may fall into the pixel beside
 
 
 def test_the_error_is_of_the_picture_with_the_photos_vignetting() -> None:
