@@ -31,6 +31,7 @@ class Frame:
     depth: Path | None = None  # depth map: 16-bit gray, or .npy; 0 = not known
     depth_unit: float = 1.0  # world units (camera z; of a panorama the distance) of a stored 1
     name: str | None = None  # of the photo in the format's own list, where its file may be called otherwise
+    given_size: tuple[int, int] | None = None  # for which the format gives the intrinsics; None: width and height
 
 
 @dataclass(frozen=True)

@@ -225,12 +225,13 @@ def _notes(
         )
     if missing:
         notes.append(f"{len(missing)} photos are missing and left out.")
-    scaled = [photo for photo in photos if photo.size != (photo.frame.width, photo.frame.height)]
+    given = [photo.frame.given_size or (photo.frame.width, photo.frame.height) for photo in photos]
+    scaled = [(photo.size, size) for photo, size in zip(photos, given) if photo.size != size]
     if scaled:
-        (width, height), frame = scaled[0].size, scaled[0].frame
+        (width, height), (given_width, given_height) = scaled[0]
         notes.append(
             f"{len(scaled)} photos are scaled copies ({width}x{height}) of what their intrinsics are for "
-            f"({frame.width}x{frame.height}); the intrinsics are scaled with them."
+            f"({given_width}x{given_height}); the intrinsics are scaled with them."
         )
     turned = sum(photo.upright for photo in photos)
     if turned:

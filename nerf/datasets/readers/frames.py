@@ -1,6 +1,7 @@
 """Making frames, and the checks that hold for every format."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,11 @@ def make_frame(
     width, height = photo_size(image) or (lens.width, lens.height)
     if (width > height) != (lens.width > lens.height) and is_turned(image):
         width, height = height, width  # the poses were made from the image as it is shown
+    given = lens.width, lens.height
     lens = lens.fitted(width, height, str(image))
-    return Frame(image, pose[:3], lens.width, lens.height, lens.intrinsics, lens.model, lens.distortion, mask, split)
+    size = lens.width, lens.height
+    frame = Frame(image, pose[:3], *size, lens.intrinsics, lens.model, lens.distortion, mask, split)
+    return frame if given == size else replace(frame, given_size=given)
 
 
 def check_frames(capture: Capture) -> Capture:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from capture_files import ring, write_colmap, write_photos, write_transforms
+from capture_files import HEIGHT, WIDTH, ring, write_colmap, write_photos, write_transforms
 from fixtures import write_sphere_scene
 from PIL import ExifTags, Image
 
@@ -200,6 +200,14 @@ def test_some_photos_are_missing_and_all_are_in_another_folder(tmp_path: Path) -
     (tmp_path / "whole" / "0.png").unlink()
     with pytest.raises(UserError, match=r"skip_missing=true\.$"):
         load_photos(read_capture(tmp_path), "train")
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_photos_of_another_size_than_their_file_says_are_told(tmp_path: Path, scale: int) -> None:
+    write_transforms(tmp_path, ring(4), w=scale * WIDTH, h=scale * HEIGHT)
+    notes = load_photos(read_capture(tmp_path), "train").notes
+    said = f"3 photos are scaled copies ({WIDTH}x{HEIGHT}) of what their intrinsics are for ({2 * WIDTH}x{2 * HEIGHT})"
+    assert any(said in note for note in notes) == (scale == 2)
 
 
 @pytest.mark.parametrize(("offset", "noted"), [(0.0, False), (1e4, False), (1e5, True), (1e6, True)])
