@@ -15,7 +15,7 @@ from nerf.datasets.photos import load_photos, split_frames
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.readers import read_capture
 from nerf.datasets.readers.masks import FOLDERS
-from nerf.datasets.readers.transforms import COEFFICIENT_KEYS, COEFFICIENT_LIST, UNREAD_COEFFICIENTS
+from nerf.datasets.readers.transforms import COEFFICIENT_KEYS, COEFFICIENT_LIST, MATRIX, UNREAD_COEFFICIENTS
 from nerf.datasets.transforms_file import frames_of
 from nerf.errors import UserError
 from nerf.files import DATA
@@ -128,6 +128,9 @@ def _has_more_keys(dataset: DatasetConfig, path: Path) -> bool:
     except (OSError, UserError):  # whoever reads it is told
         return False
     if dataset.masks != "none" and any("mask_path" in frame for frame in frames):
+        return True
+    focal = any(key in header for key in ("fl_x", "camera_angle_x"))  # before which a matrix does not count
+    if not focal and any(MATRIX in part for part in (header, *frames)):
         return True
     return any(key in header for key in OF_HEADER) or any(key in frame for frame in frames for key in OF_FRAMES)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nerf.cameras.cameras import PANORAMA
-from nerf.cameras.limits import FARTHEST, SMALLEST_ANGLE
+from nerf.cameras.limits import FARTHEST, SMALLEST_ANGLE, is_coordinate
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.readers.frames import make_frame
 from nerf.datasets.readers.lenses import COLMAP_MODELS, PANORAMA_MODEL, Lens, make_lens, panorama_lens
@@ -28,6 +28,7 @@ APPLIED_SCALE = "applied_scale"
 MILLIMETER = 0.001  # what nerfstudio takes a stored 1 for where nothing is said
 OTHER_PANORAMAS = ("equirectangular", "latlong")
 ANGLE_TOLERANCE = 1e-3  # radians
+MATRIX = "K"  # of intrinsics, where the focal length is not given otherwise
 COEFFICIENT_KEYS = ("k1", "k2", "k3", "k4", "p1", "p2")
 COEFFICIENT_LIST = "distortion_params"  # the same as a list, in this order: nerfstudio's
 UNREAD_COEFFICIENTS = ("k5", "k6")  # of a rational lens
@@ -137,13 +138,26 @@ class _CameraKeys:
             return self._panorama(width, height)
         focal = self._focal("fl_x", "camera_angle_x", width)
         if focal is None:
+            intrinsics = self._matrix()
+            if intrinsics is not None:
+                return make_lens(width, height, intrinsics, model, self._coefficients(), self.where)
             raise UserError(
-                f"{self.where}: neither fl_x nor camera_angle_x is given, expected one of them, in the frame or at the "
-                "top of the file; add it."
+                f"{self.where}: neither fl_x nor camera_angle_x is given, nor {MATRIX} as [[fl_x, 0, cx], [0, fl_y, "
+                "cy], [0, 0, 1]], expected one of them, in the frame or at the top of the file; add it."
             )
         focal_y = self._focal("fl_y", "camera_angle_y", height) or focal
         intrinsics = (focal, focal_y, self.number("cx", width / 2), self.number("cy", height / 2))
         return make_lens(width, height, intrinsics, model, self._coefficients(), self.where)
+
+    def _matrix(self) -> tuple[float, float, float, float] | None:
+        """fl_x, fl_y, cx, cy of a matrix without skew, the frame's before the header's; None where there is none."""
+        rows = next((s[MATRIX] for s in (self.frame, self.header) if s.get(MATRIX) is not None), None)
+        if not isinstance(rows, list) or [len(row) if isinstance(row, list) else 0 for row in rows] != [3] * 3:
+            return None
+        (fx, skew, cx), (below, fy, cy), last = rows
+        if not all(map(is_coordinate, (fx, fy, cx, cy))) or (skew, below, last) != (0.0, 0.0, [0.0, 0.0, 1.0]):
+            return None
+        return fx, fy, cx, cy
 
     def _coefficients(self) -> dict[str, float]:
         """Those of the lens: the frame's list before the keys, as nerfstudio takes them, and the header's behind."""

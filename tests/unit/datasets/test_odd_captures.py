@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from capture_files import HEIGHT, WIDTH, ring, write_colmap, write_photos, write_transforms
+from capture_files import HEIGHT, INTRINSICS, WIDTH, ring, write_colmap, write_photos, write_transforms
 from fixtures import write_sphere_scene
 from PIL import ExifTags, Image
 
@@ -208,6 +208,45 @@ def test_photos_of_another_size_than_their_file_says_are_told(tmp_path: Path, sc
     notes = load_photos(read_capture(tmp_path), "train").notes
     said = f"3 photos are scaled copies ({WIDTH}x{HEIGHT}) of what their intrinsics are for ({2 * WIDTH}x{2 * HEIGHT})"
     assert any(said in note for note in notes) == (scale == 2)
+
+
+FX, FY, CX, CY = INTRINSICS
+K = [[FX, 0, CX], [0, FY, CY], [0, 0, 1]]
+
+
+def write_matrices(root: Path, matrix: object, where: str, file: str = "transforms.json", **header: object) -> None:
+    """Transforms whose intrinsics are a matrix, of each frame or of all."""
+    none = dict.fromkeys(("fl_x", "fl_y", "cx", "cy"))
+    path = write_transforms(root, ring(4), file, **none, **(header | ({"K": matrix} if where == "header" else {})))
+    content = json.loads(path.read_text())
+    content = {key: value for key, value in content.items() if value is not None}
+    for frame in content["frames"]:
+        frame |= {"K": matrix} if where == "frame" else {}
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("where", ["header", "frame"])
+@pytest.mark.parametrize("file", ["transforms.json", "transforms_train.json"])
+def test_intrinsics_may_be_a_matrix(tmp_path: Path, where: str, file: str) -> None:
+    write_matrices(tmp_path, K, where, file)
+    assert all(frame.intrinsics == INTRINSICS for frame in read_capture(tmp_path).frames)
+    cameras = load_split(DatasetConfig(root=str(tmp_path)), "train").cameras
+    torch.testing.assert_close(cameras.intrinsics, torch.tensor([INTRINSICS] * 3))
+
+
+def test_a_focal_length_or_an_angle_goes_before_the_matrix(tmp_path: Path) -> None:
+    write_matrices(tmp_path, K, "frame", camera_angle_x=2 * np.arctan(0.5))
+    assert read_capture(tmp_path).frames[0].intrinsics == pytest.approx((WIDTH, WIDTH, WIDTH / 2, HEIGHT / 2))
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [[[FX, 0.1, CX], *K[1:]], [*K[:2], [0, 0, 2]], K[:2], [*map(str, K)], [["30", 0, CX], *K[1:]], [*K, K[2]], 30],
+)
+def test_a_matrix_that_is_none_of_intrinsics_is_refused(tmp_path: Path, matrix: object) -> None:
+    write_matrices(tmp_path, matrix, "frame")
+    with pytest.raises(UserError, match=r"frame 0: neither fl_x nor .* nor K as \[\[fl_x, 0, cx\]"):
+        read_capture(tmp_path)
 
 
 @pytest.mark.parametrize(("offset", "noted"), [(0.0, False), (1e4, False), (1e5, True), (1e6, True)])
