@@ -32,6 +32,9 @@ MAX_THREADS = 8  # of 12 megapixels each takes some 150 MB while it is decoded
 BAND_ROWS = 64  # rows of the result that are averaged at a time
 TURNING = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 FLIPPING = (2, 3, 4)  # and those that keep them: mirrored, upside down
+CUT_AWAY = 0.05  # of a cutout is transparent at least
+COLORFUL = 0.25  # of the opaque part of a cutout is of other colors than its two most common ones
+LOOKED_AT = 100_000  # pixels of it, spread over it, that are counted
 
 # What Pillow raises for damaged files; most of it is from EXIF and other data beside the pixels.
 UNREADABLE = (
@@ -103,8 +106,9 @@ def read_mask(path: Path, size: tuple[int, int], downscale: int = 1, inverted: b
 def read_whiteness(path: Path, size: tuple[int, int], inverted: bool = False) -> np.ndarray:
     """How white a mask is, [H,W] uint8: the largest of red, green and blue; 0 where it is mostly transparent.
 
-    A mask of zeros and ones alone is taken times 255. size: width and height of its image; a mask of another size is
-    stretched to it. inverted: 255 less that. Raises UserError where the proportions differ.
+    A cutout, the photo of an object around which all is transparent, is as white as it is opaque. A mask of zeros and
+    ones alone is taken times 255. size: width and height of its image; a mask of another size is stretched to it.
+    inverted: 255 less that. Raises UserError where the proportions differ.
     """
     image = _decode(path)
     if image.size != size:
@@ -121,7 +125,11 @@ def read_whiteness(path: Path, size: tuple[int, int], inverted: bool = False) ->
         white = np.asarray(image.convert("L"))
     else:
         pixels = np.asarray(image.convert("RGBA"))
-        white = np.where(pixels[..., 3] >= 128, pixels[..., :3].max(-1), 0).astype(np.uint8)
+        opaque = pixels[..., 3] >= 128
+        if _is_cutout(pixels, opaque):
+            white = pixels[..., 3].copy()
+        else:
+            white = np.where(opaque, pixels[..., :3].max(-1), 0).astype(np.uint8)
     if white.max() == 1:
         white = white * np.uint8(255)
     return 255 - white if inverted else white
@@ -282,6 +290,19 @@ def in_eight_bits(image: Image.Image) -> Image.Image:
     if transparent is not None:
         result.putalpha(Image.fromarray(np.where(gray == transparent, 0, 255).astype(np.uint8)))
     return result
+
+
+def _is_cutout(pixels: np.ndarray, opaque: np.ndarray) -> bool:
+    """Whether a mask [H,W,4] uint8 is a photo with an outline: partly transparent, its opaque part [H,W] no mask.
+
+    A mask has two colors, and others along its edges alone.
+    """
+    if opaque.mean() > 1 - CUT_AWAY or not opaque.any():
+        return False
+    shown = pixels[opaque][:, :3]
+    shown = shown[:: max(1, len(shown) // LOOKED_AT)].astype(np.int64) >> 4  # noise of lossy files apart
+    counts = np.sort(np.bincount(shown @ (256, 16, 1)))
+    return bool(counts[-2:].sum() < (1 - COLORFUL) * counts.sum())
 
 
 def _average_rgba(image: np.ndarray, factor: int) -> np.ndarray:

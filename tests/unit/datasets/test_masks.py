@@ -255,6 +255,28 @@ def test_a_mask_of_zeros_and_ones(tmp_path: Path) -> None:
     assert np.array_equal(read_mask(tmp_path / "mask.png", (8, 4), inverted=True), values == 0)
 
 
+@pytest.mark.parametrize("inverted", [False, True])
+def test_a_cutout_of_a_dark_object_is_its_outline(tmp_path: Path, inverted: bool) -> None:
+    pixels = np.random.default_rng(0).integers(0, 120, (40, 60, 4), np.uint8)
+    pixels[..., 3] = 0
+    pixels[10:30, 20:50, 3] = 255
+    Image.fromarray(pixels).save(tmp_path / "mask.png")
+    found = read_mask(tmp_path / "mask.png", (60, 40), inverted=inverted)
+    assert np.array_equal(found, (pixels[..., 3] > 0) ^ inverted)
+
+
+@pytest.mark.parametrize("color", [(255, 255, 255), (0, 200, 0)])
+def test_a_mask_with_transparency_and_soft_edges_is_no_cutout(tmp_path: Path, color: tuple[int, int, int]) -> None:
+    share = np.linspace(-6, 6, 60).clip(0, 1)[:, None]
+    pixels = np.full((40, 60, 4), 255, np.uint8)
+    pixels[..., :3] = share * color
+    pixels[:8, :, 3] = 0  # as the border that undistortion leaves
+    Image.fromarray(pixels).save(tmp_path / "mask.png")
+    found = read_mask(tmp_path / "mask.png", (60, 40))
+    assert not found[:8].any() and np.array_equal(found[8:], pixels[8:, :, :3].max(-1) >= 128)
+    assert 0.4 < found[8:].mean() < 0.6
+
+
 def test_runs_from_before_masks_could_be_an_outline_leave_out_what_is_black() -> None:
     saved = asdict(Config())
     del saved["dataset"]["masks"], saved["dataset"]["mask_folder"]
