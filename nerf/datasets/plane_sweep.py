@@ -45,7 +45,7 @@ class Agreement:
     images: Tensor  # [P] int64: whose patch it is
     points: Tensor  # [P,3] world: where it agrees best
     colors: Tensor  # [P,3] in [0,1]
-    distances: Tensor  # [P] world: from that image's camera to the point
+    distances: Tensor  # [P] world: from that image's camera to the point; 0 where no neighbors could be compared
 
     @property
     def score(self) -> float:
@@ -64,8 +64,18 @@ class Agreement:
 
     def surface(self) -> "Agreement":
         """The patches that agree so well that their depth can be trusted."""
-        good = self.scores > POINT_AGREEMENT
-        return Agreement(*(x[good] for x in (self.scores, self.images, self.points, self.colors, self.distances)))
+        return self._chosen(self.scores > POINT_AGREEMENT)
+
+    def compared(self) -> "Agreement":
+        """The patches that enough neighbors could see: what is compared with nothing says nothing of the poses."""
+        return self._chosen(self.distances > 0)
+
+    def of_images(self, indices: Sequence[int]) -> "Agreement":
+        """The patches of some of the images."""
+        return self._chosen(torch.isin(self.images, torch.tensor(indices)))
+
+    def _chosen(self, where: Tensor) -> "Agreement":
+        return Agreement(*(x[where] for x in (self.scores, self.images, self.points, self.colors, self.distances)))
 
 
 class PlaneSweep:
@@ -143,10 +153,10 @@ class PlaneSweep:
         compared = self._compare(cameras, index, order)
         if compared is None:
             return zeros, labels, torch.zeros(len(corners), 3), colors, zeros
-        best = compared.agreement.max(dim=1)
-        scores = torch.where((compared.agreement > -1).any(1), best.values, 0.0)
+        best, seen = compared.agreement.max(dim=1), (compared.agreement > -1).any(1)
         places = compared.places(best.indices)
-        return scores, labels, places, colors, (places - cameras.centers[index]).norm(dim=-1)
+        distances = (places - cameras.centers[index]).norm(dim=-1)
+        return torch.where(seen, best.values, 0.0), labels, places, colors, torch.where(seen, distances, 0.0)
 
     def _patches(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
         """Rows and columns [P,Q] of the pixels of an image's patches, and their colors [P,Q,3]."""

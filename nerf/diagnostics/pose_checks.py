@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nerf.cameras.cameras import Cameras
-from nerf.datasets.plane_sweep import Agreement, PlaneSweep, neighbors, shuffled
+from nerf.datasets.plane_sweep import MAX_ANGLE, Agreement, PlaneSweep, neighbors, shuffled
 from nerf.diagnostics.conventions import CONVENTIONS, GIVEN, Convention
 from nerf.diagnostics.dry_run_checks import Check, listed
 
@@ -82,8 +82,11 @@ def check_poses(
     indices = [everyone[i] for i in torch.linspace(0, len(everyone) - 1, min(len(everyone), compared)).long()]
     order = shuffled(count)
     chance = sweep.score(everyone, order=order)
-    given, by_chance = _of_images(agreement, indices), _of_images(chance, indices)
-    scores = [_score("as given", given), _score("chance: the same images in another order", by_chance)]
+    given, by_chance = agreement.of_images(indices), chance.of_images(indices)
+    scores = [
+        _score("as given", given.compared()),
+        _score("chance: the same images in another order", by_chance.compared()),
+    ]
     ahead, level = [], []  # conventions that are better than the given one on these images, or equally good
     for convention in CONVENTIONS:
         other = sweep.score(indices, convention.convert(sweep.cameras.c2w))
@@ -93,15 +96,18 @@ def check_poses(
             ahead.append((other.score, convention))
         elif abs(gain) < BETTER_ERRORS * error and other.score > by_chance.score:
             level.append(convention)
-    figures = f"neighboring images agree to {agreement.score:.2f} (1 = perfectly, {chance.score:.2f} = by chance)"
     if ahead:
         best = max(ahead, key=lambda found: found[0])[1]
         check = _other_convention(sweep, agreement, best, everyone, order)
         if check is not None:
             return check, scores, False
+    every_patch, agreement, chance = agreement, agreement.compared(), chance.compared()
+    if len(agreement.scores) < FEW_PATCHES:
+        return Check("poses", "yellow", _hardly_compared(agreement, len(everyone)), look), scores, False
+    figures = f"neighboring images agree to {agreement.score:.2f} (1 = perfectly, {chance.score:.2f} = by chance)"
     if _lift(agreement.score, chance.score) >= AGREES:
         found = f"{figures}, better than under every usual mistake"
-        if level and _is_level(sweep, agreement, level[0], everyone):
+        if level and _is_level(sweep, every_patch, level[0], everyone):
             found = (
                 f"{figures}. {level[0].name} would suit them as well: views this narrow, of what is this thin, "
                 "cannot tell"
@@ -220,6 +226,17 @@ def _other_convention(
     return Check("poses", "red" if sure else "yellow", found, convention.remedy)
 
 
+def _hardly_compared(compared: Agreement, count: int) -> str:
+    """What to say of `count` images of which so few patches could be compared."""
+    some = len(compared.by_image())
+    if not some:
+        return f"no image has two neighbors within {MAX_ANGLE:.0f} degrees that see the same: nothing could be compared"
+    return (
+        f"only {some} of {count} images have two neighbors within {MAX_ANGLE:.0f} degrees that see the same, in "
+        f"{len(compared.scores)} patches: too few to tell"
+    )
+
+
 def _is_level(sweep: PlaneSweep, agreement: Agreement, convention: Convention, indices: Sequence[int]) -> bool:
     """Whether a convention is as good as the given one over all images."""
     gain, error = _paired_gain(sweep.score(indices, convention.convert(sweep.cameras.c2w)), agreement)
@@ -232,13 +249,6 @@ def _reach(cameras: Cameras, index: int) -> float:
     if len(beside) == 0:
         return float("inf")
     return (cameras.centers[beside] - cameras.centers[index]).norm(dim=-1).mean().item()
-
-
-def _of_images(agreement: Agreement, indices: Sequence[int]) -> Agreement:
-    chosen = torch.isin(agreement.images, torch.tensor(indices))
-    return Agreement(
-        *(getattr(agreement, name)[chosen] for name in ("scores", "images", "points", "colors", "distances"))
-    )
 
 
 def _score(name: str, agreement: Agreement) -> ConventionScore:

@@ -85,3 +85,27 @@ def test_many_single_images_with_wrong_poses_are_red() -> None:
     check, odd = verdicts(with_poses(sweep, poses), sorted({*wrong.tolist(), *range(2, 100, 4)}))
     assert check.verdict == "green" and odd.verdict == "red"
     assert sum(f"r_{index}" in odd.found for index in wrong.tolist()) >= 4  # some poses suit other images by chance
+
+
+def test_right_poses_too_far_apart_to_be_compared_are_not_called_wrong() -> None:
+    images = load_blender(BRICKS, "train")
+    forward, apart = -images.cameras.c2w[:, :, 2], [0]
+    for index in range(1, len(images)):
+        if (forward[apart] @ forward[index]).max() < 0.5:
+            apart.append(index)
+    assert len(apart) >= 4
+    check, odd = verdicts(PlaneSweep(images.chosen(apart)))
+    assert check.verdict == "yellow" and "no image has two neighbors within 60 degrees" in check.found and odd is None
+
+
+def test_images_without_neighbors_do_not_speak_against_the_others() -> None:
+    images = load_blender(BRICKS, "train")
+    forward = -images.cameras.c2w[:, :, 2]
+    beside = (forward @ forward[0]).topk(10).indices.tolist()
+    apart: list[int] = []
+    for index in range(100):
+        if (forward[beside + apart] @ forward[index]).max() < 0.5:
+            apart.append(index)
+    assert len(apart) >= 2
+    both, alone = (verdicts(PlaneSweep(images.chosen(chosen)))[0] for chosen in (beside + apart, beside))
+    assert both.verdict == "green" and both.found.split(" (")[0] == alone.found.split(" (")[0]
