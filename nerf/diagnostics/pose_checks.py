@@ -35,6 +35,8 @@ ORDERS = 20  # number of random orders for the likeness by chance
 LIKENESS_IMAGES = 120  # images that are compared with all others
 THUMBNAIL = 8  # side in pixels of the thumbnails for likeness: brightness, no detail
 ODD = 0.1  # lift of a single image, relative to that of all images, below which it does not fit
+# At least so many of its patches agree beyond doubt: it fits, whatever the others show. By chance 1 of 8 do at most.
+SOME_AGREE = 0.25
 MANY_ODD = 0.1  # fraction of such images from which they are no exceptions
 ALONE = 1.3  # an image this many times farther from its neighbors than usual is not judged
 
@@ -152,7 +154,9 @@ def check_odd_images(
     given, chance = scores[0].score, scores[1].score
     limit = chance + ODD * (given - chance)
     by_image = agreement.by_image()
-    low = [image for image, score in by_image.items() if score < limit]
+    sure = agreement.surface().images
+    doubtful = {image: (sure == image).sum() < SOME_AGREE * (agreement.images == image).sum() for image in by_image}
+    low = [image for image, score in by_image.items() if score < limit and doubtful[image]]
     reach = {image: _reach(sweep.cameras, image) for image in by_image}
     usual = torch.tensor(list(reach.values())).median().item()
     alone = [names[image] for image in low if reach[image] > ALONE * usual]

@@ -17,7 +17,7 @@ from nerf.datasets.blender import load_blender
 from nerf.datasets.plane_sweep import PATCH, Agreement, PlaneSweep, neighbors, shuffled
 from nerf.datasets.posed_images import PosedImages
 from nerf.diagnostics.conventions import CONVENTIONS, Convention
-from nerf.diagnostics.pose_checks import AGREES, check_odd_images, check_poses
+from nerf.diagnostics.pose_checks import AGREES, ConventionScore, check_odd_images, check_poses
 
 COMPARED = 8
 
@@ -93,6 +93,17 @@ def test_a_single_wrong_pose_is_named() -> None:
     _, scores, trusted = check_poses(found, agreement, COMPARED)
     check = check_odd_images(agreement, scores, found, bricks().names)
     assert trusted and check.verdict == "yellow" and bricks().names[odd] in check.found
+
+
+def test_an_image_of_which_some_patches_agree_beyond_doubt_is_right() -> None:
+    """Of a view beside the others, neighbors see a part alone: the mean over all patches is that of chance."""
+    agreement = sweep().score([0, 1, 2])
+    scores = torch.full((len(agreement.scores),), 0.8)
+    partly = torch.tensor([0.0] * 5 + [0.2, 0.27, 0.47, 0.66, 0.78, 0.87, 0.91, 0.91, 0.95, 0.98, 0.98])
+    scores[agreement.images == 0], scores[agreement.images == 1] = partly, partly.mean()
+    given = [ConventionScore("as given", 0.82, 0.01), ConventionScore("chance", 0.47, 0.01)]
+    check = check_odd_images(replace(agreement, scores=scores), given, sweep(), ["partly", "by chance", "right"])
+    assert "1 of 3 images" in check.found and "by chance" in check.found and "partly" not in check.found
 
 
 def neighbor_distance(index: int) -> float:
