@@ -202,6 +202,21 @@ def test_the_inner_box_of_an_unbounded_scene() -> None:
     assert check.verdict == "red" and "near 0.1," in check.found and "near clips 100%" in check.found
 
 
+@pytest.mark.parametrize("kind", ["unbounded", "forward_facing"])
+def test_rays_that_begin_long_before_the_surface(kind: str) -> None:
+    """Where a capture has no depths, near is a guess."""
+    poses = torch.eye(4)[:3].repeat(4, 1, 1)
+    poses[:, 0, 3] = torch.linspace(-0.01, 0.01, 4)
+    cameras = replace(cameras_around(4), c2w=poses) if kind == "forward_facing" else cameras_around()
+    distances = torch.linspace(2.35, 5.3, 200)
+    for near, setting, verdict in ((0.2, 0.0, "yellow"), (0.6, 0.0, "green"), (0.2, 0.1, "green")):
+        described = SceneDescription(kind, UNIT_BOX.aabb, near)
+        box = make_box(described, cameras, None, setting, torch.device("cpu"))
+        check = checks.check_near_far(SamplerConfig(near=setting), box, cameras, distances)
+        assert check.verdict == verdict and ("Rays begin long before it" in check.found) == (verdict == "yellow")
+        assert check.remedy.startswith("set sampler.near=1.18,") == (verdict == "yellow")
+
+
 def test_the_near_plane_of_a_forward_facing_scene() -> None:
     poses = torch.eye(4)[:3].repeat(4, 1, 1)
     poses[:, 0, 3] = torch.linspace(-0.1, 0.1, 4)
