@@ -118,6 +118,11 @@ def _box_of_kind(
         return _unbounded_box(described, cameras, near).to(device)
     if described.aabb is not None:
         return SceneBox(described.aabb.to(device))
+    if len(cameras) < 2 and not cameras.has_panoramas:
+        raise UserError(
+            f"the scene box cannot be found from {len(cameras)} camera: one view alone does not tell how far away the "
+            "scene is, expected at least two from different places. Take more photos, or set dataset.aabb."
+        )
     return visual_hull.find_box(cameras, silhouettes, device)
 
 

@@ -222,3 +222,14 @@ def test_cameras_that_do_not_suit_the_kind_are_answered() -> None:
     walking = replace(parallel, cameras=replace(parallel.cameras, c2w=moved))
     with pytest.raises(UserError, match="move into the scene. Use dataset.kind=unbounded"):
         scene_kinds.make_box(SceneDescription("forward_facing", near=1.0), walking.cameras, None, 0.0, CPU)
+
+
+def test_one_view_alone_does_not_tell_where_the_scene_is() -> None:
+    """No other convention would: the message of axes that do not meet says so of several."""
+    cameras, bounded = all_around("train").cameras, SceneDescription("bounded")
+    with pytest.raises(UserError, match=r"one view alone does not tell .* or set dataset.aabb") as found:
+        scene_kinds.make_box(bounded, cameras[[0]], None, 0.0, CPU)
+    assert "convention" not in str(found.value)
+    given = torch.tensor([[-1.0, -1, -1], [1, 1, 1]])
+    box = scene_kinds.make_box(replace(bounded, aabb=given), cameras[[0]], None, 0.0, CPU)
+    assert torch.equal(box.aabb, given)
