@@ -7,6 +7,8 @@ number. Averaging works on the stored (sRGB) values, as is the custom.
 import contextlib
 import itertools
 import struct
+import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +31,7 @@ from nerf.system import usable_cores
 FORMATS = ("PNG", "JPEG", "WEBP")
 GRAY_16_BIT = ("I;16", "I")  # Pillow's modes for it; older releases used the second
 MAX_THREADS = 8  # of 12 megapixels each takes some 150 MB while it is decoded
+LONG = 5.0  # seconds without a word
 BAND_ROWS = 64  # rows of the result that are averaged at a time
 TURNING = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 FLIPPING = (2, 3, 4)  # and those that keep them: mirrored, upside down
@@ -70,8 +73,9 @@ def read_pixels(
     """One image, [H // downscale, W // downscale, channels] uint8: RGB or RGBA with straight alpha.
 
     Gray, palette and 16-bit files are converted; 16-bit values keep their high byte, by which a transparent 16-bit
-    color is told too. downscale: averages over blocks of so many pixels squared; what is left over at the right and at
-    the bottom is cut off. upright: turned as its EXIF orientation says. alpha [H,W] uint8: in place of the file's own.
+    color is told too. downscale: averages over blocks of so many pixels squared (of a JPEG see SHRUNK); what is left
+    over at the right and at the bottom is cut off. upright: turned as its EXIF orientation says. alpha [H,W] uint8: in
+    place of the file's own.
     Raises UserError, naming the file, where it is damaged.
     """
     image = in_eight_bits(_decode(path, upright))
@@ -211,12 +215,22 @@ def mean_of_known(values: np.ndarray, downscale: int) -> np.ndarray:
 
 
 def read_all(read: Callable[[int], Result], count: int, what: str) -> list[Result]:
-    """read(0) to read(count - 1), in parallel, with a progress bar on a terminal. what: what is read, for the bar."""
+    """read(0) to read(count - 1), in parallel. what: what is read, for a progress bar on a terminal.
+
+    Elsewhere, in a log say, one line tells that it takes long.
+    """
+    results: list[Result] = []
+    began, told = time.monotonic(), sys.stderr is None or sys.stderr.isatty()
     # Pillow decodes without holding the interpreter's lock.
     threads = min(MAX_THREADS, usable_cores())
     with ThreadPoolExecutor(threads) as pool:
         try:
-            return list(tqdm(pool.map(read, range(count)), what, count, leave=False, disable=None, unit="image"))
+            for result in tqdm(pool.map(read, range(count)), what, count, leave=False, disable=None, unit="image"):
+                results.append(result)
+                if not told and len(results) < count and time.monotonic() - began > LONG:
+                    print(f"note: {what}: {len(results)} of {count} so far, still reading", file=sys.stderr)
+                    told = True
+            return results
         except BaseException:  # an interrupt as well: the rest need not be read
             pool.shutdown(cancel_futures=True)
             raise

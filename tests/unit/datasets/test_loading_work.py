@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 from fixtures import official_scene, random_images
 from PIL import Image
 
+from nerf.datasets import decoding
 from nerf.datasets.blender import load_blender
 
 PEAK = """
@@ -64,3 +66,15 @@ def test_loading_photos_of_lego_is_little_more_work_than_to_decode_them(tmp_path
         for _ in range(3)
     ]
     assert min(ratios) < 2
+
+
+@pytest.mark.parametrize(("terminal", "seconds", "lines"), [(False, 0.01, 1), (False, 60.0, 0), (True, 0.01, 0)])
+def test_reading_that_takes_long_is_told_once_where_no_bar_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool, seconds: float, lines: int
+) -> None:
+    monkeypatch.setattr(decoding, "LONG", seconds)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    assert decoding.read_all(lambda index: time.sleep(0.02) or index, 20, "images") == list(range(20))
+    said = capsys.readouterr().err
+    assert len(re.findall(r"note: images: \d+ of 20 so far, still reading\n", said)) == lines
+    assert said.count("note:") == lines
