@@ -25,7 +25,9 @@ THUMBNAIL = 16  # side in pixels at which copies are searched
 INSIDE, HARDLY_INSIDE = 0.9, 0.1  # fractions of the points
 ROOMY = 50  # volume of a box that is too large, relative to the volume of the points
 CLIPPED, MUCH_CLIPPED = 0.01, 0.1  # fractions of the surface that near or far may clip; a few points are mismatches
-EARLY = 0.25  # of the distance of the nearest surface: rays that begin before it pass much that is empty
+# Of the distance of the nearest surface: rays that begin before it pass much that is empty. A guessed near is a tenth
+# of it or less; one from depths is .25 of it (room, a few points of which are nearer) or more.
+EARLY = 0.125
 MARGIN = 0.05  # of the points' extent, added on each side
 TIGHT, TOO_MUCH = 0.7, 0.95  # fractions of the free memory
 
@@ -141,7 +143,7 @@ def check_near_far(config: SamplerConfig, box: SceneBox, cameras: Cameras, dista
     if foggy:
         found = f"{described}. Inside the box, density can grow before the lens and be fog elsewhere"
         return Check("near and far", "yellow", found, f"set sampler.near={0.5 * nearest:.3g}")
-    # Only where near is no setting: it is a guess there, unless the capture has depths, which reach nearer than this.
+    # A near that was set is left alone, and in a box rays begin where it does.
     if config.near == 0 and isinstance(box.space, ContractedSpace | NdcSpace) and begin < EARLY * nearest:
         found = f"{described}. Rays begin long before it, where density can be fog and voxels are spent on nothing"
         remedy = f"set sampler.near={0.5 * nearest:.3g}, unless something stands nearer"
