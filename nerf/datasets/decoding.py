@@ -73,9 +73,8 @@ def read_pixels(
     """One image, [H // downscale, W // downscale, channels] uint8: RGB or RGBA with straight alpha.
 
     Gray, palette and 16-bit files are converted; 16-bit values keep their high byte, by which a transparent 16-bit
-    color is told too. downscale: averages over blocks of so many pixels squared (of a JPEG see SHRUNK); what is left
-    over at the right and at the bottom is cut off. upright: turned as its EXIF orientation says. alpha [H,W] uint8: in
-    place of the file's own.
+    color is told too. downscale: averages over blocks of so many pixels squared; what is left over at the right and at
+    the bottom is cut off. upright: turned as its EXIF orientation says. alpha [H,W] uint8: in place of the file's own.
     Raises UserError, naming the file, where it is damaged.
     """
     image = in_eight_bits(_decode(path, upright))
