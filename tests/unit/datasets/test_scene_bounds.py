@@ -203,6 +203,34 @@ def test_cameras_that_look_outwards() -> None:
     assert (scene.aabb[0] < centers.min(axis=0)).all() and (scene.aabb[1] > centers.max(axis=0)).all()
 
 
+def walk(other_side: float, count: int = 60) -> list[np.ndarray]:
+    """Cameras along a way 12 long that look to its sides, the share other_side of them to the other one."""
+    rng = np.random.default_rng(RNG_SEED)
+    poses = []
+    for index in range(count):
+        pose = look_at_origin(math.pi * (0.5 + (index < other_side * count)) + rng.normal(0, 0.5), rng.normal(0, 0.1))
+        pose[:3, 3] = [0.2 * index - 6, *rng.normal(0, 0.3, 2)]
+        poses.append(pose)
+    return poses
+
+
+@pytest.mark.parametrize("other_side", [0.4, 0.25, 0.0])
+def test_a_walk_whose_cameras_look_to_its_sides_looks_at_nothing_in_common(other_side: float) -> None:
+    """The point nearest to all axes lies amid the walk: ahead of the median camera, but to its side or behind it."""
+    capture = capture_of(walk(other_side))
+    scene = describe(capture)
+    assert camera_rig(capture.frames).target is None and "the scene lies around them" in words(scene)
+    centers = np.stack([item.c2w[:, 3] for item in capture.frames])
+    assert (scene.aabb[0] < centers.min(axis=0)).all() and (scene.aabb[1] > centers.max(axis=0)).all()
+
+
+@pytest.mark.parametrize("behind", [4, 5])
+def test_up_to_a_fifth_of_the_cameras_may_have_their_backs_to_what_the_others_look_at(behind: int) -> None:
+    turned = np.diag([-1.0, 1, -1, 1])
+    poses = [pose @ turned if index < behind else pose for index, pose in enumerate(around(24))]
+    assert (camera_rig(capture_of(poses).frames).target is None) == (behind == 5)
+
+
 @pytest.mark.parametrize("count", [0, 1, 29])
 @pytest.mark.parametrize("poses", [around(), by_hand(), looking_down(np.random.default_rng(3).random((9, 3)))])
 def test_a_few_points_count_as_none(poses: list[np.ndarray], count: int) -> None:
