@@ -15,6 +15,7 @@ from nerf.errors import UserError
 from nerf.reading import is_path, shown
 
 READERS = {".bin": colmap_binary, ".txt": colmap_text}  # in this order where a folder has both
+FILES = ("cameras", "images", "points3D")  # the last may be missing
 PLACES = (
     "sparse",
     ".",
@@ -42,6 +43,22 @@ def recognize(root: Path) -> str | None:
     return f"{models[0].relative_to(root) / f'cameras{suffix}'} and images{suffix}"
 
 
+def unusable_model(root: Path) -> str | None:
+    """What a folder sparse has and what it lacks to be a model, in words; None where it has all, or nothing."""
+    if find_models(root):
+        return None
+    for place in PLACES:
+        folders = () if place == "." else (root / place, *sorted((root / place).glob("[0-9]*")))
+        for folder in folders:
+            kept = {suffix: [name for name in FILES if (folder / f"{name}{suffix}").is_file()] for suffix in READERS}
+            suffix = max(READERS, key=lambda kind: len(kept[kind]))
+            if kept[suffix]:
+                has = " and ".join(f"{name}{kind}" for kind in READERS for name in kept[kind])
+                lacks = " and no ".join(f"{name}{suffix}" for name in FILES[:2] if name not in kept[suffix])
+                return f"{folder.relative_to(root)} has {has}, but no {lacks}"
+    return None
+
+
 def read(root: Path, images: str | None = None) -> Capture:
     """The capture of the model with the most images.
 
@@ -50,7 +67,8 @@ def read(root: Path, images: str | None = None) -> Capture:
     """
     models = find_models(root)
     if not models:
-        raise UserError(f"{root}: no sparse/0 with cameras and images, .bin or .txt; export COLMAP's model into it.")
+        found = unusable_model(root) or "no sparse/0 with cameras and images, .bin or .txt"
+        raise UserError(f"{root}: {found}; export COLMAP's model into it.")
     sizes = {folder: READERS[_suffix(folder)].count_images(_file(folder, "images")) for folder in models}
     folder = max(models, key=sizes.__getitem__)
     model = read_model(folder)
@@ -123,7 +141,7 @@ def _depth_bounds(model: ColmapModel, order: list[int]) -> np.ndarray | None:
 def _suffix(folder: Path) -> str | None:
     """Of the files in a folder that holds a model; None where it does not."""
     for suffix in READERS:
-        if all((folder / f"{name}{suffix}").is_file() for name in ("cameras", "images")):
+        if all((folder / f"{name}{suffix}").is_file() for name in FILES[:2]):
             return suffix
     return None
 

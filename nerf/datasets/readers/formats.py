@@ -84,6 +84,8 @@ def _read_recognized(root: Path, images: str | None) -> Capture:
         if other != name and not capture.has_depths and capture.aabb is None:
             capture, said = _with_depths_beside(capture, other, found[other], root, images)
             aside = said or aside
+    if unusable := colmap.unusable_model(root):
+        aside += f"; {unusable}, so it is not used"
     said = f"{FORMATS[name].title}, since there is {found[name]}{aside}: {capture.format}"
     return replace(capture, format=said)
 
@@ -162,11 +164,14 @@ def _unknown(root: Path) -> str:
         return f"{begin}Scenes lie one folder deeper: set {assignment('dataset.root', scenes[0])}" + (
             f" or another of {', '.join(path.name for path in scenes)}." if len(scenes) > 1 else "."
         )
+    unusable = colmap.unusable_model(root)
     photos = len(list_photos(root))
     if photos:
+        why = f"no usable poses: {unusable}. Export the model again, or make" if unusable else "no poses: make"
         return (
-            f"{begin}It has {photos} photos but no poses: make them with "
-            f"{program('data/prepare.py', root, 'OUT')}, "
+            f"{begin}It has {photos} photos but {why} them with {program('data/prepare.py', root, 'OUT')}, "
             "then set dataset.root=OUT."
         )
+    if unusable:
+        return f"{begin}The folder {unusable}. Export the model again."
     return f"{begin}Set dataset.root to the folder with one of these files."
