@@ -1,5 +1,6 @@
 """Which format a folder is in, and reading it: the entrance to all readers."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from nerf.datasets.readers.frames import check_frames, missing_images
 from nerf.datasets.readers.masks import with_masks, without_masks
 from nerf.datasets.readers.photos import list_photos
 from nerf.errors import UserError
+
+MOST_FOLDERS = 6  # of photos are named
 
 
 @dataclass(frozen=True)
@@ -165,12 +168,18 @@ def _unknown(root: Path) -> str:
             f" or another of {', '.join(path.name for path in scenes)}." if len(scenes) > 1 else "."
         )
     unusable = colmap.unusable_model(root)
-    photos = len(list_photos(root))
+    photos = list_photos(root)
     if photos:
         why = f"no usable poses: {unusable}. Export the model again, or make" if unusable else "no poses: make"
+        most = Counter(path.parent.relative_to(root) for path in photos).most_common()
+        which, also = "", ""
+        if len(most) > 1:  # copies, other sizes or what a program rendered: all at once they are no capture
+            listed = ", ".join(f"{folder} {count}" for folder, count in most[:MOST_FOLDERS])
+            which = f" in {len(most)} folders ({listed}{', ...' if len(most) > MOST_FOLDERS else ''})"
+            also = " or another one of the folders in its place"
         return (
-            f"{begin}It has {photos} photos but {why} them with {program('data/prepare.py', root, 'OUT')}, "
-            "then set dataset.root=OUT."
+            f"{begin}It has {len(photos)} photos{which} but {why} them with "
+            f"{program('data/prepare.py', root / most[0][0], 'OUT')}{also}, then set dataset.root=OUT."
         )
     if unusable:
         return f"{begin}The folder {unusable}. Export the model again."

@@ -59,7 +59,8 @@ def test_unknown_folder_says_what_was_looked_for_and_found(tmp_path: Path) -> No
 
 def test_photos_without_poses_are_sent_to_preparation(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", VIEWS.names)
-    assert f"4 photos but no poses: make them with python data/prepare.py {tmp_path} OUT" in complaint(tmp_path)
+    message = complaint(tmp_path)  # data/prepare.py looks for no photos in the folders of a folder
+    assert f"4 photos but no poses: make them with python data/prepare.py {tmp_path / 'photos'} OUT" in message
 
 
 def test_a_scene_one_folder_deeper_is_pointed_at(tmp_path: Path) -> None:

@@ -59,3 +59,18 @@ def test_files_of_both_kinds_make_no_model(tmp_path: Path) -> None:
     half_a_model(tmp_path)
     (tmp_path / "sparse" / "0" / "images.txt").write_text("")
     assert "has cameras.bin and points3D.bin and images.txt, but no images.bin" in complaint(tmp_path)
+
+
+def test_photos_are_counted_by_folder_and_one_of_them_is_to_be_prepared(tmp_path: Path) -> None:
+    """All photos below a folder were counted together, and were to be prepared together: copies and originals."""
+    write_photos(tmp_path / "images" / "left", VIEWS.names[:3])
+    write_photos(tmp_path / "input", VIEWS.names)
+    message = complaint(tmp_path)
+    assert "7 photos in 2 folders (input 4, images/left 3) but no poses" in message
+    assert f"prepare.py {tmp_path / 'input'} OUT or another one of the folders in its place" in message
+
+
+def test_a_few_of_many_folders_are_named(tmp_path: Path) -> None:
+    for number in range(8):
+        write_photos(tmp_path / f"{number}", VIEWS.names[:1])
+    assert "8 photos in 8 folders (0 1, 1 1, 2 1, 3 1, 4 1, 5 1, ...) but no poses" in complaint(tmp_path)
