@@ -32,6 +32,7 @@ DEPTH_QUANTILES = (0.001, 0.999)
 NEAR_SHARE = 0.05  # of the cameras whose own nearest depth is taken for a mistake
 SWEPT_QUANTILES = (0.01, 0.99)  # of a few hundred points
 FEW = 0.1  # of what panoramas see is nearer to them than the sides of their inner box
+INSIDE_SHARE = 0.05  # of the cameras may stand in the box of an object of which no points are known
 BOX_MARGIN = 0.05  # of the edge, on each side: sparse points stop short of the surfaces' ends
 THINNEST = 0.02  # of the box's longest edge: points on one plane make no grid
 NEAR_MARGIN = 0.75  # of the nearest depth that is known: sparse points miss what lies nearer; as NeRF has it for LLFF
@@ -211,8 +212,12 @@ def _box(
         how = f"Box: around {_share()} of {len(capture.points)} sparse points along each axis, {BOX_MARGIN:.0%} wider."
     elif rig.target is not None:
         half = float((rig.distances * rig.slopes.max(axis=1)).max())
+        said = "as much as the widest sees there"
+        free = float(np.quantile(np.abs(rig.centers - rig.target).max(axis=1), INSIDE_SHARE))
+        if half > free:  # one camera from afar would put the others into the box
+            half, said = free, f"up to the nearest {INSIDE_SHARE:.0%} of the cameras"
         aabb = np.stack([rig.target - half, rig.target + half])
-        how = f"Box: a cube of edge {2 * half:.3g} around what the cameras look at, as much as the widest sees there."
+        how = f"Box: a cube of edge {2 * half:.3g} around what the cameras look at, {said}."
     else:
         raise UserError(
             f"{capture.root}: the cameras look at nothing in common and there are no points, so the box of the object "

@@ -79,6 +79,16 @@ def test_cameras_that_look_at_one_point_exactly() -> None:
     assert 0.2 <= scene.near <= 4 - 2.4 and scene.far == pytest.approx(4 + 2.4 * math.sqrt(3), rel=0.1)
 
 
+def test_one_camera_from_afar_does_not_put_the_others_into_the_box() -> None:
+    """As much as it sees is a cube of edge 24, in which all the others stood; what fills their photos stays in it."""
+    poses = [*around(39), look_at_origin(1.0, 0.2, 20.0)]
+    scene = describe(capture_of(poses))
+    centers = np.stack([pose[:3, 3] for pose in poses])
+    inside = ((centers > scene.aabb[0]) & (centers < scene.aabb[1])).all(axis=1)
+    assert scene.kind == "bounded" and inside.mean() <= 0.05 and "up to the nearest 5%" in words(scene)
+    assert (np.abs(scene.aabb) > 2.4).all()  # what the 39 see
+
+
 def test_points_that_end_with_the_object() -> None:
     points = np.concatenate([ball(2000, 1.0), [[90, 0, 0]] * 10])  # outliers
     scene = describe(capture_of(by_hand(), points=points))
