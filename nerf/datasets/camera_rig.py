@@ -18,6 +18,7 @@ STEEPEST = math.radians(75)
 # outwards a third to a half of them have the point nearest to all axes behind them, and it lies far off the axes.
 MOST_BEHIND = 0.2  # of the cameras
 MOST_ASIDE = math.radians(30)  # the median of the cameras
+AMID = 3.0  # times as far from their middle as the median of them
 
 
 @dataclass(frozen=True)
@@ -91,19 +92,26 @@ def camera_rig(frames: Sequence[Frame]) -> CameraRig:
     if not panoramas.any():
         with contextlib.suppress(ValueError):  # parallel axes, or cameras that look outwards
             target = estimate_target(torch.from_numpy(poses)).numpy()
-    if target is not None and not _is_looked_at(target, poses):
+    if target is not None and _is_amid_a_walk(target, poses):
         target = None
     slopes = np.array([_slopes(frame) for frame in frames])
     return CameraRig(poses[:, :, 3], poses[:, :, :3], slopes, target, panoramas)
 
 
-def _is_looked_at(target: np.ndarray, poses: np.ndarray) -> bool:
-    """Whether the point [3] lies ahead of most of the cameras [I,3,4] and near their axes."""
-    offsets = target - poses[:, :, 3]
+def _is_amid_a_walk(target: np.ndarray, poses: np.ndarray) -> bool:
+    """Whether the point [3] lies amid the cameras [I,3,4], but behind many of them or far off most of their axes.
+
+    One far from where they stand is the work of a camera in a wrong place, which is said elsewhere.
+    """
+    centers = poses[:, :, 3]
+    middle = np.median(centers, axis=0)
+    if np.linalg.norm(target - middle) > AMID * np.median(np.linalg.norm(centers - middle, axis=1)):
+        return False
+    offsets = target - centers
     ahead = -np.einsum("ij,ij->i", offsets, poses[:, :, 2])
     aside = np.linalg.norm(np.cross(offsets, poses[:, :, 2]), axis=1)
     angles = np.arctan2(aside, ahead)
-    return bool((angles > math.pi / 2).mean() <= MOST_BEHIND and np.median(angles) <= MOST_ASIDE)
+    return bool((angles > math.pi / 2).mean() > MOST_BEHIND or np.median(angles) > MOST_ASIDE)
 
 
 def _slopes(frame: Frame) -> tuple[float, float]:
