@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from nerf.cameras.limits import FARTHEST
-from nerf.datasets.capture import Capture, Frame
+from nerf.datasets.capture import FEWEST_POINTS, Capture, Frame
 from nerf.datasets.readers import colmap_binary, colmap_text
 from nerf.datasets.readers.colmap_model import NO_POINT, ColmapModel
 from nerf.datasets.readers.frames import FLIP_YZ, make_frame
@@ -22,6 +22,8 @@ PLACES = (
     "colmap/sparse",
 )  # nerfstudio uses the last; models lie there or in folders 0, 1, ... in it
 DEPTH_QUANTILES = (0.001, 0.999)  # as LLFF's poses_bounds.npy has them
+SUPPORT = 3  # images see a point that tells what is nearest: two match wrongly, and then often right before a camera
+STRAYS = 0.02  # of an image's points match wrongly at most: more that two images see before all others are a surface
 
 
 def find_models(root: Path) -> list[Path]:
@@ -122,20 +124,34 @@ def _frame(model: ColmapModel, index: int, path: Path) -> Frame:
 
 
 def _depth_bounds(model: ColmapModel, order: list[int]) -> np.ndarray | None:
-    """Nearest and farthest depth [I,2] of the points that each image saw, those of all where it saw none."""
-    depths = []
+    """Nearest and farthest depth [I,2] of the points that each image saw, those of all where it saw none.
+
+    The nearest is that of points which SUPPORT images saw, where an image saw enough of them, and leaves out STRAYS.
+    """
+    known = np.array(sorted(point for point in model.points if NO_POINT < point < 2**63), np.int64)
+    if not len(known):
+        return None
+    places = np.array([model.points[point] for point in known.tolist()], np.float64)
+    seen = []
+    for image in model.images:
+        ids = np.unique(image.point_ids)
+        rows = np.searchsorted(known, ids).clip(max=len(known) - 1)
+        seen.append(rows[known[rows] == ids])
+    support = np.bincount(np.concatenate(seen), minlength=len(known))
+    depths, supported = [], []
     for index in order:
-        image = model.images[index]
-        seen = [
-            model.points[point] for point in image.point_ids.tolist() if point != NO_POINT and point in model.points
-        ]
-        row = image.world_to_camera(str(model.folder))[2]
-        depth = np.array(seen, np.float64).reshape(-1, 3) @ row[:3] + row[3]
+        row = model.images[index].world_to_camera(str(model.folder))[2]
+        depth = places[seen[index]] @ row[:3] + row[3]
         depths.append(depth[depth > 0])
+        supported.append(depth[(depth > 0) & (support[seen[index]] >= SUPPORT)])
     seen_by_any = np.concatenate(depths)
     if not len(seen_by_any):
         return None
-    return np.stack([np.quantile(depth if len(depth) else seen_by_any, DEPTH_QUANTILES) for depth in depths])
+    bounds = np.stack([np.quantile(depth if len(depth) else seen_by_any, DEPTH_QUANTILES) for depth in depths])
+    for row, depth, all_depths in zip(bounds, supported, depths):
+        if len(depth) >= FEWEST_POINTS:
+            row[0] = min(np.quantile(depth, DEPTH_QUANTILES[0]), np.quantile(all_depths, STRAYS))
+    return bounds
 
 
 def _suffix(folder: Path) -> str | None:

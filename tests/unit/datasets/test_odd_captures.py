@@ -269,3 +269,28 @@ def test_a_format_is_said_to_be_asked_for_where_it_was(tmp_path: Path, format: s
     note = load_split(DatasetConfig(root=str(tmp_path), format=format, skip_missing=True), "train").notes[0]
     asked = beside and format == "blender"
     assert f"Blender, {'as dataset.format=blender says' if asked else 'since there is transforms_train.json'}" in note
+
+
+@pytest.mark.parametrize(("images", "count", "stray"), [(2, 1, True), (3, 1, False), (2, 8, False)])
+def test_points_that_two_images_match_wrongly_do_not_tell_what_is_nearest(
+    tmp_path: Path, images: int, count: int, stray: bool
+) -> None:
+    """Right before a camera they made near a twentieth of what it is, and a scene before all cameras one without end.
+
+    A point that three images see is taken for what it is, and so is a surface that two see.
+    """
+    views = ring(9)
+    points = np.random.default_rng(4).uniform(-1, 1, (80, 3))
+    wrong = np.tile(views.poses[0][:3, 3] - 0.1 * views.poses[0][:3, 2], (count, 1))
+    model = write_colmap(tmp_path, views, binary=False, points=np.concatenate([points, wrong]))
+    write_photos(tmp_path / "images", views.names)
+    lines = (model / "images.txt").read_text().splitlines()  # a comment, then two of each image: pose and what it sees
+    for row in range(2 + 2 * images, len(lines), 2):
+        lines[row] = lines[row].split(" 1.0 2.0 85")[0]
+    (model / "images.txt").write_text("\n".join(lines) + "\n")
+    bounds = read_capture(tmp_path).bounds
+    nearest = [-((points - pose[:3, 3]) @ pose[:3, 2]).max() for pose in views.poses]
+    if stray:
+        np.testing.assert_allclose(bounds[:, 0], nearest, rtol=0.1)
+    else:
+        assert bounds[0, 0] < 0.2 * nearest[0]

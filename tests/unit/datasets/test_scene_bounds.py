@@ -205,6 +205,19 @@ def test_a_walk_along_the_viewing_direction_is_not_forward_facing() -> None:
     assert (scene.aabb[0] <= track.min(axis=0)).all() and (scene.aabb[1] >= track.max(axis=0)).all()
 
 
+@pytest.mark.parametrize(("step", "kind"), [(0.05, "forward_facing"), (0.1, "unbounded")])
+def test_cameras_that_move_a_seventh_of_the_nearest_depth_move_through_the_scene(step: float, kind: str) -> None:
+    """Room's, a fifth, passed for forward-facing once its nearest depth was not that of a stray point any more."""
+    track = np.array([[0.3 * index, 0.2 * (index % 3), -step * index] for index in range(11)])
+    scene = describe(capture_of(looking_down(track), bounds=np.tile([5.0, 30.0], (11, 1))))
+    assert scene.kind == kind
+
+
+def test_room_is_unbounded_and_its_near_is_not_that_of_a_stray_point() -> None:
+    scene = describe(read_capture(real_capture("room")))
+    assert scene.kind == "unbounded" and 6 < scene.near < 9  # 2.6 with it; most of what three images see is beyond 12
+
+
 def test_cameras_that_look_outwards() -> None:
     outwards = [pose @ np.diag([-1.0, 1, -1, 1]) for pose in around(radius=0.5)]
     scene = describe(capture_of(outwards))
