@@ -19,10 +19,11 @@ from nerf.scene.silhouettes import Silhouettes, whole_pixels
 
 SEARCH_CELLS = 64**3
 SMALLER = 0.8  # a turned box has at most this share of the volume: turning all rays takes a hundredth of a step
-# Cells that few views see are carved by few. Those that at least so large a share of the views see are enough,
-SEEN = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # the largest that will do,
-LOST = 0.03  # if in no picture more of the object's pixels see nothing but other cells, which at least
-SEEN_TWICE = 2  # views see.
+# Cells that few views see are carved by few. The box is around those that at least such a share of the views see,
+SEEN = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # the largest that will do:
+LESS = 0.75  # where that leaves at most so much of the volume,
+LOST = 0.03  # and where no picture has more of its object's pixels that look past these cells, but at
+SEEN_TWICE = 2  # some which so many views see.
 LOOKED_AT, STEPS = 1 << 14, 192  # pixels of the object, of all pictures, and along each, with two steps a cell
 SMALL_STEP = 0.05  # of a ball's radius: what lies one radius farther may be far outside of the picture
 LENS_SAMPLES = 32  # along each axis of the box
@@ -70,14 +71,17 @@ def _well_seen(silhouettes: Silhouettes, box: SceneBox, resolution: Resolution, 
     needed = None
     for share in SEEN:
         chosen = cells[views >= share * len(silhouettes)]
-        if len(chosen) == len(cells):
+        if len(chosen) == 0:
+            continue
+        smaller = _box_around(box, resolution, chosen).size.prod() / _box_around(box, resolution, cells).size.prod()
+        if smaller > LESS:
             break
         if needed is None:
             rays, view = silhouettes.rays(LOOKED_AT)
             needed = _meet(rays, cells[views >= SEEN_TWICE], box, resolution)
             pixels = torch.bincount(view).clamp(min=1)
         lost = needed & ~_meet(rays, chosen, box, resolution)
-        if len(chosen) and (torch.bincount(view, lost.double()) / pixels).max() <= LOST:
+        if (torch.bincount(view, lost.double()) / pixels).max() <= LOST:
             return chosen
     return cells
 

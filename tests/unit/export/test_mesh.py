@@ -286,7 +286,6 @@ def test_the_script_makes_both_kinds_of_file(call: Callable[..., int], capsys: p
         (("run=run", "file=a.ply", "texture=true"), "PLY holds no texture; give a name with .glb or .obj"),
         (("run=nowhere",), "nowhere"),
         (("run=run", "smallest=2"), "smallest"),
-        (("run=run", "smallest=1"), "it is the share of these that a part needs"),
         (("run=run", "crop=[1,2,3]"), "crop=[1.0, 2.0, 3.0] is no box, expected x0,y0,z0,x1,y1,z1"),
     ],
 )
@@ -295,3 +294,15 @@ def test_mistakes_are_answered(
 ) -> None:
     assert call("mesh", *settings, "hydra.run.dir=out") == 2
     assert expected in capsys.readouterr().err
+
+
+def test_parts_that_are_all_too_small_are_told(
+    call: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The surface of the tiny run is one part, so its two halves are taken for parts."""
+    monkeypatch.setattr(
+        "nerf.export.mesh.large_parts", lambda faces, count, smallest: faces[: 0 if smallest > 0.5 else None]
+    )
+    assert call("mesh", "run=run", "smallest=1", "hydra.run.dir=out") == 2
+    assert "it is the share of these that a part needs" in capsys.readouterr().err
+    assert call("mesh", "run=run", "smallest=0.5", "hydra.run.dir=out") == 0

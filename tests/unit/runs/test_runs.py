@@ -102,7 +102,7 @@ def test_runs_and_scenes_print_as_one_short_line(run: TrainingRun, tmp_path: Pat
     ]
     for thing, words in expected:
         line = repr(thing)
-        assert "\n" not in line and len(line) < 240, line
+        assert "\n" not in line and len(line) < 280, line
         assert all(word in line for word in words), line
     assert scores.views == ["r_0", "r_4"]
 
