@@ -89,11 +89,14 @@ class Silhouettes:
     def rays(self, most: int) -> tuple[Rays, Tensor]:
         """Rays through the pixels of the silhouettes that count, evenly spread, about so many at most, and their views.
 
-        The views are [R] int64.
+        The views are [R] int64. Raises ValueError where the alpha is not that of the cameras' images.
         """
+        expected = self.cameras.first_pixel(len(self))
+        if len(self.opaque) != expected:
+            raise ValueError(f"alpha: found {len(self.opaque)} pixels, expected {expected}, as the cameras have")
         shown = self.opaque if self.valid_pixels is None else self.opaque & self.valid_pixels
         pixels = shown.nonzero()[:, 0]
-        pixels = pixels[:: max(1, -(-len(pixels) // most))].contiguous()
+        pixels = pixels[:: max(1, -(-len(pixels) // max(1, most)))].contiguous()
         return self.cameras.rays_through(pixels), self.cameras.image_of(pixels)
 
     def pixels_near(self, radius: int) -> PixelRuns:

@@ -48,7 +48,7 @@ REASONS: dict[tuple[str, ...], str] = {
         ContractedRays.positions ContractedRays.world_depth ContractedSpace.pixel_sizes ContractedSpace.to_scene
         ContractedSpace.to_world GridMap.to_scene Lenses.distort Lenses.undistort NdcRays.distances
         NdcRays.world_depth NdcSpace.path NdcSpace.to_scene SceneBox.grid_map WorldSpace.pixel_sizes expand
-        leave_box
+        Silhouettes.rays leave_box
     """,
     (ARITHMETIC, MEAN): "opacity_entropy",
     (ARITHMETIC, BEYOND, MEAN): """
