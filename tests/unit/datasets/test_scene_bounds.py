@@ -97,23 +97,24 @@ def test_points_that_end_with_the_object() -> None:
     assert 1.5 < scene.near < 3.2 and 4.5 < scene.far < 7
 
 
+def as_photos_show(capture: Capture) -> list[SceneDescription]:
+    """Of photos that show an object alone, do not say, and show more around it."""
+    return [
+        scene_bounds.describe_capture(capture, False, None, lambda alone=alone: alone) for alone in (True, None, False)
+    ]
+
+
 @pytest.mark.parametrize("known", [{}, {"points": ball(500, 1.0)}], ids=["turntable", "points"])
 def test_an_object_before_a_wall_without_texture_is_not_alone(known: dict) -> None:
     """Structure from motion finds no points on a bare wall, so an object is not alone where points end with it."""
-    capture = capture_of(around(), **known)
-    scenes = [
-        scene_bounds.describe_capture(capture, False, None, lambda seen=seen: seen) for seen in (True, None, False)
-    ]
+    scenes = as_photos_show(capture_of(around(), **known))
     assert [scene.kind for scene in scenes] == ["bounded", "bounded", "unbounded"]
     assert ["no one even color along their edges" in words(scene) for scene in scenes] == [False, False, True]
 
 
 @pytest.mark.parametrize("known", [{}, {"points": ball(500, 9.0)}], ids=["hand", "points"])
 def test_photos_before_one_even_color_show_an_object_alone(known: dict) -> None:
-    capture = capture_of(by_hand(), **known)
-    scenes = [
-        scene_bounds.describe_capture(capture, False, None, lambda seen=seen: seen) for seen in (True, None, False)
-    ]
+    scenes = as_photos_show(capture_of(by_hand(), **known))
     assert [scene.kind for scene in scenes] == ["bounded", "unbounded", "unbounded"]
     assert "an object before one even color" in words(scenes[0]) and "even color" not in words(scenes[2])
 
