@@ -63,6 +63,13 @@ class CameraRig:
         """Diagonal of the box around all cameras."""
         return float(np.linalg.norm(np.ptp(self.centers, axis=0)))
 
+    def seen_around(self, point: np.ndarray) -> tuple[float, float]:
+        """How far the median camera sees to each side of a point [3], and half the edge of the largest cube around it
+        that no camera is in."""
+        offsets = self.centers - point
+        seen = np.median(np.linalg.norm(offsets, axis=1) * self.slopes.max(axis=1))
+        return float(seen), float(np.abs(offsets).max(axis=1).min())
+
     def depths(self, points: np.ndarray) -> list[np.ndarray]:
         """Camera z of those of the points [P,3] that fall into each image, [M]; of panoramas distances."""
         found = []

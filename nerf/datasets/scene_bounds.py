@@ -36,6 +36,7 @@ FEW = 0.1  # of what panoramas see is nearer to them than the sides of their inn
 INSIDE_SHARE = 0.05  # of the cameras may stand in the box of an object of which no points are known
 BOX_MARGIN = 0.05  # of the edge, on each side: sparse points stop short of the surfaces' ends
 THINNEST = 0.02  # of the box's longest edge: points on one plane make no grid
+LEAST_SEEN = 0.55  # of what the median camera sees around points, as a bare table has none
 NEAR_MARGIN = 0.75  # of the nearest depth that is known: sparse points miss what lies nearer; as NeRF has it for LLFF
 NEAR_FRACTION = 0.05  # of the median camera distance, where no depth is known
 
@@ -276,22 +277,33 @@ def _inner_box(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tupl
         half = depths.near + rig.baseline if depths else rig.baseline
         around = "the cameras, which look at nothing in common, and what is near them"
         return np.stack([middle - half, middle + half]), f"Inner box: a cube of edge {2 * half:.3g} around {around}."
-    distance = float(np.median(rig.distances))
     if capture.points is not None:
         offsets = np.linalg.norm(capture.points - rig.target, axis=1)
-        nearer = capture.points[offsets < distance]
+        nearer = capture.points[offsets < np.median(rig.distances)]
         if len(nearer) >= 0.5 * len(capture.points):
-            said = f"around {_share()} of the {len(nearer)} sparse points that are nearer than the median camera"
-            return _around(nearer), f"Inner box: {said}, {BOX_MARGIN:.0%} wider."
-    half = float(np.median(rig.distances * rig.slopes.max(axis=1)))
+            return _around_points(nearer, rig)
+    half, free = rig.seen_around(rig.target)
     said = "as much as the median camera sees there"
-    free = float(np.abs(rig.centers - rig.target).max(axis=1).min())  # no camera is in a cube of this half edge
     if half > free:
         half, said = free, "up to the nearest camera"
     return (
         np.stack([rig.target - half, rig.target + half]),
         f"Inner box: a cube of edge {2 * half:.3g} around what the cameras look at, {said}.",
     )
+
+
+def _around_points(points: np.ndarray, rig: CameraRig) -> tuple[np.ndarray, str]:
+    """An inner box around points, which holds some of what cameras see around them too."""
+    aabb = _around(points)
+    said = f"{_share()} of the {len(points)} sparse points that are nearer than the median camera, "
+    said += f"{BOX_MARGIN:.0%} wider"
+    middle, half = aabb.mean(axis=0), np.ptp(aabb, axis=0) / 2
+    seen, free = rig.seen_around(middle)
+    least = min(LEAST_SEEN * seen, free)
+    if (half < least).any():
+        half = np.maximum(half, least)
+        said += f", and no narrower than {2 * least:.3g}, as the median camera sees more around them"
+    return np.stack([middle - half, middle + half]), f"Inner box: around {said}."
 
 
 def _near(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[float, str]:

@@ -112,6 +112,23 @@ def test_an_object_before_a_wall_without_texture_is_not_alone(known: dict) -> No
     assert ["no one even color along their edges" in words(scene) for scene in scenes] == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("radius", "nearest", "half"),
+    [(0.5, 4.0, 0.55 * 2.4), (2.5, 4.0, 2.5), (0.5, 1.2, 0.8)],
+    ids=["bare table", "points around", "a camera close by"],
+)
+def test_an_inner_box_around_few_points_holds_half_of_what_is_seen(radius: float, nearest: float, half: float) -> None:
+    """A bare table has no points, so a box that ends with those of what stands on it presses the table into the shell.
+
+    But no camera is to be in it.
+    """
+    poses = [*by_hand(), look_at_origin(1.0, 0.8, nearest)]
+    scene = as_photos_show(capture_of(poses, points=ball(2000, radius)))[2]
+    found = (scene.aabb[1] - scene.aabb[0]).numpy() / 2
+    assert scene.kind == "unbounded" and found == pytest.approx([half] * 3, rel=0.1)
+    assert ("no narrower than" in words(scene)) == (radius == 0.5)
+
+
 @pytest.mark.parametrize("known", [{}, {"points": ball(500, 9.0)}], ids=["hand", "points"])
 def test_photos_before_one_even_color_show_an_object_alone(known: dict) -> None:
     scenes = as_photos_show(capture_of(by_hand(), **known))
