@@ -44,6 +44,8 @@ MAX_ITERATIONS = 10
 ALONG = 128  # places from the middle to the corner or the rim at which undistortion is tried
 INVERSE = 1e-6  # of a focal length: a pixel whose direction is distorted to within this has been found
 CONVERGED = 1e-8  # of a focal length; float32 resolves 6e-8
+DOUBTFUL = 0.25  # of a picture's pixels beyond the rim; none is, of calibrated lenses
+SAMPLED = 64  # pixels along each side that are asked
 
 
 @dataclass(frozen=True)
@@ -192,3 +194,26 @@ def _enough_iterations(lenses: Lenses, radii: Sequence[float]) -> int:
         if (found - exact).abs().max() <= CONVERGED:
             return iterations
     return MAX_ITERATIONS
+
+
+def doubtful_lenses(lenses: Lenses | None, intrinsics: Tensor, sizes: Tensor) -> tuple[str, ...]:
+    """A sentence where pictures have many pixels beyond the rim of their perspective lens, which nothing was fitted to.
+
+    intrinsics [I,4], sizes [I,2] (width, height): as Cameras has them.
+    """
+    if lenses is None:
+        return ()
+    steps = (torch.arange(SAMPLED, device=intrinsics.device) + 0.5) / SAMPLED
+    across, down = ((steps * sizes[:, i, None] - intrinsics[:, 2 + i, None]) / intrinsics[:, i, None] for i in (0, 1))
+    beyond = (across[:, None] ** 2 + down[:, :, None] ** 2 > lenses.rim[:, None, None] ** 2).double().mean((1, 2))
+    beyond[lenses.numbers != NUMBER_OF["perspective"]] = 0.0
+    worst, count = int(beyond.argmax()), int((beyond > DOUBTFUL).sum())
+    if count == 0:
+        return ()
+    given = ", ".join(
+        f"{k} {value:.4g}" for k, value in zip(PERSPECTIVE, lenses.coefficients[worst].tolist()) if value != 0
+    )
+    return (
+        f"The lens of {count} photos cannot be right: by {given}, {beyond[worst]:.0%} of a picture lies where its "
+        "distortion has turned back, expected nothing; correct its coefficients, or leave them out for a pinhole.",
+    )

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from nerf.cameras.cameras import Cameras, corner_radii, focal_from_fov
-from nerf.cameras.distortion import PERSPECTIVE, Lenses
+from nerf.cameras.distortion import PERSPECTIVE, Lenses, doubtful_lenses
 from nerf.cameras.limits import (
     FARTHEST,
     LARGEST_COEFFICIENT,
@@ -149,6 +149,7 @@ def load_blender(folder: Path, split: str, downscale: int = 1, test_every: int =
         pixels = pixels[:, :3].contiguous()
     if split == "train":
         notes = (*notes, *rounded_positions(torch.from_numpy(poses[:, :3, 3])))
+        notes += doubtful_lenses(lenses, cameras.intrinsics, cameras.image_sizes)
     return PosedImages(pixels, cameras, names_of(paths), depths, notes=notes, files=tuple(paths))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from nerf.cameras.cameras import Cameras
+from nerf.cameras.distortion import doubtful_lenses
 from nerf.cameras.limits import rounded_positions, unusable_intrinsics
 from nerf.datasets.capture import Capture, Frame
 from nerf.datasets.decoding import (
@@ -82,6 +83,8 @@ def load_photos(
 
     pixels = read_images(cameras, channels, read)
     opaque, notes = None, _notes(capture, photos, missing, split, use)
+    if split == "train":
+        notes += doubtful_lenses(cameras.lenses, cameras.intrinsics, cameras.image_sizes)
     if channels == 4 and not outlined and (of_alpha.use == "leave_out" or is_opaque(pixels)):
         pixels, opaque = without_alpha(pixels)
     if opaque is not None:

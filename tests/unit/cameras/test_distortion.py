@@ -10,7 +10,7 @@ from test_cameras import SEVERAL, assert_rays_pass_where_they_should
 from torch import Tensor
 
 from nerf.cameras.cameras import Cameras
-from nerf.cameras.distortion import COEFFICIENTS, MIN_SLOPE, Lenses
+from nerf.cameras.distortion import COEFFICIENTS, MIN_SLOPE, Lenses, doubtful_lenses
 
 # From weak to strong; the last of each bends the corner of a wide picture by a third.
 LENSES = {
@@ -225,6 +225,28 @@ def distorted_cameras() -> Cameras:
     intrinsics = torch.tensor([[22.0, 24.0, 0.48 * w, 0.53 * h] for w, h in sizes], dtype=torch.float64)
     lenses = Lenses.of([LENSES[n][0] for n in names], [LENSES[n][1] for n in names])
     return Cameras.of_sizes(c2w, intrinsics, sizes, lenses)
+
+
+@pytest.mark.parametrize(
+    ("model", "values", "beyond"),
+    [
+        ("perspective", (46.6, -3690.0, 0.4, 2.4), 99),  # of a calibration that failed
+        ("perspective", (0.0, -0.7), 0),  # turns back a little before the corners, as a lens that is fitted loosely
+        ("perspective", (0.06, -0.08, -0.001, 0.0002), 0),  # fox
+        ("fisheye", (0.5, -2.0, 0.0, 0.0), 0),  # its picture may be round
+    ],
+)
+def test_a_lens_that_cannot_be_right_is_told(model: str, values: tuple[float, ...], beyond: int) -> None:
+    """A calibration that failed made nonsense of every photo, and training took it without a word."""
+    intrinsics = torch.tensor([[100.0, 100.0, 60.0, 40.0]]).repeat(3, 1)
+    sizes = torch.tensor([[120, 80]]).repeat(3, 1)
+    pinhole_first = ["perspective", model, model], [(), values, values]
+    said = doubtful_lenses(Lenses.of(*pinhole_first), intrinsics, sizes)
+    if beyond:
+        assert f"of 2 photos cannot be right: by k1 46.6, k2 -3690, p1 0.4, p2 2.4, {beyond}% of" in said[0]
+    else:
+        assert said == ()
+    assert doubtful_lenses(None, intrinsics, sizes) == ()
 
 
 def test_projecting_a_point_on_a_ray_gives_its_pixel_center() -> None:

@@ -249,6 +249,14 @@ def test_a_matrix_that_is_none_of_intrinsics_is_refused(tmp_path: Path, matrix: 
         read_capture(tmp_path)
 
 
+@pytest.mark.parametrize("k1", [0.05, 46.6])
+@pytest.mark.parametrize("file", ["transforms.json", "transforms_train.json"])
+def test_a_lens_that_cannot_be_right_is_told(tmp_path: Path, file: str, k1: float) -> None:
+    write_matrices(tmp_path, K, "header", file, k1=k1, k2=-80 * k1)
+    notes = load_split(DatasetConfig(root=str(tmp_path)), "train").notes
+    assert sum("The lens of 3 photos cannot be right: by k1 46.6" in note for note in notes) == (k1 > 1)
+
+
 @pytest.mark.parametrize(("offset", "noted"), [(0.0, False), (1e4, False), (1e5, True), (1e6, True)])
 def test_cameras_far_from_the_origin_are_told_how_they_are_rounded(tmp_path: Path, offset: float, noted: bool) -> None:
     views = ring(4)
