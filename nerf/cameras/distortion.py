@@ -45,7 +45,7 @@ ALONG = 128  # places from the middle to the corner or the rim at which undistor
 INVERSE = 1e-6  # of a focal length: a pixel whose direction is distorted to within this has been found
 CONVERGED = 1e-8  # of a focal length; float32 resolves 6e-8
 DOUBTFUL = 0.25  # of a picture's pixels beyond the rim; none is, of calibrated lenses
-SAMPLED = 64  # pixels along each side that are asked
+SAMPLED = 16  # pixels along each side that are asked
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def doubtful_lenses(lenses: Lenses | None, intrinsics: Tensor, sizes: Tensor) ->
         return ()
     steps = (torch.arange(SAMPLED, device=intrinsics.device) + 0.5) / SAMPLED
     across, down = ((steps * sizes[:, i, None] - intrinsics[:, 2 + i, None]) / intrinsics[:, i, None] for i in (0, 1))
-    beyond = (across[:, None] ** 2 + down[:, :, None] ** 2 > lenses.rim[:, None, None] ** 2).double().mean((1, 2))
+    beyond = (across[:, None] ** 2 + down[:, :, None] ** 2 > lenses.rim[:, None, None] ** 2).float().mean((1, 2))
     beyond[lenses.numbers != NUMBER_OF["perspective"]] = 0.0
     worst, count = int(beyond.argmax()), int((beyond > DOUBTFUL).sum())
     if count == 0:

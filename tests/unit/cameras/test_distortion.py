@@ -230,7 +230,7 @@ def distorted_cameras() -> Cameras:
 @pytest.mark.parametrize(
     ("model", "values", "beyond"),
     [
-        ("perspective", (46.6, -3690.0, 0.4, 2.4), 99),  # of a calibration that failed
+        ("perspective", (46.6, -3690.0, 0.4, 2.4), 100),  # of a calibration that failed
         ("perspective", (0.0, -0.7), 0),  # turns back a little before the corners, as a lens that is fitted loosely
         ("perspective", (0.06, -0.08, -0.001, 0.0002), 0),  # fox
         ("fisheye", (0.5, -2.0, 0.0, 0.0), 0),  # its picture may be round
