@@ -201,7 +201,7 @@ def doubtful_lenses(lenses: Lenses | None, intrinsics: Tensor, sizes: Tensor) ->
 
     intrinsics [I,4], sizes [I,2] (width, height): as Cameras has them.
     """
-    if lenses is None:
+    if lenses is None or len(sizes) == 0:
         return ()
     steps = (torch.arange(SAMPLED, device=intrinsics.device) + 0.5) / SAMPLED
     across, down = ((steps * sizes[:, i, None] - intrinsics[:, 2 + i, None]) / intrinsics[:, i, None] for i in (0, 1))
