@@ -12,6 +12,7 @@ from nerf.config import recipe_words, renamed
 from nerf.config.fields import field_settings, known_fields, settings_of
 from nerf.config.recipe_words import defaults_in_words, shown
 from nerf.config.recipes import (
+    BARE_SURROUNDINGS,
     BUDGET,
     BUDGETS,
     DEFAULT_SECONDS_CPU,
@@ -91,7 +92,7 @@ def _recipes(recipes: dict[tuple[str, str], dict[str, Values]]) -> list[str]:
         "several budgets (training seconds; a run of so many steps counts as 60 seconds), then the other fields. "
         f"Where neither `{BUDGET[0]}` nor `{BUDGET[1]}` is given, a run has {DEFAULT_STEPS_CUDA} steps on a GPU and "
         f"{DEFAULT_SECONDS_CPU:g} seconds on a CPU. What is 0 or false in a whole row is left out.",
-        _many_passes(),
+        _photo_facts(),
     ]
     for (device, kind), columns in recipes.items():
         merged = _merged(columns)
@@ -102,8 +103,8 @@ def _recipes(recipes: dict[tuple[str, str], dict[str, Values]]) -> list[str]:
     return parts
 
 
-def _many_passes() -> str:
-    """What changes where a CPU sees each training pixel often."""
+def _photo_facts() -> str:
+    """What changes where a CPU sees each training pixel often, and where only an object has texture."""
     changed = [
         f"{name}, {kind}: " + ", ".join(f"`{setting}={value:g}`" for setting, value in values.items())
         for name, known in known_fields().items()
@@ -114,7 +115,9 @@ def _many_passes() -> str:
         f"{MANY_PIXELS / 1e6:g} million in all, changes for {'; '.join(changed)}. A run of seconds is taken "
         f"to draw {PIXELS_PER_SECOND} a second with each of up to {MOST_THREADS} threads, so 100 images of 100x100 "
         "need about a minute on two cores. Where other programs take much of their time, it draws fewer and does "
-        "better without."
+        "better without. Photos whose sparse points are on the object alone, as of one on a bare table, change "
+        + ", ".join(f"`{name}={value:g}`" for name, value in BARE_SURROUNDINGS.items())
+        + " in unbounded scenes."
     )
 
 

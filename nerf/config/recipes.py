@@ -9,7 +9,7 @@ measurements behind a value stand in docs/log.md and the logs beside it.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nerf.config.fields import Recipe, known_fields, settings_of
@@ -160,11 +160,25 @@ FEATURES_IN_HOST_MEMORY: Mapping[str, float] = {
     "train.average_from": 1.0,
 }
 
+# Photos of an object on a bare table: without texture around it nothing but their weight holds floaters back.
+BARE_SURROUNDINGS: Mapping[str, float] = {"loss.grad_scaling_distance": 5.0}
+
 # Which are looked up on the device.
 PHOTOS_IN_HOST_MEMORY: Mapping[str, float] = {"loss.multi_view": 0.0}
 
 # By kind of scene. Behind opaque photos a random color leaves no ray half transparent.
 BACKGROUNDS = {"bounded": "white", "forward_facing": "random", "unbounded": "learned"}
+
+
+@dataclass(frozen=True)
+class PhotoFacts:
+    """What the photos of a run tell, beside the kind of scene, that settings depend on."""
+
+    many_passes: bool = False  # over their pixels (runs.resolve)
+    bare: bool = False  # what lies around the object has hardly any texture (SceneDescription)
+
+
+NO_FACTS = PhotoFacts()
 
 
 def followed(config: Config, device: str, seconds: float | None) -> tuple[str, float | None]:
@@ -202,7 +216,7 @@ def choose(device: str, field: str, seconds: float | None) -> Recipe:
 
 
 def layers(
-    config: Config, recipe: Recipe, device: str, kind: str, many_passes: bool = False
+    config: Config, recipe: Recipe, device: str, kind: str, facts: PhotoFacts = NO_FACTS
 ) -> list[tuple[str, Mapping[str, int | float | str]]]:
     """What gives open settings their values, each with its name; a later layer goes before an earlier one."""
     limit = f" up to {recipe.up_to:g} s" if math.isfinite(recipe.up_to) else ""
@@ -217,8 +231,10 @@ def layers(
         of_kind = {name: of_kind[name] for name in PHOTOS_BESIDE_NEARLY_CORRECT if name in of_kind}
     if config.poses.mode == "fixed" or nearly_correct:
         found.append((f"{recipe.field} in {kind} scenes on {device}{limit}", of_kind))
-    if many_passes and device == "cpu" and config.poses.mode == "fixed":
+    if facts.many_passes and device == "cpu" and config.poses.mode == "fixed":
         found.append(("many passes over the pixels", known_fields()[recipe.field].many_passes.get(kind, {})))
+    if facts.bare and kind == "unbounded":
+        found.append(("bare surroundings", BARE_SURROUNDINGS))
     if kind == "bounded" and config.poses.mode == "refine":
         own = recipe.settings.get("field.num_voxels", MOST_VOXELS_WITH_POSES)
         found.append(("learned poses", {**LEARNED_POSES, "field.num_voxels": min(own, MOST_VOXELS_WITH_POSES)}))
@@ -231,7 +247,7 @@ def layers(
     return found
 
 
-def sources(given: Config, resolved: Config, device: str, many_passes: bool = False) -> dict[str, str]:
+def sources(given: Config, resolved: Config, device: str, facts: PhotoFacts = NO_FACTS) -> dict[str, str]:
     """Where each value of a resolved config comes from, by the setting's name on the command line."""
     kind = resolved.dataset.kind
     of_device, seconds = followed(given, device, given.train.max_seconds)
@@ -246,7 +262,7 @@ def sources(given: Config, resolved: Config, device: str, many_passes: bool = Fa
             found[name] = "default"
         else:
             with_storage = replace(given, train=replace(given.train, images=resolved.train.images))
-            found_in = layers(with_storage, recipe, of_device, kind, many_passes)
+            found_in = layers(with_storage, recipe, of_device, kind, facts)
             named = [label for label, settings in found_in if name in settings]
             found[name] = named[-1] if named else _other_source(name, kind, device)
     return found
@@ -277,19 +293,19 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def resolve_config(config: Config, device: str, kind: str | None = None, many_passes: bool = False) -> Config:
+def resolve_config(config: Config, device: str, kind: str | None = None, facts: PhotoFacts = NO_FACTS) -> Config:
     """The config with every open setting filled in.
 
     A budget that is not given is the device's, a setting that is None takes its recipe's value, and where poses are
     learned, or the first grid's number of voxels is known, field.upsample_at becomes the schedule of coarse_to_fine.
 
     device: cpu or cuda. kind: of the scene, bounded, forward_facing or unbounded, for which dataset.kind=auto stands;
-    None: bounded. many_passes: whether the run makes many over the training pixels (runs.resolve). Raises UserError if
-    a setting is open that the recipe gives no value for.
+    None: bounded. facts: what the photos tell beside it. Raises UserError if a setting is open that the recipe gives no
+    value for.
     """
     if kind is None:
         kind = "bounded" if config.dataset.kind == "auto" else config.dataset.kind
-    config = _filled_in(config, device, kind, many_passes)
+    config = _filled_in(config, device, kind, facts)
     field, poses = config.field, config.poses
     if poses.mode != "fixed":
         doublings_at = coarse_to_fine(poses.initial_num_voxels, poses.coarse_to_fine_end, field.num_voxels)
@@ -313,7 +329,7 @@ def coarse_to_fine(first: int, end: float, num_voxels: int) -> list[float]:
     return [round(end * (count + 1) / doublings, 4) for count in range(doublings)]
 
 
-def _filled_in(config: Config, device: str, kind: str, many_passes: bool) -> Config:
+def _filled_in(config: Config, device: str, kind: str, facts: PhotoFacts) -> Config:
     """The config with the device's budget where none is given, and its recipe's value for each setting that is None."""
     steps, seconds = config.train.steps, config.train.max_seconds
     if steps is None and seconds is None:
@@ -329,7 +345,7 @@ def _filled_in(config: Config, device: str, kind: str, many_passes: bool) -> Con
     if background == "auto":
         background = BACKGROUNDS[kind]
     chosen = dict(DEFAULTS)
-    for _, settings in layers(config, recipe, of_device, kind, many_passes):
+    for _, settings in layers(config, recipe, of_device, kind, facts):
         chosen |= settings
     for name, value in chosen.items():
         group, leaf = name.split(".")

@@ -128,8 +128,8 @@ class LossConfig:
     opacity_entropy: float | None = setting(None, "weight of the entropy of each ray's accumulated opacity", low=0)
     grad_scaling_distance: float | None = setting(
         None,
-        "gradient scaling against floaters: closer to the camera than this, in half sizes of the inner box or in 2.25 "
-        "times near, whichever is longer, gradients are scaled down with the square of the distance; 0 = off",
+        "gradient scaling against floaters: closer to the camera than this, in half sizes of the inner box, "
+        "gradients are scaled down with the square of the distance; 0 = off",
         low=0,
     )
     distortion: float | None = setting(None, "weight of the distortion loss (mip-NeRF 360, eq. 15)", low=0)

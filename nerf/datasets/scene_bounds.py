@@ -76,12 +76,12 @@ def describe_capture(
         depths, said = _swept_depths(sweep(), rig)
         why_not += said
         kind, why = _kind(capture, rig, bounds, depths, has_alpha, alone)
-    aabb, near, far, how = {"bounded": _box, "forward_facing": _forward_facing, "unbounded": _unbounded}[kind](
+    extent = {"bounded": _box, "forward_facing": _forward_facing, "unbounded": _unbounded}[kind](
         capture, rig, frames, depths
     )
-    if kind == "bounded" and has_alpha:
-        how = [OUTLINED]
-    return SceneDescription(kind, torch.from_numpy(aabb), near, far, (*why_not, *why, *how))
+    how = [OUTLINED] if kind == "bounded" and has_alpha else extent.how
+    box = torch.from_numpy(extent.aabb)
+    return SceneDescription(kind, box, extent.near, extent.far, (*why_not, *why, *how), extent.bare)
 
 
 def _telling(capture: Capture, bounds: np.ndarray | None) -> tuple[Capture, np.ndarray | None, list[str]]:
@@ -97,6 +97,17 @@ def _telling(capture: Capture, bounds: np.ndarray | None) -> tuple[Capture, np.n
     else:
         said = f"The {len(points)} sparse points are all in one place, which does not tell where the scene is."
     return replace(capture, points=None), None, [said]
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """Where a scene is, and how that was found."""
+
+    aabb: np.ndarray  # [2,3]
+    near: float
+    far: float
+    how: list[str]
+    bare: bool = False  # SceneDescription
 
 
 @dataclass(frozen=True)
@@ -204,9 +215,7 @@ def _reach(rig: CameraRig) -> float:
     return float(np.median(rig.distances)) if rig.target is not None else rig.baseline
 
 
-def _box(
-    capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None
-) -> tuple[np.ndarray, float, float, list[str]]:
+def _box(capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None) -> _Extent:
     if capture.aabb is not None:
         aabb, how = capture.aabb, "Box: as the format gives it."
     elif capture.points is not None:
@@ -236,12 +245,10 @@ def _box(
         begin = f"Rays begin at the box, at least {near:.3g} from their cameras"
     else:
         begin = f"Some cameras are inside the box, where rays begin at the camera (sampler.near={near:.3g}: later)"
-    return aabb, near, far, [how, f"{begin}; they end at most {far:.3g} from it."]
+    return _Extent(aabb, near, far, [how, f"{begin}; they end at most {far:.3g} from it."])
 
 
-def _forward_facing(
-    capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None
-) -> tuple[np.ndarray, float, float, list[str]]:
+def _forward_facing(capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None) -> _Extent:
     near, how = _near(capture, rig, depths)
     if depths:
         far, until = depths.far, depths.source
@@ -249,34 +256,30 @@ def _forward_facing(
         far, until = _parallax_far(rig, frames, near)
     corners = rig.frusta_corners(near, far)
     aabb = np.stack([corners.min(axis=0), corners.max(axis=0)])
-    return (
-        aabb,
-        near,
-        far,
-        [how, f"Far {far:.3g}: {until}.", "Box: around what the cameras see between near and far."],
-    )
+    seen = "Box: around what the cameras see between near and far."
+    return _Extent(aabb, near, far, [how, f"Far {far:.3g}: {until}.", seen])
 
 
-def _unbounded(
-    capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None
-) -> tuple[np.ndarray, float, float, list[str]]:
+def _unbounded(capture: Capture, rig: CameraRig, frames: Sequence[Frame], depths: _Depths | None) -> _Extent:
     near, how = _near(capture, rig, depths)
     far, until = _parallax_far(rig, frames, depths.far if depths else near)
-    aabb, box = _inner_box(capture, rig, depths)
-    return aabb, near, far, [box, how, f"Far {far:.3g}: {until}."]
+    aabb, box, bare = _inner_box(capture, rig, depths)
+    return _Extent(aabb, near, far, [box, how, f"Far {far:.3g}: {until}."], bare)
 
 
-def _inner_box(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[np.ndarray, str]:
+def _inner_box(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[np.ndarray, str, bool]:
+    """The inner box [2,3], how it was found, and whether what is seen around its points has none."""
     if rig.panoramas.any():
         wider = depths.rarely if depths else rig.baseline
         said = f"{1 - FEW:.0%} of what is seen is farther away" if depths else "as far as they stand apart"
         low, high = rig.centers.min(axis=0) - wider, rig.centers.max(axis=0) + wider
-        return np.stack([low, high]), f"Inner box: {wider:.3g} around the cameras on all sides, {said}."
+        return np.stack([low, high]), f"Inner box: {wider:.3g} around the cameras on all sides, {said}.", False
     if rig.target is None:
         middle = rig.centers.mean(axis=0)
         half = depths.near + rig.baseline if depths else rig.baseline
         around = "the cameras, which look at nothing in common, and what is near them"
-        return np.stack([middle - half, middle + half]), f"Inner box: a cube of edge {2 * half:.3g} around {around}."
+        said = f"Inner box: a cube of edge {2 * half:.3g} around {around}."
+        return np.stack([middle - half, middle + half]), said, False
     if capture.points is not None:
         offsets = np.linalg.norm(capture.points - rig.target, axis=1)
         nearer = capture.points[offsets < np.median(rig.distances)]
@@ -286,24 +289,23 @@ def _inner_box(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tupl
     said = "as much as the median camera sees there"
     if half > free:
         half, said = free, "up to the nearest camera"
-    return (
-        np.stack([rig.target - half, rig.target + half]),
-        f"Inner box: a cube of edge {2 * half:.3g} around what the cameras look at, {said}.",
-    )
+    said = f"Inner box: a cube of edge {2 * half:.3g} around what the cameras look at, {said}."
+    return np.stack([rig.target - half, rig.target + half]), said, False
 
 
-def _around_points(points: np.ndarray, rig: CameraRig) -> tuple[np.ndarray, str]:
-    """An inner box around points, which holds some of what cameras see around them too."""
+def _around_points(points: np.ndarray, rig: CameraRig) -> tuple[np.ndarray, str, bool]:
+    """An inner box around points, which holds some of what cameras see around them too; whether it had to grow."""
     aabb = _around(points)
     said = f"{_share()} of the {len(points)} sparse points that are nearer than the median camera, "
     said += f"{BOX_MARGIN:.0%} wider"
     middle, half = aabb.mean(axis=0), np.ptp(aabb, axis=0) / 2
     seen, free = rig.seen_around(middle)
     least = min(LEAST_SEEN * seen, free)
-    if (half < least).any():
+    bare = bool((half < least).any())
+    if bare:
         half = np.maximum(half, least)
-        said += f", and no narrower than {2 * least:.3g}, as the median camera sees more around them"
-    return np.stack([middle - half, middle + half]), f"Inner box: around {said}."
+        said += f", and no narrower than {2 * least:.3g}, as what the median camera sees around them has hardly any"
+    return np.stack([middle - half, middle + half]), f"Inner box: around {said}.", bare
 
 
 def _near(capture: Capture, rig: CameraRig, depths: _Depths | None) -> tuple[float, str]:

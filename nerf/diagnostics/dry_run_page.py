@@ -48,7 +48,7 @@ def write_dry_run(config: Config, folder: Path) -> int:
     images = images if start is None else replace(images, cameras=start)
     described = describe(config.dataset, images.scene, images.has_alpha)
     given = config
-    config = resolve_for_run(given, images, backend, described.kind)
+    config = resolve_for_run(given, images, backend, described)
     with tqdm(total=3, bar_format="{n}/{total} {desc}") as bar:
 
         def log(line: str) -> None:

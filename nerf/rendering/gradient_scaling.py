@@ -5,16 +5,9 @@ from nerf.errors import UserError
 from nerf.scene.box import SceneBox
 from nerf.scene.contraction import ContractedSpace
 
-# What stands in front of one camera alone stands where its rays begin. Cameras that are far from a small inner box
-# have their rays begin outside of it, so its size does not tell from where on gradients are to be whole.
-NEARS = 2.25
 
-
-def full_gradient_distance(loss: LossConfig, box: SceneBox, near: float) -> float:
+def full_gradient_distance(loss: LossConfig, box: SceneBox) -> float:
     """The distance from which gradients are not scaled, in scene space; 0: no scaling. Reads from the device.
-
-    near: where rays begin, in world units. The unit of the setting is half the inner box's shortest edge, or NEARS
-    times near, whichever is longer.
 
     Raises UserError for a forward-facing scene, where this distance is not defined.
     """
@@ -26,4 +19,4 @@ def full_gradient_distance(loss: LossConfig, box: SceneBox, near: float) -> floa
             "scene, whose cameras stand before all of it; expected 0."
         )
     half = box.space.half if isinstance(box.space, ContractedSpace) else 0.5 * box.size
-    return loss.grad_scaling_distance * max(half.min().item(), NEARS * near)
+    return loss.grad_scaling_distance * half.min().item()

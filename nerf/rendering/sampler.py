@@ -18,7 +18,7 @@ from nerf.ops.backend import Backend
 from nerf.rendering.samples import RaySamples
 from nerf.scene.box import GridMap
 from nerf.scene.occupancy import OccupancyGrid
-from nerf.scene.space import SceneRays, Space
+from nerf.scene.space import SceneRays
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RaySampler:
         The scene rays are differentiable if cameras are learned. The positions of samples along them are not.
         """
         space, origins = self.grid_map.space, rays.origins
-        near = near_distance(self.config, space)
+        near = max(self.config.near, space.near)
         far = math.inf if self.config.far is None else self.config.far
         path = space.path(origins, rays.directions, *_ends(near, far, origins.device, origins.dtype))
         jitter = origins.new_zeros(len(rays) // rays.per_pixel) if jitter is None else jitter
@@ -79,11 +79,6 @@ class RaySampler:
         """Arguments by name of operations that look at density: where the grid is, and what is known of its cells."""
         places = {"lower": self.grid_map.lower, "scale": self.grid_map.scale}
         return places | {"words": self.occupancy.words, "clear": self.occupancy.clear}
-
-
-def near_distance(config: SamplerConfig, space: Space) -> float:
-    """Where rays begin, in world units from the camera."""
-    return max(config.near, space.near)
 
 
 @functools.cache

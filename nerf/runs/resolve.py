@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import torch
 
-from nerf.config.recipes import BACKGROUNDS, coarse_to_fine, resolve_config
+from nerf.config.recipes import BACKGROUNDS, NO_FACTS, PhotoFacts, coarse_to_fine, resolve_config
 from nerf.config.schema import Config
 from nerf.datasets.posed_images import PosedImages
 from nerf.datasets.rims import background_of
 from nerf.errors import UserError
 from nerf.evaluation.held_out_poses import NOT_REFINED, has_effect
 from nerf.ops.backend import Backend
+from nerf.scene.description import SceneDescription
 from nerf.training.batches import choose_image_storage
 from nerf.training.warmup import warm_up
 
@@ -21,14 +22,21 @@ PIXELS_PER_SECOND = 54_000  # that a thread of a CPU draws, one ray each; more t
 MOST_THREADS = 4
 
 
-def resolve_for_run(config: Config, images: PosedImages, backend: Backend, kind: str | None = None) -> Config:
-    """The settings resolved for images, device and kind of scene; warms up the device. kind: see resolve_config."""
+def resolve_for_run(
+    config: Config, images: PosedImages, backend: Backend, described: SceneDescription | None = None
+) -> Config:
+    """The settings resolved for images, device and scene; warms up the device.
+
+    described: what the images show, which settings that are resolved already need not know.
+    """
+    kind = None if described is None else described.kind
     given = with_background(config, images, kind)
     where = choose_image_storage(config.train.images, images, backend)  # on which some settings depend
     given = replace(given, train=replace(given.train, images=where))
     config = resolve_config(given, backend.device.type, kind)
-    if makes_many_passes(config, images, backend):
-        config = resolve_config(given, backend.device.type, kind, many_passes=True)
+    facts = photo_facts(config, images, backend, described)
+    if facts != NO_FACTS:
+        config = resolve_config(given, backend.device.type, kind, facts)
     if config.deterministic:
         check_repeatable(config.train.max_seconds)
     features = "device" if config.train.features == "auto" else config.train.features  # host: see run.start
@@ -55,6 +63,13 @@ def why_background(given: Config, resolved: Config) -> tuple[str, ...]:
         return ()
     color = "one even color, which is learned" if chosen == "learned" else chosen
     return (f"the background is {color}: so are the edges of the images (dataset.background)",)
+
+
+def photo_facts(
+    config: Config, images: PosedImages, backend: Backend, described: SceneDescription | None
+) -> PhotoFacts:
+    """What the photos of a run tell that settings depend on. config: resolved."""
+    return PhotoFacts(makes_many_passes(config, images, backend), described is not None and described.bare)
 
 
 def makes_many_passes(config: Config, images: PosedImages, backend: Backend) -> bool:

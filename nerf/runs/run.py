@@ -23,7 +23,7 @@ from nerf.runs.resolve import (
     check_features,
     check_learned_poses,
     check_repeatable,
-    makes_many_passes,
+    photo_facts,
     resolve_for_run,
     why_background,
     without_effect,
@@ -154,11 +154,12 @@ def start(
 
 def _start(config: Config, images: PosedImages, backend: Backend) -> TrainingRun:
     described = describe(config.dataset, images.scene, images.has_alpha)
-    resolved = resolve_for_run(config, images, backend, described.kind)
+    resolved = resolve_for_run(config, images, backend, described)
     try:
         begin = cameras_to_begin_with(resolved.poses, images.cameras)
         state = init_state(resolved, images, backend, described, begin)
-        known = recipes.sources(config, resolved, backend.device.type, makes_many_passes(resolved, images, backend))
+        facts = photo_facts(resolved, images, backend, described)
+        known = recipes.sources(config, resolved, backend.device.type, facts)
         why = why_background(config, resolved)
         if why:
             known = {**known, "dataset.background": "the edges of the images"}

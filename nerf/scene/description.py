@@ -16,6 +16,7 @@ class SceneDescription:
     near: float | None = None  # world distance from a camera, a margin included: nothing is nearer
     far: float | None = None  # where most of what is seen ends, for pictures of depth
     reasons: tuple[str, ...] = ()
+    bare: bool = False  # sparse points are on the object alone: what is seen around it has hardly any texture
 
     def __repr__(self) -> str:
         """One line without the reasons."""

@@ -26,7 +26,7 @@ from nerf.optim.adam import MaskedAdam
 from nerf.optim.clock import RunClock
 from nerf.rendering.background import Background
 from nerf.rendering.gradient_scaling import full_gradient_distance
-from nerf.rendering.sampler import RaySampler, near_distance
+from nerf.rendering.sampler import RaySampler
 from nerf.scene.occupancy import OccupancyGrid
 from nerf.training.batches import RayBatches
 
@@ -212,8 +212,7 @@ def assemble(
         field.store_at(occupancy.stored_vertices())
     # The field has its own generator; that of the batches may run steps ahead, in host memory.
     field.noise_generator = torch.Generator(backend.device).manual_seed(config.seed)
-    near = near_distance(config.sampler, field.box.space)
-    field.full_gradient_from = full_gradient_distance(config.loss, field.box, near)
+    field.full_gradient_from = full_gradient_distance(config.loss, field.box)
     return TrainState(
         field,
         occupancy,

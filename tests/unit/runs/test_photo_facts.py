@@ -1,4 +1,4 @@
-"""What changes where a run on a CPU sees each training pixel often enough (nerf/runs/resolve.py)."""
+"""What changes where a run on a CPU sees each training pixel often enough, and where only an object has texture."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,11 +9,12 @@ from tiny_runs import tiny_images
 
 from nerf.cameras.cameras import Cameras
 from nerf.config.fields import settings_of
-from nerf.config.recipes import resolve_config, sources
+from nerf.config.recipes import PhotoFacts, resolve_config, sources
 from nerf.config.schema import Config, LossConfig, PosesConfig, SamplerConfig, TrainConfig
 from nerf.datasets.posed_images import PosedImages
 from nerf.ops.backend import select
 from nerf.runs.resolve import makes_many_passes, resolve_for_run
+from nerf.scene.description import SceneDescription
 
 MANY = TrainConfig(steps=1500)  # 6.1 million pixels of a scene that has 3200
 
@@ -30,8 +31,8 @@ def images_of(count: int, side: int) -> PosedImages:
 
 
 def resolved(**settings: Any) -> Config:
-    kind = settings.pop("kind", "bounded")
-    return resolve_for_run(Config(**{"train": MANY} | settings), tiny_images(), select("native", "cpu"), kind)
+    described = SceneDescription(settings.pop("kind", "bounded"), bare=settings.pop("bare", False))
+    return resolve_for_run(Config(**{"train": MANY} | settings), tiny_images(), select("native", "cpu"), described)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_one_thread_draws_half_as_much_and_a_gpu_has_its_own_recipes(monkeypatch
 def test_with_many_passes_a_pixel_has_four_rays_and_the_run_says_why() -> None:
     found = resolved()
     assert (found.sampler.rays_per_pixel, found.loss.distortion) == (4, 0.003)
-    why = sources(Config(train=MANY), found, "cpu", many_passes=True)
+    why = sources(Config(train=MANY), found, "cpu", PhotoFacts(many_passes=True))
     assert why["sampler.rays_per_pixel"] == why["loss.distortion"] == "many passes over the pixels"
     few = resolved(train=TrainConfig(steps=1400))
     assert (few.sampler.rays_per_pixel, few.loss.distortion) == (1, 0.0)
@@ -74,7 +75,8 @@ def test_with_many_passes_photos_all_around_are_compared_in_pairs() -> None:
     found = resolved(kind="unbounded")
     assert (found.loss.pair_ssim, found.sampler.rays_per_pixel) == (0.003, 1)
     assert (
-        sources(Config(train=MANY), found, "cpu", many_passes=True)["loss.pair_ssim"] == "many passes over the pixels"
+        sources(Config(train=MANY), found, "cpu", PhotoFacts(many_passes=True))["loss.pair_ssim"]
+        == "many passes over the pixels"
     )
     assert resolved(kind="unbounded", train=TrainConfig(steps=1400)).loss.pair_ssim == 0.0
     assert resolved(kind="unbounded", poses=PosesConfig(mode="refine")).loss.pair_ssim == 0.0
@@ -97,3 +99,17 @@ def test_nothing_changes_what_was_given_or_was_not_measured(settings: dict) -> N
     given = Config(**{"train": MANY} | {name: value for name, value in settings.items() if name != "kind"})
     expected, found = resolve_config(given, "cpu", kind), resolved(**settings)
     assert (found.sampler, found.loss.distortion) == (expected.sampler, expected.loss.distortion)
+
+
+FEW = TrainConfig(steps=100)
+
+
+def test_bare_surroundings_scale_gradients_from_farther_on_and_the_run_says_why() -> None:
+    usual, bare = (resolved(train=FEW, kind="unbounded", bare=bare) for bare in (False, True))
+    assert (usual.loss.grad_scaling_distance, bare.loss.grad_scaling_distance) == (2.0, 5.0)
+    assert replace(bare, loss=usual.loss) == usual and replace(bare.loss, grad_scaling_distance=2.0) == usual.loss
+    why = sources(Config(train=FEW), bare, "cpu", PhotoFacts(bare=True))
+    assert why["loss.grad_scaling_distance"] == "bare surroundings"
+    assert resolved(train=FEW, kind="bounded", bare=True) == resolved(train=FEW, kind="bounded")
+    given = LossConfig(grad_scaling_distance=3.0)
+    assert resolved(train=FEW, kind="unbounded", bare=True, loss=given).loss.grad_scaling_distance == 3.0
