@@ -84,7 +84,7 @@ def inspect(
     if box is not None:
         evidence = shown if sparse or trusted else shown[:0]
         distances = checks.seen_distances(images.cameras, points.float()) if sparse else surface.distances
-        found.append(checks.check_box(box, images.cameras, evidence))
+        found.append(checks.check_box(box, images.cameras, images.names, evidence))
         found.append(checks.check_near_far(config.sampler, box, images.cameras, distances if len(evidence) else None))
     device = device_name(backend.device)
     memory, seconds, seconds_from = None, None, "nothing can be trained before the box is found"

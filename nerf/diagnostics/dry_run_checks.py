@@ -72,7 +72,7 @@ def check_blank(sweep: PlaneSweep, names: Sequence[str]) -> Check:
     return Check("pictures", verdict, found, "leave them out, or copy them again")
 
 
-def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
+def check_box(box: SceneBox, cameras: Cameras, names: Sequence[str], points: Tensor) -> Check:
     """Checks that the box contains the scene. points [P,3]: reliable points of the surface, may be empty.
 
     For an unbounded scene the inner box is checked; forward-facing scenes have no box.
@@ -87,8 +87,11 @@ def check_box(box: SceneBox, cameras: Cameras, points: Tensor) -> Check:
     blind = [i for i in range(len(cameras)) if not _sees(cameras, i, extent)]
     if blind:
         found = f"{described}: {len(blind)} of {len(cameras)} cameras look past it"
-        verdict = "red" if len(blind) > len(cameras) / 2 else "yellow"
-        return Check("box", verdict, found, "set dataset.aabb=[x0,y0,z0,x1,y1,z1] to what they see, or mend the poses")
+        verdict, remedy = "red", "set dataset.aabb=[x0,y0,z0,x1,y1,z1] to what they see, or mend the poses"
+        if len(blind) <= len(cameras) / 2:
+            found += f": {listed([names[i] for i in blind])}"
+            verdict, remedy = "yellow", "leave them out or mend their poses, or set dataset.aabb=[x0,y0,z0,x1,y1,z1]"
+        return Check("box", verdict, found, remedy)
     if len(points) < FEWEST_POINTS:
         return Check("box", "yellow", f"{described}; nothing is known of the surface", "look at the box below")
     inside = _inside(extent, points).float().mean().item()

@@ -50,6 +50,7 @@ const document = { getElementById: () => view, querySelectorAll: () => [] };
 const devicePixelRatio = 1, addEventListener = () => {};
 """
 UNIT_BOX = SceneBox(torch.tensor([[-1.0, -1, -1], [1, 1, 1]]))
+NAMES = tuple(f"r_{index}" for index in range(60))
 
 
 def cameras_around(count: int = 8, radius: float = 4.0, size: int = 32) -> Cameras:
@@ -112,20 +113,29 @@ def test_images_that_show_one_color_are_named(tmp_path: Path) -> None:
 
 def test_a_box_that_the_cameras_look_past() -> None:
     far_away = SceneBox(UNIT_BOX.aabb + 50)
-    check = checks.check_box(far_away, cameras_around(), torch.zeros(0, 3))
+    check = checks.check_box(far_away, cameras_around(), NAMES, torch.zeros(0, 3))
     assert check.verdict == "red" and "8 of 8 cameras look past it" in check.found and "dataset.aabb" in check.remedy
+
+
+def test_cameras_that_alone_look_past_the_box_are_named() -> None:
+    cameras = cameras_around()
+    turned = cameras.c2w.clone()
+    turned[[2, 5], :, :3] *= torch.tensor([-1.0, 1.0, -1.0])  # half a turn about their own y axis
+    check = checks.check_box(UNIT_BOX, replace(cameras, c2w=turned), NAMES, torch.zeros(0, 3))
+    assert check.verdict == "yellow" and check.found.endswith("2 of 8 cameras look past it: r_2, r_5")
+    assert check.remedy.startswith("leave them out")
 
 
 @pytest.mark.parametrize(("spread", "verdict"), [(0.9, "green"), (2.0, "yellow"), (0.05, "yellow"), (30.0, "red")])
 def test_the_box_against_the_points(spread: float, verdict: str) -> None:
     points = spread * (2 * torch.rand(1000, 3) - 1)
-    check = checks.check_box(UNIT_BOX, cameras_around(), points)
+    check = checks.check_box(UNIT_BOX, cameras_around(), NAMES, points)
     assert check.verdict == verdict
     if verdict != "green":  # the remedy is a setting that holds the points
         found = re.search(r"dataset.aabb=\[([^\]]*)\]", check.remedy)
         box = torch.tensor([float(x) for x in found[1].split(",")]).view(2, 3)
         inside = ((points >= box[0]) & (points <= box[1])).all(-1).float().mean()
-        assert inside > 0.93 and checks.check_box(SceneBox(box), cameras_around(), points).verdict == "green"
+        assert inside > 0.93 and checks.check_box(SceneBox(box), cameras_around(), NAMES, points).verdict == "green"
 
 
 def test_cameras_inside_the_box_that_near_clips() -> None:
@@ -183,8 +193,8 @@ def test_a_turned_box_is_told_by_the_one_around_it() -> None:
     box, around = SceneBox(UNIT_BOX.aabb, space), torch.tensor([2**0.5, 2**0.5, 1.0])
     torch.testing.assert_close(checks.world_box(box), torch.stack([-around, around]))
     cameras, points = cameras_around(radius=4.0), 2 * torch.rand(1000, 3) - 1
-    assert "turned to the object" in checks.check_box(box, cameras, space.to_world(points)).found
-    assert "turned" not in checks.check_box(UNIT_BOX, cameras, points).found
+    assert "turned to the object" in checks.check_box(box, cameras, NAMES, space.to_world(points)).found
+    assert "turned" not in checks.check_box(UNIT_BOX, cameras, NAMES, points).found
 
 
 def test_the_inner_box_of_an_unbounded_scene() -> None:
@@ -192,11 +202,11 @@ def test_the_inner_box_of_an_unbounded_scene() -> None:
     cameras, points = cameras_around(radius=4.0), 2 * torch.rand(1000, 3) - 1
     box = make_box(SceneDescription("unbounded", UNIT_BOX.aabb), cameras, None, 0.0, torch.device("cpu"))
     torch.testing.assert_close(checks.world_box(box), UNIT_BOX.aabb)
-    check = checks.check_box(box, cameras, 2 * points)
+    check = checks.check_box(box, cameras, NAMES, 2 * points)
     assert check.verdict == "green" and "inner box -1,-1,-1 to 1,1,1" in check.found and "shell" in check.found
-    check = checks.check_box(box, cameras, 4 * points)
+    check = checks.check_box(box, cameras, NAMES, 4 * points)
     assert check.verdict == "yellow" and "dataset.aabb" in check.remedy
-    assert checks.check_box(box, replace(cameras, c2w=cameras.c2w + 50), points).verdict == "red"
+    assert checks.check_box(box, replace(cameras, c2w=cameras.c2w + 50), NAMES, points).verdict == "red"
     distances = torch.linspace(0.01, 0.09, 100)  # all nearer than the near that the box suggests
     check = checks.check_near_far(SamplerConfig(), box, cameras, distances)
     assert check.verdict == "red" and "near 0.1," in check.found and "near clips 100%" in check.found
@@ -224,8 +234,10 @@ def test_the_near_plane_of_a_forward_facing_scene() -> None:
     box = make_box(SceneDescription("forward_facing", near=1.0), cameras, None, 0.0, torch.device("cpu"))
     assert checks.world_box(box) is None
     points = torch.rand(1000, 3) + torch.tensor([-0.5, -0.5, -5.0])
-    assert checks.check_box(box, cameras, points).verdict == "green"
-    check = checks.check_box(box, cameras, points + torch.tensor([0, 0, 3.5]))  # half of them nearer than the plane
+    assert checks.check_box(box, cameras, NAMES, points).verdict == "green"
+    check = checks.check_box(
+        box, cameras, NAMES, points + torch.tensor([0, 0, 3.5])
+    )  # half of them nearer than the plane
     assert check.verdict == "red" and check.remedy == "set sampler.near=0.251"
     assert checks.check_near_far(SamplerConfig(), box, cameras, torch.linspace(3, 5, 100)).verdict == "green"
 
