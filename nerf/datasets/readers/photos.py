@@ -92,7 +92,7 @@ def lie_elsewhere(root: Path, paths: Sequence[Path]) -> str:
     """How photos of all these names are taken that lie in another folder under root, for messages; else empty."""
     found, _ = folders_with(root, paths)
     settings = " or ".join(assignment("dataset.images", folder) for folder in found)
-    return f" Photos of all the names are in another folder: take them with {settings}." if found else ""
+    return f" Photos of all the names are in another folder, which {settings} takes." if found else ""
 
 
 def photo_size(path: Path) -> tuple[int, int] | None:

@@ -181,11 +181,11 @@ def test_photos_in_one_other_folder_are_taken_from_there(tmp_path: Path, folder:
 def test_photos_in_several_other_folders_are_chosen_by_a_setting(tmp_path: Path, size: int | None) -> None:
     """The size of the photos may be in the file or not; a folder of another name may be one of masks."""
     moved_photos(tmp_path, "cut out", w=size)
-    with pytest.raises(UserError, match=r"in another folder: take them with 'dataset.images=cut out'\.$"):
+    with pytest.raises(UserError, match=r"in another folder, which 'dataset.images=cut out' takes\.$"):
         load_photos(read_capture(tmp_path), "train")
     write_photos(tmp_path / "images", [f"{index}.png" for index in range(3)])
     write_photos(tmp_path / "rgb", [f"{index}.png" for index in range(3)])
-    with pytest.raises(UserError, match="take them with dataset.images=images or dataset.images=rgb"):
+    with pytest.raises(UserError, match=r"which dataset.images=images or dataset.images=rgb takes\."):
         load_photos(read_capture(tmp_path), "train")
     assert read_capture(tmp_path, images="rgb").frames[0].image == tmp_path / "rgb" / "0.png"
 
@@ -195,7 +195,7 @@ def test_some_photos_are_missing_and_all_are_in_another_folder(tmp_path: Path) -
     write_colmap(tmp_path, ring(4, name="{}.png"))
     write_photos(tmp_path / "images", names[1:])
     write_photos(tmp_path / "whole", names)
-    with pytest.raises(UserError, match=r"skip_missing=true\. Photos .* take them with dataset.images=whole\.$"):
+    with pytest.raises(UserError, match=r"skip_missing=true\. Photos .*, which dataset.images=whole takes\.$"):
         load_photos(read_capture(tmp_path), "train")
     (tmp_path / "whole" / "0.png").unlink()
     with pytest.raises(UserError, match=r"skip_missing=true\.$"):
