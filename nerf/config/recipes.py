@@ -160,7 +160,8 @@ FEATURES_IN_HOST_MEMORY: Mapping[str, float] = {
     "train.average_from": 1.0,
 }
 
-# Photos of an object on a bare table: without texture around it nothing but their weight holds floaters back.
+# Around an object on a bare table nothing has texture that tells depth. Smoothing alone holds floaters back there, and
+# weighs more where gradients are scaled down.
 BARE_SURROUNDINGS: Mapping[str, float] = {"loss.grad_scaling_distance": 5.0}
 
 # Which are looked up on the device.
